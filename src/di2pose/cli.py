@@ -1,0 +1,56 @@
+"""`di2pose COMMAND`: one table, command -> function. The functions' own signatures are the flags."""
+
+import sys
+from importlib import import_module
+
+import tyro
+
+from di2pose import __version__
+from di2pose.errors import InputError, MissingExtra
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("di2pose.training.demo:demo", "train a tiny model end to end and draw what it learned"),
+    "data prepare": ("di2pose.data.prepare:prepare", "bring a dataset into the one prepared form"),
+    "data check": ("di2pose.data.check:check", "counts, ranges, bone lengths, reprojection, contact sheet"),
+    "evaluate": ("di2pose.evaluation.command:evaluate", "named protocols on a checkpoint or a prediction file"),
+    "compare": ("di2pose.evaluation.compare:compare", "paired differences of two evaluations"),
+    "people render": ("di2pose.people.render:render", "render dressed people in real motion, with exact 3D"),
+    "people sheet": ("di2pose.people.sheet:sheet", "draw a contact sheet of rendered people"),
+    "features": ("di2pose.training.features:features", "cache a frozen backbone's features"),
+}
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items())
+    return f"di2pose {__version__}: occluded 3D human pose estimation\n\nusage: di2pose COMMAND [--help] ...\n\n{rows}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["--version"]:
+        print(__version__)
+        return 0
+    if not words or words[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    for count in (2, 1):
+        name = " ".join(words[:count])
+        if len(words) >= count and name in COMMANDS:
+            break
+    else:
+        print(f"error: no command '{' '.join(words[:2])}'\n\n{usage()}", file=sys.stderr)
+        return 2
+    module, function = COMMANDS[name][0].split(":")
+    command = getattr(import_module(module), function)
+    try:
+        code = tyro.cli(command, args=words[count:], prog=f"di2pose {name}")
+    except (InputError, MissingExtra) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 141
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,22 @@
+"""The two errors that a user can mend: bad input, and a part that is not installed."""
+
+from importlib import import_module
+from types import ModuleType
+
+
+class InputError(ValueError):
+    """What was expected, what came, what to do next. The command line prints it without a traceback."""
+
+
+class MissingExtra(ImportError):
+    """An optional dependency is not installed; the message holds the command that installs it."""
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional dependency, or say which extra brings it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtra(
+            f"this needs the Python package '{module}', which is not installed: pip install 'di2pose[{extra}]'"
+        ) from error
