@@ -14,7 +14,6 @@ test: $(READY) lint
 
 lint: $(READY)
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 $(READY): pyproject.toml constraints.txt

@@ -1,0 +1,7 @@
+"""Tokens <-> joints."""
+
+from di2pose.tokenizer.fsq import FSQ
+from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock, joint_shift
+from di2pose.tokenizer.tokenizer import CodeUsage, PoseTokenizer
+
+__all__ = ["FSQ", "CodeUsage", "LocalMLP", "MixerBlock", "PoseTokenizer", "joint_shift"]

@@ -1,0 +1,127 @@
+"""A checkpoint is a folder: config.json and one safetensors file a part. Written atomically, loaded strictly.
+
+config.json holds the format's version, the full configuration, and the size and sha256 of every file: the folder
+explains itself, and a truncated copy is found before anything is loaded.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from di2pose.config import Config, from_json, to_json
+from di2pose.errors import InputError
+
+FORMAT_VERSION = 1
+
+
+def save(folder: Path | str, config: Config, parts: Mapping[str, nn.Module], notes: Mapping[str, Any] = {}) -> Path:
+    """Write every part's weights and the config. An old checkpoint of that name stays whole until the new one is."""
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        for name, part in parts.items():
+            save_file({key: value.contiguous() for key, value in part.state_dict().items()}, _weights(new, name))
+        files = {name: _fingerprint(_weights(new, name)) for name in parts}
+        description = {"format_version": FORMAT_VERSION, "config": to_json(config), "files": files, "notes": dict(notes)}
+        (new / "config.json").write_text(json.dumps(description, indent=2) + "\n")
+        os.chmod(new, 0o755)  # mkdtemp makes it private
+        _replace(folder, new)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return folder
+
+
+def read_config(folder: Path | str) -> Config:
+    """The configuration of a checkpoint."""
+    return from_json(Config, _describe(Path(folder))["config"])
+
+
+def read_notes(folder: Path | str) -> dict[str, Any]:
+    """What the maker of a checkpoint wrote into it: data, command, figures."""
+    return dict(_describe(Path(folder))["notes"])
+
+
+def load(folder: Path | str, parts: Mapping[str, nn.Module]) -> None:
+    """Load the weights of every part, strictly: each key and each shape must agree."""
+    folder = Path(folder)
+    files = _describe(folder)["files"]
+    for name, part in parts.items():
+        if name not in files:
+            raise InputError(f"checkpoint {folder} has no part '{name}'; it has {', '.join(sorted(files))}")
+        state = _read_weights(_weights(folder, name), files[name])
+        check_state(state, part.state_dict(), _weights(folder, name))
+        part.load_state_dict(state)
+
+
+def check_state(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: Path) -> None:
+    """Name every missing key, extra key and wrong shape of a state dict, in one error."""
+    problems = [f"missing {key}" for key in wanted if key not in state]
+    problems += [f"unexpected {key}" for key in state if key not in wanted]
+    problems += [
+        f"{key} has shape {tuple(state[key].shape)}, expected {tuple(value.shape)}"
+        for key, value in wanted.items()
+        if key in state and state[key].shape != value.shape
+    ]
+    if problems:
+        shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
+        raise InputError(f"{source} does not fit the model of its config.json: {shown}")
+
+
+def _describe(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InputError(f"{folder} is not a checkpoint: expected a folder with config.json and .safetensors files")
+    try:
+        description = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON ({error}): the checkpoint is damaged, copy it again") from error
+    if not isinstance(description, dict) or description.get("format_version") != FORMAT_VERSION:
+        raise InputError(f"{path} is not a checkpoint of format version {FORMAT_VERSION}")
+    if missing := {"config", "files", "notes"} - description.keys():
+        raise InputError(f"{path} lacks {', '.join(sorted(missing))}")
+    return description
+
+
+def _read_weights(path: Path, fingerprint: Mapping[str, Any]) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise InputError(f"{path} is missing: the checkpoint is incomplete, copy it again")
+    if path.stat().st_size != fingerprint["bytes"]:
+        raise InputError(
+            f"{path} is truncated or not the file that was saved: expected {fingerprint['bytes']} bytes, "
+            f"got {path.stat().st_size}; copy it again"
+        )
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise InputError(f"{path} is not a readable safetensors file ({error}); copy it again") from error
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _weights(folder: Path, part: str) -> Path:
+    return folder / f"{part}.safetensors"
+
+
+def _replace(folder: Path, new: Path) -> None:
+    """Put the folder `new` in the place of `folder`."""
+    if not folder.exists():
+        os.rename(new, folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent)) / "old"
+    os.rename(folder, old)
+    os.rename(new, folder)
+    shutil.rmtree(old.parent)
+

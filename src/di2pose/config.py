@@ -1,0 +1,194 @@
+"""Every hyper-parameter, once: frozen dataclasses, validated at construction, exact JSON round trip."""
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from di2pose.errors import InputError
+
+T = TypeVar("T")
+
+
+def _positive(config: object, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if not value > 0:
+            raise InputError(f"{type(config).__name__}.{name} must be above 0, got {value}")
+
+
+def _fraction(config: object, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if not 0 <= value <= 1:
+            raise InputError(f"{type(config).__name__}.{name} must lie in [0, 1], got {value}")
+
+
+def _choice(config: object, *names: str) -> None:
+    hints = get_type_hints(type(config))
+    for name in names:
+        value, choices = getattr(config, name), get_args(hints[name])
+        if value not in choices:
+            raise InputError(f"{type(config).__name__}.{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """Stage 1, the pose quantisation step. The defaults are the paper's."""
+
+    tokens: int = 100
+    """N, tokens of a pose."""
+    levels: tuple[int, ...] = (7, 5, 5, 5, 5)
+    """FSQ levels per channel; their product is the size of the codebook."""
+    encoder_blocks: int = 4
+    encoder_width: int = 2048
+    decoder_blocks: int = 1
+    decoder_width: int = 512
+    block: Literal["local", "local_literal", "mixer"] = "local"
+    """Local-MLP (with AS-MLP's two residuals, or the paper's literal one) or PCT's Mixer."""
+    local_joints: int = 3
+    """X, joints that see each other in a Local-MLP block; odd."""
+    mlp_ratio: float = 1.0
+    joint_order: Literal["index", "chain"] = "index"
+    """Along which order joints are neighbours: Human3.6M's own, or limb after limb (13 of 16 bones instead of 12)."""
+    code_embed: Literal["linear", "mlp", "table"] = "mlp"
+    """How the decoder reads a code. `linear` leaves each joint only d independent numbers: docs/paper.md."""
+    loss: Literal["l1", "smooth_l1", "mpjpe", "soft_ce"] = "l1"
+    joint_dropout: float = 0.0
+    """Share of joints replaced by a learned vector at the encoder's input, in training only."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "tokens", "encoder_width", "decoder_width", "mlp_ratio", "encoder_blocks", "decoder_blocks")
+        _fraction(self, "joint_dropout")
+        _choice(self, "block", "joint_order", "code_embed", "loss")
+        if not self.levels or any(level < 2 for level in self.levels):
+            raise InputError(f"FSQ levels must be one or more integers >= 2, got {list(self.levels)}")
+        narrowest = min(self.encoder_width, self.decoder_width)
+        if self.local_joints % 2 == 0 or not 1 <= self.local_joints <= narrowest:
+            raise InputError(f"local_joints must be odd and within 1..{narrowest}, got {self.local_joints}")
+
+    @property
+    def codes(self) -> int:
+        return math.prod(self.levels)
+
+
+@dataclass(frozen=True)
+class DiffusionConfig:
+    """The noise process and the objective. The defaults are the paper's."""
+
+    steps: int = 100
+    """S, steps of the forward process."""
+    final_occlude: float = 0.9
+    """Share of Occ tokens at step S: 0 is replace-only, 1 is occlude-only."""
+    aux_weight: float = 5e-4
+    """Lambda, weight of the cross-entropy to the clean tokens."""
+    importance_sampling: bool = False
+    """Draw training steps by their loss (VQ-Diffusion) instead of uniformly (Algorithm 1)."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "steps")
+        _fraction(self, "final_occlude")
+        if self.aux_weight < 0:
+            raise InputError(f"DiffusionConfig.aux_weight must be 0 or above, got {self.aux_weight}")
+
+
+@dataclass(frozen=True)
+class DenoiserConfig:
+    """The transformer that predicts the clean tokens. The defaults are the paper's."""
+
+    tokens: int = 100
+    codes: int = 4375
+    steps: int = 100
+    feature_width: int = 768
+    """F, width of the image features; 768 is ViTPose-B."""
+    width: int = 1024
+    layers: int = 21
+    heads: int = 16
+    mlp_ratio: float = 4.0
+
+    def __post_init__(self) -> None:
+        _positive(self, "tokens", "codes", "steps", "feature_width", "width", "layers", "heads", "mlp_ratio")
+        if self.width % self.heads:
+            raise InputError(f"width must be a multiple of heads, got {self.width} and {self.heads}")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """One stage's optimiser: AdamW, linear warm-up, cosine decay, clipping, EMA."""
+
+    learning_rate: float
+    betas: tuple[float, float]
+    weight_decay: float
+    batch: int
+    epochs: int
+    warmup: int = 500
+    """Iterations of linear warm-up."""
+    clip: float = 1.0
+    """Largest gradient norm."""
+    ema: float = 0.999
+    """Decay of the averaged weights, per iteration."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "learning_rate", "batch", "epochs", "clip")
+        _fraction(self, "ema")
+
+
+@dataclass(frozen=True)
+class Config:
+    """All of a model: what a checkpoint stores."""
+
+    name: str
+    tokenizer: TokenizerConfig
+    diffusion: DiffusionConfig
+    denoiser: DenoiserConfig
+    tokenizer_training: TrainingConfig
+    denoiser_training: TrainingConfig
+    encoder: str = "vitpose-base"
+    """The frozen image backbone that made the features."""
+    sample_steps: int = field(default=25)
+    """Reverse steps when a call names none."""
+
+    def __post_init__(self) -> None:
+        pairs = (
+            ("tokens", self.denoiser.tokens, self.tokenizer.tokens),
+            ("codes", self.denoiser.codes, self.tokenizer.codes),
+            ("steps", self.denoiser.steps, self.diffusion.steps),
+        )
+        for name, given, wanted in pairs:
+            if given != wanted:
+                raise InputError(f"the denoiser's {name} must equal {wanted}, as the other parts have it, got {given}")
+        if not 1 <= self.sample_steps <= self.diffusion.steps:
+            raise InputError(f"sample_steps must lie in 1..{self.diffusion.steps}, got {self.sample_steps}")
+
+
+def to_json(config: Any) -> dict[str, Any]:
+    """A dataclass as plain JSON values."""
+    return dataclasses.asdict(config)
+
+
+def from_json(kind: type[T], data: Any) -> T:
+    """The dataclass back. A missing, unknown or mistyped key is an error that names it."""
+    if not isinstance(data, dict):
+        raise InputError(f"{kind.__name__} must be a JSON object, got {type(data).__name__}")
+    hints = get_type_hints(kind)
+    if missing := sorted(hints.keys() - data.keys()):
+        raise InputError(f"{kind.__name__} lacks {', '.join(missing)}")
+    if extra := sorted(data.keys() - hints.keys()):
+        raise InputError(f"{kind.__name__} does not know {', '.join(extra)}")
+    return kind(**{name: _value(hint, data[name], f"{kind.__name__}.{name}") for name, hint in hints.items()})
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return from_json(hint, value)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{where} must be a list, got {value!r}")
+        return tuple(_value(get_args(hint)[0], item, where) for item in value)
+    if get_origin(hint) is Literal:
+        hint = str
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise InputError(f"{where} must be of type {hint.__name__}, got {value!r}")
+    return value

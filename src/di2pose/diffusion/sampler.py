@@ -1,0 +1,121 @@
+"""The reverse process: from noise to tokens, with the network passed in.  B batch, N tokens, C codes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from di2pose.diffusion.schedule import Schedule
+from di2pose.diffusion.transition import posterior
+from di2pose.errors import InputError
+from di2pose.randomness import Noise, uniform, uniform_integers
+
+PredictP0 = Callable[[Tensor, Tensor], Tensor]
+"""(k_s (B, N), s (B,)) -> probabilities of k_0 (B, N, C)."""
+Start = Literal["stationary", "all_occluded"]
+
+
+def sample(
+    predict_p0: PredictP0,
+    schedule: Schedule,
+    steps: int | Sequence[int],
+    shape: tuple[int, int],
+    generator: Noise,
+    start: Start = "stationary",
+    *,
+    device: torch.device | str = "cpu",
+    temperature: float = 1.0,
+    truncation: float = 1.0,
+    confidence_order: bool = False,
+) -> Iterator[Int[Tensor, "B N"]]:
+    """Yield the start k_S, then k_r after each reverse jump, k_0 last: steps + 1 tensors of `shape` (B, N).
+
+    `steps` is a count, spread evenly over S..0, or an explicit descending list from S to 0; jumps of any length use
+    the exact posterior. Extensions, off by default and not in the paper: `temperature` of p0, `truncation` to the
+    likeliest codes that hold this much mass, `confidence_order`: reveal the Occ tokens that the network is surest of.
+    """
+    if temperature <= 0 or not 0 < truncation <= 1:
+        raise InputError(f"temperature must be > 0 and truncation in (0, 1], got {temperature} and {truncation}")
+    ks = draw_start(schedule, shape, start, generator).to(device)
+    yield ks
+    for s, r in pairwise(step_grid(steps, schedule)):
+        p0 = predict_p0(ks, torch.full((shape[0],), s, device=ks.device))
+        if tuple(p0.shape) != (*shape, schedule.codes):
+            raise InputError(f"predict_p0 must return shape {(*shape, schedule.codes)}, got {tuple(p0.shape)}")
+        p0 = sharpen(p0, temperature, truncation)
+        probs = posterior(p0, ks, r, s, schedule)
+        if confidence_order:
+            ks = reveal_surest(probs, p0, ks, r, s, schedule, generator)
+        else:
+            ks = draw(probs, generator)
+        yield ks
+
+
+def step_grid(steps: int | Sequence[int], schedule: Schedule) -> list[int]:
+    """The steps visited, S first and 0 last: e.g. 100, 96, ..., 4, 0 for 25 steps of 100."""
+    if isinstance(steps, int):
+        if not 1 <= steps <= schedule.steps:
+            raise InputError(f"the count of reverse steps must lie in 1..{schedule.steps}, got {steps}")
+        return [round(schedule.steps * (steps - i) / steps) for i in range(steps + 1)]
+    grid = list(steps)
+    if len(grid) < 2 or grid[0] != schedule.steps or grid[-1] != 0 or any(s <= r for s, r in pairwise(grid)):
+        raise InputError(f"a list of steps must descend from {schedule.steps} to 0, got {grid}")
+    return grid
+
+
+def draw_start(schedule: Schedule, shape: tuple[int, int], start: Start, generator: Noise) -> Int[Tensor, "B N"]:
+    """k_S: from the stationary distribution p(k_S) (the paper), or all Occ (VQ-Diffusion's code)."""
+    if start == "all_occluded":
+        if schedule.final_occlude == 0:
+            raise InputError("an all-occluded start is impossible at final_occlude = 0: use start='stationary'")
+        return torch.full(shape, schedule.occ)
+    if start != "stationary":
+        raise InputError(f"start must be 'stationary' or 'all_occluded', got {start!r}")
+    fate = uniform(shape, generator)
+    other = uniform_integers(shape, schedule.codes, generator)
+    return torch.where(fate < schedule.final_occlude, schedule.occ, other)
+
+
+def draw(probs: Float[Tensor, "B N K"], generator: Noise) -> Int[Tensor, "B N"]:
+    """One draw from each row of probabilities, by inverse transform of ONE uniform a row."""
+    cumulated = probs.cumsum(-1)
+    total = cumulated[..., -1:]
+    u = uniform(probs.shape[:-1], generator, probs.device).unsqueeze(-1).to(probs.dtype)
+    # Strictly below the total, so that rounding can never reach a code of probability 0 behind the last possible one.
+    level = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulated, level, right=True).squeeze(-1)
+
+
+def sharpen(p0: Float[Tensor, "B N C"], temperature: float, truncation: float) -> Float[Tensor, "B N C"]:
+    """p0 at a temperature, cut to its likeliest codes; p0 itself at 1 and 1."""
+    if temperature != 1:
+        p0 = (p0.log() / temperature).softmax(-1)
+    if truncation < 1:
+        ordered, index = p0.sort(-1, descending=True)
+        ordered = ordered * ((ordered.cumsum(-1) - ordered) < truncation)
+        p0 = torch.zeros_like(p0).scatter_(-1, index, ordered / ordered.sum(-1, keepdim=True))
+    return p0
+
+
+def reveal_surest(
+    probs: Float[Tensor, "B N K"],
+    p0: Float[Tensor, "B N C"],
+    ks: Int[Tensor, "B N"],
+    r: int,
+    s: int,
+    schedule: Schedule,
+    generator: Noise,
+) -> Int[Tensor, "B N"]:
+    """k_r as the posterior draws it, but the EXPECTED number of Occ tokens is revealed, the surest first."""
+    occluded = ks == schedule.occ
+    probs = torch.where(occluded.unsqueeze(-1), torch.nn.functional.pad(probs[..., :-1], (0, 1)), probs)
+    kr = draw(probs, generator)
+    if not bool(occluded.any()):
+        return kr
+    stay = (occluded.sum(1) * (schedule.occlude[r] / schedule.occlude[s]).item()).round()
+    confidence = p0.gather(-1, kr.clamp(max=schedule.codes - 1).unsqueeze(-1)).squeeze(-1)
+    rank = confidence.masked_fill(~occluded, float("inf")).argsort(1).argsort(1)
+    return torch.where(occluded & (rank < stay.unsqueeze(1)), schedule.occ, kr)

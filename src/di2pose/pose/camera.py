@@ -1,0 +1,192 @@
+"""A pinhole camera with OpenCV's distortion. Axes: x right, y down, z away from the camera; millimetres and pixels."""
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from di2pose.errors import InputError
+
+Vector = tuple[float, float, float]
+Matrix = tuple[Vector, Vector, Vector]
+Array = TypeVar("Array", Tensor, np.ndarray)
+
+IDENTITY: Matrix = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class Camera:
+    """Intrinsics in pixels, distortion, and the pose of the camera: x_camera = rotation @ x_world + translation_mm."""
+
+    focal: tuple[float, float]
+    centre: tuple[float, float]
+    """The principal point, in the pixel convention of the 2D joints of its data set."""
+    size: tuple[int, int] | None = None
+    """(width, height) of the picture; None where it is not known."""
+    distortion: tuple[float, ...] = ()
+    """OpenCV's order: k1, k2, p1, p2[, k3[, k4, k5, k6]]."""
+    rotation: Matrix = IDENTITY
+    translation_mm: Vector = (0.0, 0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        if len(self.focal) != 2 or not all(0 < f < np.inf for f in self.focal):
+            raise InputError(f"a camera needs two positive focal lengths in pixels, got {self.focal}")
+        if len(self.centre) != 2 or not np.isfinite(self.centre).all():
+            raise InputError(f"a camera needs a finite principal point (x, y) in pixels, got {self.centre}")
+        if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
+            raise InputError(f"a camera's size must be (width, height) in pixels, got {self.size}")
+        if len(self.distortion) not in (0, 4, 5, 8) or not np.isfinite(self.distortion).all():
+            raise InputError(
+                f"distortion must be 0, 4, 5 or 8 finite numbers in OpenCV's order (k1, k2, p1, p2, k3, k4, k5, k6), "
+                f"got {self.distortion}"
+            )
+        rotation = np.asarray(self.rotation, dtype=np.float64)
+        # Files hold rotations in float32 or with a few decimals; a mirror or a scale must not pass.
+        if (
+            rotation.shape != (3, 3)
+            or not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3)
+            or np.linalg.det(rotation) < 0
+        ):
+            raise InputError(f"a camera's rotation must be an orthonormal 3x3 matrix of determinant +1, got {rotation}")
+        if np.shape(self.translation_mm) != (3,) or not np.isfinite(self.translation_mm).all():
+            raise InputError(f"a camera's translation must be three finite numbers in mm, got {self.translation_mm}")
+
+    def project(self, points_mm: Array) -> Array:
+        """Pixels (..., 2) of points (..., 3) in this camera's axes; NaN for points that are not in front (z <= 0).
+
+        Takes numpy (computed in float64) or torch (differentiable, in the tensor's own precision).
+        """
+        _check(points_mm, 3)
+        if isinstance(points_mm, Tensor):
+            ahead = points_mm[..., 2:] > 0
+            # The depth is replaced before the division so that points behind the camera get gradient 0, not NaN.
+            flat = points_mm[..., :2] / torch.where(ahead, points_mm[..., 2:], 1.0)
+            px = torch.stack(self._pixels(flat[..., 0], flat[..., 1]), dim=-1)
+            return torch.where(ahead, px, torch.nan)
+        points = points_mm.astype(np.float64)
+        ahead_np = points[..., 2:] > 0
+        flat_np = points[..., :2] / np.where(ahead_np, points[..., 2:], 1.0)
+        px_np = np.stack(self._pixels(flat_np[..., 0], flat_np[..., 1]), axis=-1)
+        return np.where(ahead_np, px_np, np.nan)
+
+    def unproject_ray(self, px: np.ndarray) -> Float[np.ndarray, "*B 3"]:
+        """The ray (x/z, y/z, 1) through each pixel (..., 2), in camera axes: times the depth z it is the point.
+
+        Distortion is inverted by Newton's method to 1e-12; a pixel that the lens model cannot reach gives NaN.
+        """
+        _check(px, 2)
+        goal = (px.astype(np.float64) - self.centre) / self.focal
+        flat = goal.copy()
+        with np.errstate(all="ignore"):  # a pixel that cannot be reached may run off to infinity; it becomes NaN below
+            for _ in range(50 if self.distortion else 0):
+                miss = self._distort(flat) - goal
+                if np.nanmax(np.abs(miss), initial=0.0) < 1e-12:
+                    break
+                flat = flat - _solve(self._jacobian(flat), miss)
+            found = np.abs(self._distort(flat) - goal).max(-1) < 1e-9
+            # A polynomial lens folds over far outside the picture; beyond the fold Newton may find a second, false ray.
+            (a, b), (c, d) = np.moveaxis(self._jacobian(flat), (-2, -1), (0, 1))
+            found &= (a + d > 0) & (a * d - b * c > 0)
+            flat = np.where(found[..., None], flat, np.nan)
+        return np.concatenate([flat, np.ones_like(flat[..., :1])], axis=-1)
+
+    def to_camera(self, world_mm: np.ndarray) -> Float[np.ndarray, "*B 3"]:
+        """World points (..., 3) in this camera's axes."""
+        _check(world_mm, 3)
+        return world_mm.astype(np.float64) @ np.asarray(self.rotation).T + self.translation_mm
+
+    def to_world(self, camera_mm: np.ndarray) -> Float[np.ndarray, "*B 3"]:
+        """The inverse of `to_camera`, also when the rotation was stored with few decimals."""
+        _check(camera_mm, 3)
+        return (camera_mm.astype(np.float64) - self.translation_mm) @ np.linalg.inv(np.asarray(self.rotation)).T
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "focal": [float(v) for v in self.focal],
+            "centre": [float(v) for v in self.centre],
+            "size": None if self.size is None else [int(v) for v in self.size],
+            "distortion": [float(v) for v in self.distortion],
+            "rotation": [[float(v) for v in row] for row in self.rotation],
+            "translation_mm": [float(v) for v in self.translation_mm],
+        }
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> "Camera":
+        wanted = set(cls.__dataclass_fields__)
+        if set(record) != wanted:
+            raise InputError(f"a camera record needs exactly the keys {sorted(wanted)}, got {sorted(record)}")
+        size = record["size"]
+        rotation: Any = tuple(tuple(float(v) for v in row) for row in record["rotation"])
+        translation: Any = tuple(float(v) for v in record["translation_mm"])
+        return cls(
+            focal=_pair(record["focal"]),
+            centre=_pair(record["centre"]),
+            size=None if size is None else (int(size[0]), int(size[1])),
+            distortion=tuple(float(v) for v in record["distortion"]),
+            rotation=rotation,
+            translation_mm=translation,
+        )
+
+    def _coefficients(self) -> tuple[float, ...]:
+        return tuple(self.distortion) + (0.0,) * (8 - len(self.distortion))
+
+    def _bend(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """OpenCV's lens: rational radial term and tangential term on (x/z, y/z)."""
+        k1, k2, p1, p2, k3, k4, k5, k6 = self._coefficients()
+        r2 = x * x + y * y
+        radial = (1 + r2 * (k1 + r2 * (k2 + r2 * k3))) / (1 + r2 * (k4 + r2 * (k5 + r2 * k6)))
+        return (
+            x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x),
+            y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y,
+        )
+
+    def _pixels(self, x: Any, y: Any) -> tuple[Any, Any]:
+        bent_x, bent_y = self._bend(x, y) if self.distortion else (x, y)
+        return bent_x * self.focal[0] + self.centre[0], bent_y * self.focal[1] + self.centre[1]
+
+    def _distort(self, flat: np.ndarray) -> np.ndarray:
+        return np.stack(self._bend(flat[..., 0], flat[..., 1]), axis=-1)
+
+    def _jacobian(self, flat: np.ndarray) -> np.ndarray:
+        """(..., 2, 2) derivative of the lens; central differences are exact enough for a Newton step."""
+        step = 1e-6
+        columns = [(self._distort(flat + d) - self._distort(flat - d)) / (2 * step) for d in step * np.eye(2)]
+        return np.stack(columns, axis=-1)
+
+
+def fit_root(joints_mm: np.ndarray, joints_2d: np.ndarray, camera: Camera) -> Float[np.ndarray, "*B 3"]:
+    """The root position (..., 3) at which root-relative poses (..., J, 3) project onto the 2D joints (..., J, 2).
+
+    The linear least-squares answer to (x + tx) - u (z + tz) = 0 and (y + ty) - v (z + tz) = 0 on the rays (u, v, 1). It
+    weighs joints by depth, is exact where the pose and the 2D joints agree, and uses no truth. Joints that are not
+    finite are left out; NaN where fewer than two remain.
+    """
+    _check(joints_mm, 3)
+    x, y, z = np.moveaxis(joints_mm.astype(np.float64), -1, 0)
+    u, v, one = np.broadcast_arrays(*np.moveaxis(camera.unproject_ray(joints_2d), -1, 0), x)[:3]
+    usable = np.isfinite(x + y + z + u + v)
+    zero = np.zeros_like(u)
+    rows = np.stack([one, zero, -u, u * z - x, zero, one, -v, v * z - y], axis=-1)
+    rows = np.where(usable[..., None], rows, 0.0).reshape(*rows.shape[:-2], -1, 4)  # two rows per joint
+    root = (np.linalg.pinv(rows[..., :3]) @ rows[..., 3:])[..., 0]
+    return np.where(usable.sum(-1, keepdims=True) >= 2, root, np.nan)
+
+
+def _solve(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """matrix^-1 vector for 2x2 matrices; a singular one gives inf or NaN for that pixel alone, not an error for all."""
+    (a, b), (c, d) = np.moveaxis(matrix, (-2, -1), (0, 1))
+    u, v = np.moveaxis(vector, -1, 0)
+    return np.stack([d * u - b * v, a * v - c * u], axis=-1) / (a * d - b * c)[..., None]
+
+
+def _pair(values: Any) -> tuple[float, float]:
+    first, second = values
+    return float(first), float(second)
+
+
+def _check(points: Tensor | np.ndarray, width: int) -> None:
+    if points.ndim < 1 or points.shape[-1] != width:
+        raise InputError(f"expected points of shape (..., {width}), got {tuple(points.shape)}")

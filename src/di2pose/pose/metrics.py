@@ -1,0 +1,172 @@
+"""Errors between poses, in millimetres. Each takes a batch (B, J, 3) and gives one number per pose, (B,).
+
+A mask (B, J) is True where a joint counts; masked joints may hold anything, NaN too. A pose without a counting joint
+has no error: its number is NaN, so count such poses before you take a mean.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from di2pose.errors import InputError
+from di2pose.pose.skeleton import Skeleton, bone_lengths
+
+Root = int | tuple[int, ...] | None
+
+
+def mpjpe(
+    pred_mm: Float[Tensor, "B J 3"],
+    target_mm: Float[Tensor, "B J 3"],
+    mask: Bool[Tensor, "B J"] | None = None,
+    root: Root = None,
+) -> Float[Tensor, " B"]:
+    """Mean distance of the joints. Human3.6M's protocol 1 is this with `root` = the pelvis.
+
+    `root`: None leaves both poses where they are; a joint index, or a tuple of joints whose mean it is, moves that
+    point of both poses to the origin first (also where those joints are masked).
+    """
+    return _mean(joint_errors(pred_mm, target_mm, mask, root), _counting(pred_mm, mask))
+
+
+def pa_mpjpe(
+    pred_mm: Float[Tensor, "B J 3"], target_mm: Float[Tensor, "B J 3"], mask: Bool[Tensor, "B J"] | None = None
+) -> Float[Tensor, " B"]:
+    """MPJPE after `procrustes` (Human3.6M's protocol 2). Fitted and measured on the unmasked joints only.
+
+    NaN for a pose with fewer than three unmasked joints: one or two points always fit, and 0 mm would flatter.
+    Procrustes minimises squares, so PA-MPJPE can exceed MPJPE; the sum of squares cannot.
+    """
+    pred_mm, target_mm = _check(pred_mm, target_mm, mask)
+    counting = _counting(pred_mm, mask)
+    counting = counting & (counting.sum(-1, keepdim=True) >= 3)
+    # Masked joints are zeroed before the fit, since 0 * NaN in its backward pass would spoil the whole gradient.
+    pred_mm = torch.where(counting[..., None], pred_mm, 0.0)
+    return _mean(joint_errors(procrustes(pred_mm, target_mm, counting), target_mm, counting), counting)
+
+
+def procrustes(
+    pred_mm: Float[Tensor, "B J 3"], target_mm: Float[Tensor, "B J 3"], mask: Bool[Tensor, "B J"] | None = None
+) -> Float[Tensor, "B J 3"]:
+    """`pred` under the similarity (scale, rotation, translation) that brings it nearest to `target` in least squares.
+
+    Only unmasked joints decide the fit; all joints are moved by it. A mirror image is never used: where the best
+    orthogonal matrix is a reflection, the axis of the smallest singular value is turned round (Umeyama 1991).
+    """
+    pred_mm, target_mm = _check(pred_mm, target_mm, mask)
+    weight = _counting(pred_mm, mask)[..., None]  # B J 1
+    count = weight.sum(1, keepdim=True).clamp(min=1)  # B 1 1
+    pred_mean = torch.where(weight, pred_mm, 0.0).sum(1, keepdim=True) / count  # B 1 3
+    target_mean = torch.where(weight, target_mm, 0.0).sum(1, keepdim=True) / count  # B 1 3
+    pred = torch.where(weight, pred_mm - pred_mean, 0.0)  # B J 3
+    target = torch.where(weight, target_mm - target_mean, 0.0)  # B J 3
+    cross = pred.mT @ target  # B 3 3
+    # The SVD refuses a whole batch for one pose with NaN; that pose still ends as NaN through its mean.
+    finite = cross.isfinite().all(-1).all(-1)[:, None, None]
+    u, s, vh = torch.linalg.svd(torch.where(finite, cross, 0.0))  # B 3 3, B 3, B 3 3
+    sign = torch.ones_like(s)
+    sign[..., 2] = torch.sign(torch.linalg.det(u.detach()) * torch.linalg.det(vh.detach()))
+    rotation = (u * sign[:, None, :]) @ vh  # B 3 3, for row vectors
+    tiny = torch.finfo(pred.dtype).tiny
+    scale = (s * sign).sum(-1) / pred.square().sum((1, 2)).clamp(min=tiny)  # B, 0 where pred is one point
+    return scale[:, None, None] * (pred_mm - pred_mean) @ rotation + target_mean
+
+
+def pck(
+    pred_mm: Float[Tensor, "B J 3"],
+    target_mm: Float[Tensor, "B J 3"],
+    mask: Bool[Tensor, "B J"] | None = None,
+    root: Root = None,
+    threshold_mm: float = 150.0,
+) -> Float[Tensor, " B"]:
+    """Share (0 to 1) of the unmasked joints whose error is strictly below the threshold, as MPI-INF-3DHP counts."""
+    errors = joint_errors(pred_mm, target_mm, mask, root)
+    return _mean((errors < threshold_mm).to(errors.dtype), _counting(pred_mm, mask))
+
+
+def auc(
+    pred_mm: Float[Tensor, "B J 3"],
+    target_mm: Float[Tensor, "B J 3"],
+    mask: Bool[Tensor, "B J"] | None = None,
+    root: Root = None,
+) -> Float[Tensor, " B"]:
+    """Mean PCK over the thresholds 0, 5, ..., 150 mm. 0 is one, as in MPI-INF-3DHP's own script: the best is 30/31."""
+    errors = joint_errors(pred_mm, target_mm, mask, root)
+    thresholds = torch.arange(0, 151, 5, dtype=errors.dtype, device=errors.device)
+    return _mean((errors[..., None] < thresholds).to(errors.dtype).mean(-1), _counting(pred_mm, mask))
+
+
+def bone_length_error(
+    pred_mm: Float[Tensor, "B J 3"],
+    target_mm: Float[Tensor, "B J 3"],
+    skeleton: Skeleton,
+    mask: Bool[Tensor, "B J"] | None = None,
+) -> Float[Tensor, " B"]:
+    """Mean absolute difference of the bones' lengths; a bone counts when both its joints do."""
+    pred_mm, target_mm = _check(pred_mm, target_mm, mask)
+    counting = _counting(pred_mm, mask)
+    bones = torch.tensor(skeleton.bones, device=pred_mm.device)
+    difference = (bone_lengths(pred_mm, skeleton) - bone_lengths(target_mm, skeleton)).abs()
+    both = counting[:, bones].all(-1)
+    return _mean(torch.where(both, difference, 0.0), both)
+
+
+def asymmetry(pose_mm: Float[Tensor, "B J 3"], skeleton: Skeleton) -> Float[Tensor, " B"]:
+    """Mean absolute difference of length between each left bone and its right twin; 0 for a symmetric body."""
+    lengths = bone_lengths(pose_mm, skeleton)
+    bone_of = {child: bone for bone, (child, _) in enumerate(skeleton.bones)}
+    twins = [(bone_of[left], bone_of[right]) for left, right in skeleton.pairs if left in bone_of and right in bone_of]
+    if not twins:
+        raise InputError(f"skeleton {skeleton.name} has no left and right bones to compare")
+    left, right = (list(side) for side in zip(*twins, strict=True))
+    return (lengths[:, left] - lengths[:, right]).abs().mean(-1)
+
+
+def joint_errors(
+    pred_mm: Float[Tensor, "B J 3"],
+    target_mm: Float[Tensor, "B J 3"],
+    mask: Bool[Tensor, "B J"] | None = None,
+    root: Root = None,
+) -> Float[Tensor, "B J"]:
+    """Distance of every joint, (B, J), after the root alignment of `mpjpe`; 0 where masked."""
+    pred_mm, target_mm = _check(pred_mm, target_mm, mask)
+    difference = pred_mm - target_mm
+    if root is not None:
+        difference = difference - difference[:, _root(root, pred_mm.shape[1])].mean(1, keepdim=True)
+    if mask is not None:
+        difference = torch.where(mask[..., None], difference, 0.0)
+    return torch.linalg.vector_norm(difference, dim=-1)
+
+
+def _root(root: int | tuple[int, ...], joints: int) -> list[int]:
+    indices = [root] if isinstance(root, int) else list(root)
+    if not indices or not all(0 <= index < joints for index in indices):
+        raise InputError(f"root must be a joint index, or a tuple of them, from 0 to {joints - 1}; got {root}")
+    return indices
+
+
+def _counting(pose: Tensor, mask: Tensor | None) -> Tensor:
+    return torch.ones(pose.shape[:2], dtype=torch.bool, device=pose.device) if mask is None else mask
+
+
+def _mean(values: Tensor, counting: Tensor) -> Tensor:
+    """Mean over the last axis of the counting values (the others are 0 or ignored); NaN where nothing counts."""
+    count = counting.sum(-1)
+    total = torch.where(counting, values, 0.0).sum(-1)
+    return torch.where(count > 0, total / count.clamp(min=1), torch.nan)
+
+
+def _check(pred: Tensor, target: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Both poses in one precision, at least float32; an InputError where the shapes do not belong together."""
+    if pred.ndim != 3 or pred.shape[-1] != 3 or pred.shape != target.shape:
+        raise InputError(
+            f"prediction and target must both be (B, J, 3), got {tuple(pred.shape)} and {tuple(target.shape)}"
+        )
+    if not pred.is_floating_point() or not target.is_floating_point():
+        raise InputError(f"poses must be floating point, in mm; got {pred.dtype} and {target.dtype}")
+    if mask is not None and (mask.shape != pred.shape[:2] or mask.dtype != torch.bool):
+        raise InputError(
+            f"the mask must be bool of shape {tuple(pred.shape[:2])}, True where a joint counts; "
+            f"got {mask.dtype} of shape {tuple(mask.shape)}"
+        )
+    dtype = torch.promote_types(torch.promote_types(pred.dtype, target.dtype), torch.float32)
+    return pred.to(dtype), target.to(dtype)

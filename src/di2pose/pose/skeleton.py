@@ -1,0 +1,275 @@
+"""Skeletons as values, and conversion between them by the meaning of each joint.
+
+A skeleton is its joint names in order and a tree of parents. Left and right follow from the names. Two skeletons can
+use one name for different points (H36M's "head" is the top of the head, SMPL's is the base of the skull) and two names
+for one point (H36M's "thorax" is LSP's "neck"); MEANING says which, and RULES says how a missing point is built.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from di2pose.errors import InputError
+
+Array = TypeVar("Array", Tensor, np.ndarray)
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """Named joints in order; `parents[j]` is the index of joint j's parent, -1 for the one root."""
+
+    name: str
+    joints: tuple[str, ...]
+    parents: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.joints)) != len(self.joints):
+            raise InputError(f"skeleton {self.name}: every joint name must occur once, got {self.joints}")
+        if len(self.parents) != len(self.joints):
+            raise InputError(
+                f"skeleton {self.name}: {len(self.joints)} joints need as many parents, got {len(self.parents)}"
+            )
+        if self.parents.count(-1) != 1 or any(not -1 <= p < self.count for p in self.parents):
+            raise InputError(f"skeleton {self.name}: parents must be joint indices and one -1, got {self.parents}")
+        for joint in range(self.count):
+            steps, at = 0, joint
+            while at != -1:
+                steps, at = steps + 1, self.parents[at]
+                if steps > self.count:
+                    raise InputError(f"skeleton {self.name}: the parents of '{self.joints[joint]}' run in a circle")
+
+    @property
+    def count(self) -> int:
+        return len(self.joints)
+
+    @property
+    def root(self) -> int:
+        """The joint without a parent: the pelvis where the skeleton has one."""
+        return self.parents.index(-1)
+
+    @property
+    def bones(self) -> tuple[tuple[int, int], ...]:
+        """(child, parent) of every joint but the root, in joint order."""
+        return tuple((child, parent) for child, parent in enumerate(self.parents) if parent != -1)
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """(left, right) indices of every joint that has both sides, in the order of the left ones."""
+        found = []
+        for left, name in enumerate(self.joints):
+            right = name.replace("left_", "right_", 1)
+            if name.startswith("left_") and right in self.joints:
+                found.append((left, self.joints.index(right)))
+        return tuple(found)
+
+    @property
+    def mirror_order(self) -> tuple[int, ...]:
+        """The permutation that swaps left and right; it is its own inverse."""
+        swap = {a: b for left, right in self.pairs for a, b in ((left, right), (right, left))}
+        return tuple(swap.get(joint, joint) for joint in range(self.count))
+
+    def index(self, name: str) -> int:
+        if name not in self.joints:
+            raise InputError(f"skeleton {self.name} has no joint '{name}'; its joints are {', '.join(self.joints)}")
+        return self.joints.index(name)
+
+    def indices(self, *names: str) -> tuple[int, ...]:
+        return tuple(self.index(name) for name in names)
+
+
+def _tree(name: str, text: str) -> Skeleton:
+    """`joint:parent` words in joint order; the root has no parent."""
+    words = [word.partition(":") for word in text.split()]
+    joints = tuple(joint for joint, _, _ in words)
+    return Skeleton(name, joints, tuple(joints.index(parent) if parent else -1 for _, _, parent in words))
+
+
+# "thorax" is the base of the neck, "nose" the data set's Neck/Nose (its mocap head joint), "head" the top of the head.
+H36M_17 = _tree(
+    "h36m_17",
+    """pelvis right_hip:pelvis right_knee:right_hip right_ankle:right_knee left_hip:pelvis left_knee:left_hip
+    left_ankle:left_knee spine:pelvis thorax:spine nose:thorax head:nose left_shoulder:thorax left_elbow:left_shoulder
+    left_wrist:left_elbow right_shoulder:thorax right_elbow:right_shoulder right_wrist:right_elbow""",
+)
+LSP_14 = _tree(
+    "lsp_14",
+    """right_ankle:right_knee right_knee:right_hip right_hip:right_shoulder left_hip:left_shoulder left_knee:left_hip
+    left_ankle:left_knee right_wrist:right_elbow right_elbow:right_shoulder right_shoulder:neck left_shoulder:neck
+    left_elbow:left_shoulder left_wrist:left_elbow neck head_top:neck""",
+)
+COCO_17 = _tree(
+    "coco_17",
+    """nose left_eye:nose right_eye:nose left_ear:left_eye right_ear:right_eye left_shoulder:nose right_shoulder:nose
+    left_elbow:left_shoulder right_elbow:right_shoulder left_wrist:left_elbow right_wrist:right_elbow
+    left_hip:left_shoulder right_hip:right_shoulder left_knee:left_hip right_knee:right_hip left_ankle:left_knee
+    right_ankle:right_knee""",
+)
+SMPL_24 = _tree(
+    "smpl_24",
+    """pelvis left_hip:pelvis right_hip:pelvis spine1:pelvis left_knee:left_hip right_knee:right_hip spine2:spine1
+    left_ankle:left_knee right_ankle:right_knee spine3:spine2 left_foot:left_ankle right_foot:right_ankle neck:spine3
+    left_collar:spine3 right_collar:spine3 head:neck left_shoulder:left_collar right_shoulder:right_collar
+    left_elbow:left_shoulder right_elbow:right_shoulder left_wrist:left_elbow right_wrist:right_elbow
+    left_hand:left_wrist right_hand:right_wrist""",
+)
+BODY_25B = (
+    _tree(  # OpenPose's experimental 25B model; order as in its poseParameters.cpp. Unlike BODY_25 it has no mid hip.
+        "body_25b",
+        """nose:upper_neck left_eye:nose right_eye:nose left_ear:left_eye right_ear:right_eye left_shoulder:upper_neck
+    right_shoulder:upper_neck left_elbow:left_shoulder right_elbow:right_shoulder left_wrist:left_elbow
+    right_wrist:right_elbow left_hip:left_shoulder right_hip:right_shoulder left_knee:left_hip right_knee:right_hip
+    left_ankle:left_knee right_ankle:right_knee upper_neck head_top:upper_neck left_big_toe:left_ankle
+    left_small_toe:left_ankle left_heel:left_ankle right_big_toe:right_ankle right_small_toe:right_ankle
+    right_heel:right_ankle""",
+    )
+)
+BLAZEPOSE_33 = _tree(
+    "blazepose_33",
+    """nose left_eye_inner:nose left_eye:left_eye_inner left_eye_outer:left_eye right_eye_inner:nose
+    right_eye:right_eye_inner right_eye_outer:right_eye left_ear:left_eye_outer right_ear:right_eye_outer
+    left_mouth:nose right_mouth:nose left_shoulder:nose right_shoulder:nose left_elbow:left_shoulder
+    right_elbow:right_shoulder left_wrist:left_elbow right_wrist:right_elbow left_pinky:left_wrist
+    right_pinky:right_wrist left_index:left_wrist right_index:right_wrist left_thumb:left_wrist
+    right_thumb:right_wrist left_hip:left_shoulder right_hip:right_shoulder left_knee:left_hip right_knee:right_hip
+    left_ankle:left_knee right_ankle:right_knee left_heel:left_ankle right_heel:right_ankle left_foot_index:left_ankle
+    right_foot_index:right_ankle""",
+)
+MPI_INF_3DHP_28 = _tree(
+    "mpi_inf_3dhp_28",
+    """spine3:spine2 spine4:spine3 spine2:spine spine:pelvis pelvis neck:spine4 head:neck head_top:head
+    left_clavicle:neck left_shoulder:left_clavicle left_elbow:left_shoulder left_wrist:left_elbow left_hand:left_wrist
+    right_clavicle:neck right_shoulder:right_clavicle right_elbow:right_shoulder right_wrist:right_elbow
+    right_hand:right_wrist left_hip:pelvis left_knee:left_hip left_ankle:left_knee left_foot:left_ankle
+    left_toe:left_foot right_hip:pelvis right_knee:right_hip right_ankle:right_knee right_foot:right_ankle
+    right_toe:right_foot""",
+)
+MPI_INF_3DHP_17 = _tree(
+    "mpi_inf_3dhp_17",
+    """head_top:head neck:spine right_shoulder:neck right_elbow:right_shoulder right_wrist:right_elbow
+    left_shoulder:neck left_elbow:left_shoulder left_wrist:left_elbow right_hip:pelvis right_knee:right_hip
+    right_ankle:right_knee left_hip:pelvis left_knee:left_hip left_ankle:left_knee pelvis spine:pelvis head:neck""",
+)
+SKELETONS: dict[str, Skeleton] = {
+    skeleton.name: skeleton
+    for skeleton in (H36M_17, LSP_14, COCO_17, SMPL_24, BODY_25B, BLAZEPOSE_33, MPI_INF_3DHP_28, MPI_INF_3DHP_17)
+}
+
+# Joints whose name is not the name of the point they stand for. Elsewhere name = point: "neck" is the base of the neck,
+# "head" the mocap joint at the base of the skull, "head_top" the top of the skull, "nose" the tip of the nose.
+MEANING: dict[str, dict[str, str]] = {
+    "h36m_17": {"thorax": "neck", "nose": "head", "head": "head_top"},  # as SPIN's and MPI-INF-3DHP's own mappings do
+    "smpl_24": {"spine1": "lower_spine", "spine2": "mid_spine", "spine3": "upper_spine"},
+}
+
+# point -> what to take the mean of; the first set that the source has or can build. All are stand-ins, none is exact.
+RULES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "pelvis": (("left_hip", "right_hip"),),  # good to 1-3 cm: some pelvis joints lie above the line of the hips
+    "neck": (("left_shoulder", "right_shoulder"),),  # 2-5 cm low, and it moves when the shoulders are raised
+    "spine": (("mid_spine",), ("pelvis", "neck")),  # SMPL's spine2 is half way up; the mean ignores a bent back
+    "mid_spine": (("spine",),),
+    "head": (("nose",),),  # the nose tip lies about 10 cm in front of the skull base; H36M calls this joint Neck/Nose
+    "nose": (("head",),),
+    "left_big_toe": (("left_foot_index",), ("left_toe",)),  # the same toe, marked on the skin, by a model, by mocap
+    "right_big_toe": (("right_foot_index",), ("right_toe",)),
+    "left_foot_index": (("left_big_toe",), ("left_toe",)),
+    "right_foot_index": (("right_big_toe",), ("right_toe",)),
+    "left_toe": (("left_big_toe",), ("left_foot_index",)),
+    "right_toe": (("right_big_toe",), ("right_foot_index",)),
+}
+
+
+def get(name: str) -> Skeleton:
+    """A skeleton by name; case, '_' and '-' do not matter ('coco17' is COCO_17)."""
+
+    def plain(text: str) -> str:
+        return text.lower().replace("_", "").replace("-", "")
+
+    for key, skeleton in SKELETONS.items():
+        if plain(key) == plain(name):
+            return skeleton
+    raise InputError(f"no skeleton is called '{name}'; known are {', '.join(SKELETONS)}")
+
+
+def convert(joints: Array, source: Skeleton, target: Skeleton) -> tuple[Array, Array]:
+    """(..., J_source, D) -> (..., J_target, D), and which joints of the target are known, (J_target,) bool.
+
+    A joint is copied where the source has the same point, else built by RULES, else NaN and False in the mask. A NaN
+    in the source reaches only the joints built from it.
+    """
+    _check(joints, source)
+    columns = [_combine(joints, parts) for parts in _plan(source, target)]
+    known = [parts != () for parts in _plan(source, target)]
+    if isinstance(joints, Tensor):
+        return torch.stack(columns, dim=-2), torch.tensor(known, device=joints.device)
+    return np.stack(columns, axis=-2), np.array(known)
+
+
+def mirror(joints: Array, skeleton: Skeleton) -> Array:
+    """The pose in a mirror: x becomes -x and left and right change places. Twice is the identity."""
+    _check(joints, skeleton)
+    swapped = joints[..., list(skeleton.mirror_order), :]
+    sign = [-1.0] + [1.0] * (joints.shape[-1] - 1)
+    if isinstance(joints, Tensor):
+        return swapped * joints.new_tensor(sign)
+    return swapped * np.array(sign, dtype=joints.dtype)
+
+
+def bone_lengths(joints: Array, skeleton: Skeleton) -> Array:
+    """Length of every bone of `skeleton.bones`, (..., J, D) -> (..., bones), in the unit of the joints."""
+    _check(joints, skeleton)
+    children, parents = (list(side) for side in zip(*skeleton.bones, strict=True))
+    difference = joints[..., children, :] - joints[..., parents, :]
+    if isinstance(joints, Tensor):
+        return torch.linalg.vector_norm(difference, dim=-1)
+    return np.linalg.norm(difference, axis=-1)
+
+
+def _check(joints: Tensor | np.ndarray, skeleton: Skeleton) -> None:
+    shape = tuple(joints.shape)
+    floating = joints.is_floating_point() if isinstance(joints, Tensor) else np.issubdtype(joints.dtype, np.floating)
+    if len(shape) < 2 or shape[-2] != skeleton.count or shape[-1] not in (2, 3) or not floating:
+        raise InputError(
+            f"{skeleton.name} poses must be floating point of shape (..., {skeleton.count}, 3) or "
+            f"(..., {skeleton.count}, 2), got {joints.dtype} of shape {shape}"
+        )
+
+
+def _combine(joints: Array, parts: tuple[tuple[int, float], ...]) -> Array:
+    if not parts:
+        missing = joints[..., 0, :]
+        return torch.full_like(missing, torch.nan) if isinstance(missing, Tensor) else np.full_like(missing, np.nan)
+    total = joints[..., parts[0][0], :] * parts[0][1]
+    for joint, weight in parts[1:]:
+        total = total + joints[..., joint, :] * weight
+    return total
+
+
+@lru_cache
+def _plan(source: Skeleton, target: Skeleton) -> tuple[tuple[tuple[int, float], ...], ...]:
+    """For every target joint the source joints and weights that make it; () where it cannot be made."""
+    have = {_point(source, name): joint for joint, name in enumerate(source.joints)}
+    return tuple(tuple(_make(_point(target, name), have, frozenset()).items()) for name in target.joints)
+
+
+def _point(skeleton: Skeleton, joint: str) -> str:
+    return MEANING.get(skeleton.name, {}).get(joint, joint)
+
+
+def _make(point: str, have: dict[str, int], tried: frozenset[str]) -> dict[int, float]:
+    if point in have:
+        return {have[point]: 1.0}
+    for ingredients in RULES.get(point, ()):
+        if tried & set(ingredients):
+            continue
+        made = [_make(ingredient, have, tried | {point}) for ingredient in ingredients]
+        if all(made):
+            weights: dict[int, float] = {}
+            for part in made:
+                for joint, weight in part.items():
+                    weights[joint] = weights.get(joint, 0.0) + weight / len(made)
+            return weights
+    return {}

@@ -1,0 +1,49 @@
+"""Randomness as an argument: one generator for all rows, or one per row.
+
+Noise is drawn on the CPU whatever the device, and row by row where each row has its own generator, so that neither
+the device, nor the place of a record in a batch, nor the number of ranks changes what is drawn.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from di2pose.errors import InputError
+
+Noise = torch.Generator | Sequence[torch.Generator]
+
+
+def seed_of(*parts: int | str) -> int:
+    """A 63-bit seed that depends on every part, e.g. (seed, record id, hypothesis)."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def generator_of(*parts: int | str) -> torch.Generator:
+    return torch.Generator().manual_seed(seed_of(*parts))
+
+
+def hypothesis_generators(seed: int, record_ids: Iterable[int | str], hypotheses: int) -> list[torch.Generator]:
+    """One generator per (record, hypothesis), records outermost, seeded by what the row is and not by where it is."""
+    return [generator_of(seed, record, h) for record in record_ids for h in range(hypotheses)]
+
+
+def training_generators(seed: int, iteration: int, first_sample: int, count: int) -> list[torch.Generator]:
+    """One generator per sample of a training batch, by its place in the GLOBAL batch: ranks draw what one would."""
+    return [generator_of(seed, iteration, first_sample + i) for i in range(count)]
+
+
+def uniform(shape: Sequence[int], noise: Noise, device: torch.device | str = "cpu") -> Tensor:
+    """float32 uniforms in [0, 1) of `shape`, whose first axis is the row."""
+    if isinstance(noise, torch.Generator):
+        return torch.rand(tuple(shape), generator=noise, device=noise.device).to(device)
+    if len(noise) != shape[0]:
+        raise InputError(f"expected one generator, or one for each of the {shape[0]} rows, got {len(noise)}")
+    return torch.stack([torch.rand(tuple(shape[1:]), generator=g, device=g.device) for g in noise]).to(device)
+
+
+def uniform_integers(shape: Sequence[int], count: int, noise: Noise, device: torch.device | str = "cpu") -> Tensor:
+    """Integers uniform on 0..count-1."""
+    return (uniform(shape, noise, device) * count).long().clamp_(max=count - 1)

@@ -1,0 +1,74 @@
+"""Full configurations, each a function. The paper's own, one for CPUs, one for tests."""
+
+from di2pose.config import Config, DenoiserConfig, DiffusionConfig, TokenizerConfig, TrainingConfig
+
+RECIPES = ("paper", "small", "tiny")
+
+
+def paper(feature_width: int = 768) -> Config:
+    """All the numbers of the paper. What it leaves open (warm-up, clip, EMA, ViTPose's size) is docs/paper.md's."""
+    return Config(
+        name="paper",
+        tokenizer=TokenizerConfig(),
+        diffusion=DiffusionConfig(),
+        denoiser=DenoiserConfig(feature_width=feature_width),
+        tokenizer_training=TrainingConfig(
+            learning_rate=1e-3, betas=(0.9, 0.999), weight_decay=0.15, batch=256, epochs=20, warmup=500
+        ),
+        denoiser_training=TrainingConfig(
+            learning_rate=5.5e-4, betas=(0.9, 0.96), weight_decay=4.5e-2, batch=64, epochs=50, warmup=1000
+        ),
+        encoder="vitpose-base",
+        sample_steps=100,
+    )
+
+
+def small(feature_width: int = 288) -> Config:
+    """A model that a laptop's CPU trains in hours and runs in a fraction of a second."""
+    tokenizer = TokenizerConfig(
+        tokens=32, levels=(5, 5, 5, 5), encoder_blocks=4, encoder_width=256, decoder_blocks=2, decoder_width=256
+    )
+    return Config(
+        name="small",
+        tokenizer=tokenizer,
+        diffusion=DiffusionConfig(aux_weight=0.1),
+        denoiser=DenoiserConfig(
+            tokens=tokenizer.tokens, codes=tokenizer.codes, feature_width=feature_width, width=192, layers=6, heads=6
+        ),
+        tokenizer_training=TrainingConfig(
+            learning_rate=1e-3, betas=(0.9, 0.99), weight_decay=0.05, batch=256, epochs=40, warmup=500
+        ),
+        denoiser_training=TrainingConfig(
+            learning_rate=5e-4, betas=(0.9, 0.96), weight_decay=4.5e-2, batch=128, epochs=20, warmup=500
+        ),
+        encoder="blazepose-heavy",
+        sample_steps=10,
+    )
+
+
+def tiny(feature_width: int = 32) -> Config:
+    """Small enough to learn eight poses in a minute: tests and the first demo."""
+    tokenizer = TokenizerConfig(
+        tokens=16, levels=(5, 5, 5), encoder_blocks=2, encoder_width=64, decoder_blocks=1, decoder_width=64
+    )
+    training = TrainingConfig(
+        learning_rate=2e-3, betas=(0.9, 0.99), weight_decay=0.0, batch=64, epochs=1, warmup=20, ema=0.99
+    )
+    return Config(
+        name="tiny",
+        tokenizer=tokenizer,
+        diffusion=DiffusionConfig(steps=20, aux_weight=0.1),
+        denoiser=DenoiserConfig(
+            tokens=tokenizer.tokens,
+            codes=tokenizer.codes,
+            steps=20,
+            feature_width=feature_width,
+            width=64,
+            layers=2,
+            heads=4,
+        ),
+        tokenizer_training=training,
+        denoiser_training=training,
+        encoder="none",
+        sample_steps=20,
+    )

@@ -1,0 +1,196 @@
+"""Pose tokenizer, stage 1 of Di2Pose.  B batch, J joints (17), N tokens, C codes, D width, d code channels.
+
+Every public function takes and returns root-relative millimetres, camera axes, Human3.6M order, float32. The network
+works in metres.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from di2pose.config import TokenizerConfig
+from di2pose.errors import InputError
+from di2pose.pose.skeleton import H36M_17
+from di2pose.randomness import Noise, uniform
+from di2pose.tokenizer.fsq import FSQ, check_tokens
+from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock
+
+JOINTS = H36M_17.count
+MM_PER_METRE = 1000.0
+SMOOTH_L1_BETA_M = 0.005
+"""PCT's 0.05 is in pixels, L1 in effect; 0.05 m would be quadratic below 50 mm, another loss."""
+BINS = 128
+BIN_RANGE_M = 1.3
+"""soft_ce: bins per coordinate over [-1.3, 1.3] m."""
+CHAIN = (3, 2, 1, 0, 4, 5, 6, 10, 9, 8, 7, 13, 12, 11, 16, 15, 14)
+"""Limb after limb: 13 of the 16 bones join neighbours, the most that any linear order has."""
+
+
+class CodeUsage(NamedTuple):
+    """How much of the codebook a set of poses uses."""
+
+    used: int
+    """Codes seen at any position, of C."""
+    used_per_position: float
+    """Codes seen at a position, mean over the N positions."""
+    perplexity: float
+    """exp of the entropy of the codes over all positions: C when all are used alike."""
+
+
+class PoseTokenizer(nn.Module):
+    """3D pose <-> N discrete tokens: Local-MLP encoder, FSQ, decoder."""
+
+    order: Tensor
+    bins: Tensor
+
+    def __init__(self, config: TokenizerConfig) -> None:
+        super().__init__()
+        self.config = config
+        D, W = config.encoder_width, config.decoder_width
+
+        self.joint_embed = nn.Linear(3, D)
+        self.dropped_joint = nn.Parameter(torch.zeros(D)) if config.joint_dropout else None
+        self.encoder = nn.Sequential(*(_block(config, D) for _ in range(config.encoder_blocks)), nn.LayerNorm(D))
+        self.joints_to_tokens = nn.Linear(JOINTS, config.tokens)
+        self.to_channels = nn.Linear(D, len(config.levels))
+        self.fsq = FSQ(config.levels)
+
+        self.code_embed = _code_embed(config)
+        self.code_table = nn.Embedding(config.codes, W) if config.code_embed == "table" else None
+        self.tokens_to_joints = nn.Linear(config.tokens, JOINTS)
+        self.decoder = nn.Sequential(*(_block(config, W) for _ in range(config.decoder_blocks)), nn.LayerNorm(W))
+        self.to_joints = nn.Linear(W, 3 * BINS if config.loss == "soft_ce" else 3)
+        if self.code_table is not None:
+            nn.init.zeros_(self.code_table.weight)
+
+        order = CHAIN if config.joint_order == "chain" else tuple(range(JOINTS))
+        self.register_buffer("order", torch.tensor(order), persistent=False)
+        self.register_buffer("bins", torch.linspace(-BIN_RANGE_M, BIN_RANGE_M, BINS), persistent=False)
+
+    # Public: millimetres in, millimetres out.
+
+    @torch.no_grad()
+    def encode(self, joints_mm: Float[Tensor, "B 17 3"]) -> Int[Tensor, "B N"]:
+        """k = FSQ(f_proj(f_PE(f_emb(P)))): the tokens of each pose, 0..C-1."""
+        return self._quantise(self._metres(joints_mm))[1]
+
+    def decode(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B 17 3"]:
+        """P_hat = f_PD(T): the pose of each token sequence, pelvis exactly 0."""
+        if tokens.ndim != 2 or tokens.shape[1] != self.config.tokens:
+            raise InputError(f"tokens must have shape (B, {self.config.tokens}), got {tuple(tokens.shape)}")
+        check_tokens(tokens, self.config.codes)
+        return self._joints(F.embedding(tokens, self.codebook()))
+
+    def decode_soft(self, probabilities: Float[Tensor, "B N C"]) -> Float[Tensor, "B 17 3"]:
+        """The pose of the EXPECTED code embedding under (B, N, C) probabilities; `decode` where they are one-hot."""
+        wanted = (self.config.tokens, self.config.codes)
+        if probabilities.ndim != 3 or probabilities.shape[1:] != wanted:
+            raise InputError(f"probabilities must have shape (B, {wanted[0]}, {wanted[1]}), "
+                             f"got {tuple(probabilities.shape)}")  # fmt: skip
+        return self._joints(probabilities @ self.codebook())
+
+    def reconstruct(self, joints_mm: Float[Tensor, "B 17 3"]) -> Float[Tensor, "B 17 3"]:
+        """decode(encode(P)), differentiable through the quantiser."""
+        codes, tokens = self._quantise(self._metres(joints_mm))
+        return self._joints(self._embed(codes, tokens))
+
+    def loss(self, joints_mm: Float[Tensor, "B 17 3"], generator: Noise | None = None) -> dict[str, Tensor]:
+        """Scalars: `loss` (what is minimised), `mpjpe_mm`, `perplexity`. The generator draws the dropped joints."""
+        target = self._metres(joints_mm)
+        codes, tokens = self._quantise(target, self._dropped(len(target), generator, target.device))
+        outputs = self._decode(self._embed(codes, tokens))
+        pose = self._coordinates(outputs)
+        error = (pose - target).norm(dim=-1).mean()
+        match self.config.loss:
+            case "l1":
+                loss = F.l1_loss(pose, target)
+            case "smooth_l1":
+                loss = F.smooth_l1_loss(pose, target, beta=SMOOTH_L1_BETA_M)
+            case "mpjpe":
+                loss = error
+            case "soft_ce":
+                loss = self._soft_cross_entropy(outputs, target)
+        return {
+            "loss": loss,
+            "mpjpe_mm": error.detach() * MM_PER_METRE,
+            "perplexity": torch.tensor(self.usage(tokens).perplexity),
+        }
+
+    def usage(self, tokens: Int[Tensor, "B N"]) -> CodeUsage:
+        """Codes used by (B, N) tokens."""
+        counts = torch.zeros(self.config.tokens, self.config.codes)
+        positions = torch.arange(self.config.tokens).expand_as(tokens)
+        counts.index_put_((positions, tokens.cpu()), torch.ones(()), accumulate=True)
+        share = counts.sum(0) / counts.sum()
+        return CodeUsage(
+            used=int((share > 0).sum()),
+            used_per_position=float((counts > 0).sum(1).float().mean()),
+            perplexity=float(torch.special.entr(share).sum().exp()),
+        )
+
+    def codebook(self) -> Float[Tensor, "C D"]:
+        """The decoder's embedding of every code."""
+        tokens = torch.arange(self.config.codes, device=self.order.device)
+        return self._embed(self.fsq.indices_to_codes(tokens), tokens)
+
+    # Inside: metres, and joints in `config.joint_order` between the two gathers.
+
+    def _metres(self, joints_mm: Tensor) -> Tensor:
+        if joints_mm.ndim != 3 or joints_mm.shape[1:] != (JOINTS, 3):
+            raise InputError(f"poses must have shape (B, {JOINTS}, 3) in millimetres, got {tuple(joints_mm.shape)}")
+        # Root-relative already; subtracting the pelvis again costs nothing and keeps an absolute pose from going wrong.
+        return (joints_mm - joints_mm[:, :1]).float() / MM_PER_METRE
+
+    def _dropped(self, batch: int, generator: Noise | None, device: torch.device) -> Tensor | None:
+        if not (self.config.joint_dropout and self.training):
+            return None
+        if generator is None:
+            raise InputError("joint_dropout is random: pass loss(joints_mm, generator)")
+        return uniform((batch, JOINTS), generator, device) < self.config.joint_dropout
+
+    def _quantise(self, pose_m: Tensor, dropped: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        x = self.joint_embed(pose_m)                                    # B J D
+        if dropped is not None and self.dropped_joint is not None:
+            x = torch.where(dropped.unsqueeze(-1), self.dropped_joint, x)
+        x = self.encoder(x[:, self.order])                              # B J D
+        x = self.joints_to_tokens(x.transpose(1, 2)).transpose(1, 2)    # B N D
+        return self.fsq(self.to_channels(x))                            # B N d, B N
+
+    def _embed(self, codes: Tensor, tokens: Tensor) -> Tensor:
+        # A bare table would cut the gradient to the encoder, so it is a residual on the linear reading.
+        embedded = self.code_embed(codes)
+        return embedded if self.code_table is None else embedded + self.code_table(tokens)
+
+    def _decode(self, embedded: Tensor) -> Tensor:
+        x = self.tokens_to_joints(embedded.transpose(1, 2)).transpose(1, 2)  # B J W
+        return self.to_joints(self.decoder(x))[:, self.order.argsort()]      # B J 3 (or 3 * BINS)
+
+    def _coordinates(self, outputs: Tensor) -> Tensor:
+        if self.config.loss == "soft_ce":
+            outputs = outputs.unflatten(-1, (3, BINS)).softmax(-1) @ self.bins
+        return outputs - outputs[:, :1]
+
+    def _joints(self, embedded: Tensor) -> Tensor:
+        return self._coordinates(self._decode(embedded)) * MM_PER_METRE
+
+    def _soft_cross_entropy(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """CE(P_hat, P) read literally: Gaussian soft labels, one bin wide, over the bins of each coordinate."""
+        spacing = 2 * BIN_RANGE_M / (BINS - 1)
+        labels = (-0.5 * ((target.unsqueeze(-1) - self.bins) / spacing) ** 2).softmax(-1)
+        return -(labels * outputs.unflatten(-1, (3, BINS)).log_softmax(-1)).sum(-1).mean()
+
+
+def _block(config: TokenizerConfig, width: int) -> nn.Module:
+    if config.block == "mixer":
+        return MixerBlock(width, JOINTS, mlp_ratio=config.mlp_ratio)
+    return LocalMLP(width, config.local_joints, config.mlp_ratio, literal=config.block == "local_literal")
+
+
+def _code_embed(config: TokenizerConfig) -> nn.Module:
+    channels, width = len(config.levels), config.decoder_width
+    if config.code_embed == "mlp":
+        return nn.Sequential(nn.Linear(channels, width), nn.GELU(), nn.Linear(width, width))
+    return nn.Linear(channels, width)

@@ -1,0 +1,129 @@
+import pytest
+import torch
+
+from di2pose.diffusion import Schedule, posterior, sample
+from di2pose.diffusion.sampler import draw, step_grid
+from di2pose.errors import InputError
+from di2pose.randomness import hypothesis_generators
+
+
+def oracle(k0, codes):
+    def predict(ks, s):
+        assert s.shape == (len(ks),)
+        return torch.nn.functional.one_hot(k0, codes).float()
+
+    return predict
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.9, 1.0])
+@pytest.mark.parametrize("steps", [100, 25, 4, 1])
+def test_an_oracle_denoiser_recovers_k0_exactly(steps, rate):
+    generator = torch.Generator().manual_seed(steps)
+    schedule = Schedule(4375, 100, rate)
+    k0 = torch.randint(4375, (3, 20), generator=generator)
+    for start in ["stationary"] + ["all_occluded"] * (rate > 0):
+        states = list(sample(oracle(k0, 4375), schedule, steps, (3, 20), generator, start))
+        assert len(states) == steps + 1
+        assert torch.equal(states[-1], k0)
+
+
+def test_the_start_is_stationary():
+    schedule = Schedule(10, 100, 0.9)
+    first = next(sample(oracle(torch.zeros(50, 200).long(), 10), schedule, 10, (50, 200), torch.Generator()))
+    assert (first == 10).float().mean() == pytest.approx(0.9, abs=0.01)
+    assert sorted(set(first.flatten().tolist())) == list(range(11))
+
+
+def test_an_all_occluded_start_of_a_replace_only_process_is_refused():
+    with pytest.raises(ValueError, match="impossible at final_occlude = 0"):
+        next(sample(oracle(torch.zeros(1, 2).long(), 5), Schedule(5, 10, 0.0), 5, (1, 2), torch.Generator(), "all_occluded"))
+
+
+def test_grids():
+    schedule = Schedule(5, 100)
+    assert step_grid(25, schedule) == list(range(100, -1, -4))
+    assert step_grid(1, schedule) == [100, 0]
+    assert step_grid([100, 37, 0], schedule) == [100, 37, 0]
+    for bad in (0, 101, [100, 50], [90, 0], [100, 100, 0], [100, 20, 30, 0]):
+        with pytest.raises(InputError):
+            step_grid(bad, schedule)
+
+
+def test_skipping_steps_is_exact():
+    """k_0 drawn from a fixed p0 has distribution p0 whatever the grid: 30,000 draws, chi-square below the 99.99 % point."""
+    p0 = torch.tensor([0.5, 0.3, 0.15, 0.05, 0.0])
+    schedule = Schedule(5, 20, 0.6)
+    for steps in (1, 3, 20):
+        shape = (30, 1000)
+
+        def posterior_mean(ks, s):
+            """The Bayes-optimal p(k_0 | k_s) of independent tokens with prior p0."""
+            keep, replace = schedule.keep[s[0]].float(), schedule.replace[s[0]].float() / 5
+            visible = p0 * (replace + keep * torch.eye(5))  # row k_s
+            table = torch.cat([visible / visible.sum(1, keepdim=True), p0.unsqueeze(0)])
+            return table[ks]
+
+        *_, k0 = sample(posterior_mean, schedule, steps, shape, torch.Generator().manual_seed(steps))
+        counts = torch.bincount(k0.flatten(), minlength=5).float()
+        expected = p0 * k0.numel()
+        assert counts[4] == 0
+        assert ((counts - expected)[:4] ** 2 / expected[:4]).sum() < 22
+
+
+def test_a_row_is_the_same_in_any_batch():
+    schedule = Schedule(9, 10, 0.6)
+    table = torch.rand(10, 9, generator=torch.Generator().manual_seed(3)).softmax(-1)
+
+    def predict(ks, s):
+        return table[ks]
+
+    *_, together = sample(predict, schedule, 5, (6, 4), hypothesis_generators(0, ["a", "b", "c"], 2))
+    *_, alone = sample(predict, schedule, 5, (2, 4), hypothesis_generators(0, ["b"], 2))
+    assert torch.equal(together[2:4], alone)
+
+
+def test_draw_never_takes_an_impossible_code():
+    probs = torch.zeros(1, 200_000, 4)
+    probs[..., 1], probs[..., 2] = 0.25, 0.75
+    drawn = draw(probs, torch.Generator().manual_seed(0))
+    assert sorted(set(drawn.flatten().tolist())) == [1, 2]
+    assert (drawn == 1).float().mean() == pytest.approx(0.25, abs=0.01)
+
+
+def test_extensions_do_what_their_names_say():
+    schedule = Schedule(4, 10, 1.0)
+    p0 = torch.tensor([0.4, 0.3, 0.2, 0.1])
+
+    def flat(ks, s):
+        return p0.expand(*ks.shape, 4)
+
+    def run(**options):
+        return list(sample(flat, schedule, 10, (40, 50), torch.Generator().manual_seed(0), **options))
+
+    cold, cut = run(temperature=0.05)[-1], run(truncation=0.5)[-1]
+    assert (cold == 0).float().mean() > 0.97
+    assert set(cut.flatten().tolist()) == {0, 1}
+
+    def surest_first(ks, s):  # token i is predicted with a confidence that grows with i
+        sure = torch.linspace(0.3, 0.97, ks.shape[1]).view(1, -1, 1)
+        return torch.cat([sure, (1 - sure).expand(-1, -1, 3) / 3], -1).expand(len(ks), -1, -1)
+
+    states = list(
+        sample(surest_first, schedule, 10, (40, 50), torch.Generator().manual_seed(0), confidence_order=True)
+    )
+    for state, left in zip(states, range(50, -1, -5), strict=True):
+        assert ((state == 4).sum(1) == left).all()  # the expected number, exactly
+    early = (states[3] != 4).float().mean(0)
+    assert early[40:].mean() > early[:10].mean() + 0.3
+
+
+def test_a_wrong_predictor_is_named():
+    with pytest.raises(InputError, match=r"must return shape \(1, 2, 5\)"):
+        list(sample(lambda ks, s: torch.ones(1, 2, 6) / 6, Schedule(5, 10, 0.5), 5, (1, 2), torch.Generator()))
+
+
+def test_warm_posterior_keeps_dtype():
+    schedule = Schedule(5, 10, 0.5)
+    for dtype in (torch.float32, torch.float64):
+        p0 = torch.full((1, 1, 5), 0.2, dtype=dtype)
+        assert posterior(p0, torch.tensor([[5]]), 1, 2, schedule).dtype == dtype

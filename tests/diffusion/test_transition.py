@@ -1,0 +1,129 @@
+import pytest
+import torch
+from diffusion.dense import RATES, bayes, possible, transition
+
+from di2pose.diffusion import Schedule, forward_probs, forward_sample, posterior
+from di2pose.errors import InputError
+
+
+def all_rows(codes: int) -> torch.Tensor:
+    """Rows p0: each one-hot, and mixtures, some with zeros."""
+    generator = torch.Generator().manual_seed(codes)
+    mixtures = torch.rand(4, codes, generator=generator, dtype=torch.float64)
+    mixtures[0, 0] = 0
+    return torch.cat([torch.eye(codes, dtype=torch.float64), mixtures / mixtures.sum(1, keepdim=True)])
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("steps", [4, 20])
+@pytest.mark.parametrize("codes", [2, 5, 12])
+def test_forward_probs_equal_the_product_of_one_step_matrices(codes, steps, rate):
+    schedule = Schedule(codes, steps, rate)
+    k0 = torch.arange(codes).unsqueeze(0)
+    for s in range(steps + 1):
+        dense = transition(schedule, 0, s)[:, :codes].T.unsqueeze(0)
+        torch.testing.assert_close(forward_probs(k0, s, schedule), dense, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("steps", [4, 20])
+@pytest.mark.parametrize("codes", [2, 5, 12])
+def test_posterior_equals_bayes_on_dense_matrices_for_every_jump(codes, steps, rate):
+    schedule = Schedule(codes, steps, rate)
+    rows = all_rows(codes)
+    checked = 0
+    for s in range(1, steps + 1):
+        # every k_s that Bayes can decide; the others are decided by rule and tested below
+        for k_s in (k for k in range(codes + 1) if possible(k, s, schedule)):
+            ks = torch.full((1, len(rows)), k_s)
+            for r in range(s):
+                wanted = bayes(rows, k_s, r, s, schedule).unsqueeze(0)
+                exact = posterior(rows.unsqueeze(0), ks, r, s, schedule)
+                single = posterior(rows.float().unsqueeze(0), ks, r, s, schedule)
+                torch.testing.assert_close(exact, wanted, atol=1e-12, rtol=0)
+                torch.testing.assert_close(single.double(), wanted, atol=1e-5, rtol=0)
+                torch.testing.assert_close(exact.sum(-1), torch.ones(1, len(rows), dtype=torch.float64))
+                checked += len(rows)
+    assert checked >= steps * len(rows)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_posterior_rows_sum_to_one_at_the_papers_size(rate):
+    schedule = Schedule(4375, 100, rate)
+    generator = torch.Generator().manual_seed(0)
+    p0 = (4 * torch.randn(6, 5, 4375, generator=generator)).softmax(-1)
+    p0[0] = torch.nn.functional.one_hot(torch.arange(5), 4375).float()
+    for r, s in [(0, 1), (1, 2), (49, 50), (24, 96), (0, 100), (99, 100)]:
+        ks = forward_sample(torch.arange(30).view(6, 5), s, schedule, generator)
+        torch.testing.assert_close(posterior(p0, ks, r, s, schedule).sum(-1), torch.ones(6, 5), atol=1e-5, rtol=0)
+
+
+def test_steps_may_differ_within_a_batch():
+    schedule = Schedule(7, 20, 0.6)
+    p0 = torch.rand(3, 4, 7, dtype=torch.float64).softmax(-1)
+    ks = torch.tensor([[0, 7, 3, 7], [7, 7, 6, 1], [5, 4, 7, 0]])
+    r, s = torch.tensor([0, 3, 11]), torch.tensor([1, 20, 12])
+    together = posterior(p0, ks, r, s, schedule)
+    for i in range(3):
+        alone = posterior(p0[i : i + 1], ks[i : i + 1], int(r[i]), int(s[i]), schedule)
+        torch.testing.assert_close(together[i : i + 1], alone, atol=0, rtol=0)
+
+
+def test_occlude_only_a_visible_token_is_certain_whatever_p0_says():
+    schedule = Schedule(5, 10, 1.0)
+    p0 = torch.full((1, 2, 5), 0.2, requires_grad=True)
+    probs = posterior(p0, torch.tensor([[3, 5]]), 4, 8, schedule)
+    assert probs[0, 0].tolist() == [0, 0, 0, 1, 0, 0]
+    (gradient,) = torch.autograd.grad(probs[0, 0].square().sum(), p0)
+    assert gradient.abs().max() == 0
+
+
+def test_an_occ_token_where_none_can_be_is_refused():
+    schedule = Schedule(5, 10, 0.0)
+    with pytest.raises(ValueError, match=r"occlude\[s\] is 0"):
+        posterior(torch.full((1, 1, 5), 0.2), torch.tensor([[5]]), 1, 2, schedule)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_forward_sample_follows_forward_probs(rate):
+    """Chi-square over 40,000 draws at three steps; 99.99 % quantiles of chi2 with 6 and fewer degrees are below 28."""
+    schedule = Schedule(6, 10, rate)
+    generator = torch.Generator().manual_seed(1)
+    for s in (1, 5, 10):
+        ks = forward_sample(torch.full((40, 1000), 2), s, schedule, generator)
+        counts = torch.bincount(ks.flatten(), minlength=7).double()
+        expected = forward_probs(torch.tensor([[2]]), s, schedule)[0, 0] * ks.numel()
+        assert (counts[expected == 0] == 0).all()
+        seen = expected > 0
+        assert ((counts - expected)[seen] ** 2 / expected[seen]).sum() < 28
+
+
+def test_a_row_draws_the_same_noise_in_any_batch():
+    from di2pose.randomness import hypothesis_generators
+
+    schedule = Schedule(4375)
+    k0 = torch.arange(40).view(4, 10)
+    together = forward_sample(k0, 60, schedule, hypothesis_generators(7, ["a", "b", "c", "d"], 1))
+    alone = forward_sample(k0[2:3], 60, schedule, hypothesis_generators(7, ["c"], 1))
+    assert torch.equal(together[2:3], alone)
+
+
+def test_bad_input_is_named(as_user):
+    schedule = Schedule(5, 10, 0.5)
+    p0, ks = torch.full((2, 3, 5), 0.2), torch.zeros(2, 3, dtype=torch.int64)
+    with pytest.raises(InputError, match="earlier r < s"):
+        posterior(p0, ks, 4, 4, schedule)
+    with pytest.raises(InputError, match=r"0\.\.10, got 11"):
+        posterior(p0, ks, 4, 11, schedule)
+    with pytest.raises(InputError, match=r"\(B, N, 5\)"):
+        posterior(p0[..., :4], ks, 3, 4, schedule)
+    with pytest.raises(InputError, match=r"0\.\.5, got 0\.\.6"):
+        posterior(p0, ks + torch.tensor([0, 0, 6]), 3, 4, schedule)
+    with pytest.raises(InputError, match=r"0\.\.4, got 5"):
+        forward_sample(ks + 5, 3, schedule, torch.Generator())
+    with pytest.raises(InputError, match="integers"):
+        forward_probs(ks.float(), 3, schedule)
+    with pytest.raises(InputError, match=r"\(2,\)"):
+        posterior(p0, ks, 1, torch.tensor([2, 3, 4]), schedule)
+    with pytest.raises(InputError, match="one for each of the 2 rows"):
+        forward_sample(ks, 3, schedule, [torch.Generator()])

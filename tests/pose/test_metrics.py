@@ -1,0 +1,249 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.transform import Rotation
+
+from di2pose.errors import InputError
+from di2pose.pose.metrics import asymmetry, auc, bone_length_error, joint_errors, mpjpe, pa_mpjpe, pck, procrustes
+from di2pose.pose.skeleton import H36M_17, mirror
+
+HIPS = H36M_17.indices("left_hip", "right_hip")
+
+
+def poses(seed: int, batch: int = 32, noise: float = 80.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Predictions and targets of a person's size: a random target, and a turned, shrunk and noisy copy of it."""
+    rng = np.random.default_rng(seed)
+    target = rng.normal(size=(batch, 17, 3)) * [250, 450, 200] + rng.normal(size=(batch, 1, 3)) * 100
+    turn = Rotation.random(batch, rng=rng).as_matrix()
+    pred = rng.uniform(0.6, 1.5, (batch, 1, 1)) * target @ turn + rng.normal(size=target.shape) * noise
+    return torch.from_numpy(pred), torch.from_numpy(target)
+
+
+def similar(pose: torch.Tensor, seed: int) -> torch.Tensor:
+    rng = np.random.default_rng(seed)
+    turn = torch.from_numpy(Rotation.random(len(pose), rng=rng).as_matrix())
+    scale = torch.from_numpy(rng.uniform(0.2, 5.0, (len(pose), 1, 1)))
+    return scale * pose @ turn + torch.from_numpy(rng.normal(size=(len(pose), 1, 3)) * 500)
+
+
+def masks(seed: int, batch: int = 32) -> torch.Tensor:
+    mask = torch.from_numpy(np.random.default_rng(seed).random((batch, 17)) < 0.6)
+    mask[:, :4] = True
+    return mask
+
+
+def slow_mpjpe(pred, target, mask=None, root=None):
+    """The same definition, one pose and one joint at a time."""
+    result = []
+    for b in range(len(pred)):
+        p, t = pred[b].numpy(), target[b].numpy()
+        if root is not None:
+            joints = [root] if isinstance(root, int) else list(root)
+            p, t = p - np.mean([p[j] for j in joints], axis=0), t - np.mean([t[j] for j in joints], axis=0)
+        joints = [j for j in range(len(p)) if mask is None or mask[b, j]]
+        result.append(sum(np.sqrt(((p[j] - t[j]) ** 2).sum()) for j in joints) / len(joints))
+    return torch.tensor(result)
+
+
+def slow_pa_mpjpe(pred, target, mask=None):
+    """Another route to the same optimum: scipy's rotation (never a mirror), then the scale by least squares."""
+    result = []
+    for b in range(len(pred)):
+        keep = np.ones(17, bool) if mask is None else mask[b].numpy()
+        p, t = pred[b].numpy()[keep], target[b].numpy()[keep]
+        p, t = p - p.mean(0), t - t.mean(0)
+        turned = Rotation.align_vectors(t, p)[0].apply(p)
+        scale = np.vdot(turned, t) / np.vdot(turned, turned)
+        result.append(np.linalg.norm(scale * turned - t, axis=1).mean())
+    return torch.tensor(result)
+
+
+@pytest.mark.parametrize("root", [None, 0, 8, HIPS])
+@pytest.mark.parametrize("masked", [False, True])
+def test_mpjpe_agrees_with_an_independent_implementation(root, masked):
+    pred, target = poses(0)
+    mask = masks(1) if masked else None
+    torch.testing.assert_close(mpjpe(pred, target, mask, root), slow_mpjpe(pred, target, mask, root), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_pa_mpjpe_agrees_with_an_independent_implementation(masked):
+    pred, target = poses(2)
+    mirrored = target * torch.tensor([-1.0, 1.0, 1.0])  # half of the batch needs the reflection fix
+    pred = torch.where(torch.arange(32)[:, None, None] % 2 == 0, pred, mirrored + 0.1 * pred)
+    mask = masks(3) if masked else None
+    torch.testing.assert_close(pa_mpjpe(pred, target, mask), slow_pa_mpjpe(pred, target, mask), rtol=0, atol=1e-6)
+
+
+def test_float32_gives_float32_close_to_float64():
+    pred, target = poses(4)
+    for metric in (mpjpe, pa_mpjpe):
+        single = metric(pred.float(), target.float())
+        assert single.dtype == torch.float32
+        torch.testing.assert_close(single.double(), metric(pred, target), rtol=0, atol=1e-3)
+    assert mpjpe(pred.float(), target).dtype == torch.float64
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_pa_is_invariant_under_similarities_of_the_prediction(seed):
+    pred, target = poses(seed, batch=4)
+    torch.testing.assert_close(pa_mpjpe(similar(pred, seed), target), pa_mpjpe(pred, target), rtol=0, atol=1e-6)
+    torch.testing.assert_close(pa_mpjpe(similar(target, seed), target), torch.zeros(4).double(), rtol=0, atol=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), root=st.sampled_from([0, 5, HIPS]))
+def test_mpjpe_with_a_root_is_invariant_under_translation_and_without_is_not(seed, root):
+    pred, target = poses(seed, batch=4)
+    shift = torch.from_numpy(np.random.default_rng(seed).normal(size=(4, 1, 3)) * 1000)
+    torch.testing.assert_close(mpjpe(pred + shift, target, root=root), mpjpe(pred, target, root=root))
+    assert not torch.allclose(mpjpe(pred + shift, target), mpjpe(pred, target))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    root=st.sampled_from([None, 0, 9, HIPS]),
+    noise=st.floats(0, 1000),
+    flip=st.booleans(),
+)
+def test_the_aligned_sum_of_squares_is_never_above_the_root_aligned_one(seed, root, noise, flip):
+    pred, target = poses(seed, batch=8, noise=noise)
+    pred = mirror(pred, H36M_17) if flip else pred
+    mask = masks(seed, batch=8)
+    aligned = joint_errors(procrustes(pred, target, mask), target, mask).square().sum(-1)
+    rooted = joint_errors(pred, target, mask, root).square().sum(-1)
+    assert (aligned <= rooted * (1 + 1e-9) + 1e-6).all()
+
+
+def test_pa_mpjpe_itself_may_exceed_mpjpe():
+    target = poses(5, batch=1)[1]
+    pred = target.clone()
+    pred[0, 16] += 300.0  # all joints right but one: the least-squares fit spoils the sixteen to help the one
+    assert pa_mpjpe(pred, target) > mpjpe(pred, target)
+
+
+def test_a_mirror_image_is_not_aligned_away():
+    target = poses(6)[1]
+    mirrored = target * torch.tensor([-1.0, 1.0, 1.0])
+    assert (pa_mpjpe(mirrored, target) > 20).all()
+    assert (pa_mpjpe(mirror(target, H36M_17), target) > 20).all()
+
+
+def test_a_flat_pose_is_aligned_exactly_and_without_a_mirror():
+    flat = poses(7)[1] * torch.tensor([1.0, 1.0, 0.0])
+    torch.testing.assert_close(procrustes(similar(flat, 8), flat), flat, rtol=0, atol=1e-6)
+
+
+def test_masked_joints_do_not_matter_and_all_joints_are_moved_by_the_fit():
+    pred, target = poses(9)
+    mask = masks(10)
+    rubbish = torch.where(mask[..., None], pred, torch.nan)
+    rubbish_target = torch.where(mask[..., None], target, torch.nan)
+    assert torch.equal(mpjpe(rubbish, rubbish_target, mask), mpjpe(pred, target, mask))
+    assert torch.equal(pa_mpjpe(rubbish, rubbish_target, mask), pa_mpjpe(pred, target, mask))
+    assert torch.equal(pck(rubbish, rubbish_target, mask), pck(pred, target, mask))
+    moved = similar(target, 11)
+    torch.testing.assert_close(procrustes(moved, target, mask), target, rtol=0, atol=1e-6)
+
+
+def test_a_pose_without_joints_is_nan_and_its_neighbours_are_not():
+    pred, target = poses(12, batch=3)
+    mask = torch.ones(3, 17, dtype=torch.bool)
+    mask[1] = False
+    for metric in (mpjpe, pa_mpjpe, pck, auc):
+        assert metric(pred, target, mask).isnan().tolist() == [False, True, False]
+    assert bone_length_error(pred, target, H36M_17, mask).isnan().tolist() == [False, True, False]
+
+
+def test_pa_of_fewer_than_three_joints_is_nan():
+    pred, target = poses(13, batch=4)
+    mask = torch.arange(17) < torch.tensor([[1], [2], [3], [4]])
+    assert pa_mpjpe(pred, target, mask).isnan().tolist() == [True, True, False, False]
+
+
+def test_a_nan_prediction_is_nan_for_that_pose_only():
+    pred, target = poses(14, batch=3)
+    pred[1, 5, 0] = torch.nan
+    for metric in (mpjpe, pa_mpjpe):
+        assert metric(pred, target).isnan().tolist() == [False, True, False]
+    assert pck(pred, target, threshold_mm=1e9)[1] == pytest.approx(16 / 17)  # a joint that is not there is not found
+
+
+def test_a_prediction_of_one_point_costs_the_spread_of_the_target():
+    target = poses(15, batch=4)[1]
+    expected = torch.linalg.vector_norm(target - target.mean(1, keepdim=True), dim=-1).mean(-1)
+    torch.testing.assert_close(pa_mpjpe(torch.zeros_like(target), target), expected)
+
+
+def test_gradients_are_right():
+    pred, target = (pose[:3].requires_grad_() for pose in poses(16))
+    mask = masks(17, batch=3)
+    assert torch.autograd.gradcheck(lambda p, t: mpjpe(p, t, mask, HIPS), (pred, target))
+    assert torch.autograd.gradcheck(lambda p, t: pa_mpjpe(p, t, mask), (pred, target))
+    assert torch.autograd.gradcheck(procrustes, (pred, target))
+
+
+def test_masked_nans_and_empty_poses_leave_finite_gradients():
+    pred, target = poses(18, batch=3)
+    mask = masks(19, batch=3)
+    mask[2] = False
+    pred = torch.where(mask[..., None], pred, torch.nan).requires_grad_()
+    for metric in (mpjpe, pa_mpjpe):
+        (gradient,) = torch.autograd.grad(metric(pred, target, mask)[:2].sum(), pred)
+        assert gradient.isfinite().all()
+        assert gradient[:2].abs().sum() > 0
+    (gradient,) = torch.autograd.grad(mpjpe(target.requires_grad_(), target.detach()).sum(), target)
+    assert gradient.isfinite().all()
+
+
+def test_pck_and_auc_of_known_errors():
+    target = torch.zeros(2, 17, 3, dtype=torch.float64)
+    pred = target.clone()
+    pred[0, :, 0] = torch.arange(17) * 10.0  # 0, 10, ..., 160 mm
+    pred[1, :, 1] = 150.0
+    assert pck(pred, target)[0] == pytest.approx(15 / 17)  # 0 to 140; 150 is not below 150
+    assert pck(pred, target)[1] == 0
+    assert pck(pred, target, root=3)[1] == 1
+    assert pck(pred, target, threshold_mm=25.0)[0] == pytest.approx(3 / 17)
+    expected = np.mean([np.mean([10 * k < t for k in range(17)]) for t in range(0, 151, 5)])
+    assert auc(pred, target)[0] == pytest.approx(expected)
+    assert auc(target, target)[0] == pytest.approx(30 / 31)
+
+
+def test_bone_length_error_and_asymmetry_of_a_known_change():
+    target = torch.zeros(1, 17, 3, dtype=torch.float64)
+    for joint, parent in H36M_17.bones:  # every bone 100 mm straight down
+        target[0, joint] = target[0, parent] + torch.tensor([0.0, 100.0, 0.0])
+    pred = target.clone()
+    pred[0, H36M_17.index("left_wrist"), 1] += 32.0
+    assert bone_length_error(pred, target, H36M_17)[0] == pytest.approx(32 / 16)
+    assert asymmetry(pred, H36M_17)[0] == pytest.approx(32 / 6)
+    assert asymmetry(target, H36M_17)[0] == 0
+    mask = torch.ones(1, 17, dtype=torch.bool)
+    mask[0, H36M_17.index("left_wrist")] = False
+    assert bone_length_error(pred, target, H36M_17, mask)[0] == 0
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("metric", [mpjpe, pa_mpjpe, procrustes, pck, auc])
+def test_wrong_input_is_refused_with_the_shapes(metric):
+    pred, target = poses(20, batch=2)
+    with pytest.raises(InputError, match=r"\(B, J, 3\), got \(17, 3\) and \(17, 3\)"):
+        metric(pred[0], target[0])
+    with pytest.raises(InputError, match=r"got \(2, 17, 3\) and \(2, 14, 3\)"):
+        metric(pred, target[:, :14])
+    with pytest.raises(InputError, match="floating point"):
+        metric(pred.long(), target.long())
+    with pytest.raises(InputError, match=r"mask must be bool of shape \(2, 17\).*float64"):
+        metric(pred, target, torch.ones(2, 17).double())
+
+
+@pytest.mark.parametrize("root", [17, -1, (), (0, 99)])
+def test_a_root_that_is_no_joint_is_refused(root):
+    pred, target = poses(21, batch=2)
+    with pytest.raises(InputError, match="from 0 to 16"):
+        mpjpe(pred, target, root=root)

@@ -1,0 +1,90 @@
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from di2pose import Di2Pose, checkpoint, recipes
+from di2pose.errors import InputError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    torch.manual_seed(0)
+    return Di2Pose(recipes.tiny()).save(tmp_path / "model", data="none")
+
+
+def test_a_checkpoint_needs_nothing_but_its_path(folder):
+    torch.manual_seed(0)
+    original = Di2Pose(recipes.tiny())
+    loaded = Di2Pose.from_pretrained(folder)
+    assert loaded.config == original.config
+    assert not loaded.training
+    for key, value in original.state_dict().items():
+        assert torch.equal(loaded.state_dict()[key], value)
+    assert checkpoint.read_notes(folder) == {"data": "none"}
+    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "denoiser.safetensors", "tokenizer.safetensors"]
+
+
+def test_saving_again_replaces_and_leaves_no_debris(folder):
+    model = Di2Pose(recipes.tiny())
+    torch.nn.init.ones_(model.denoiser.norm.weight)
+    model.save(folder)
+    assert Di2Pose.from_pretrained(folder).denoiser.norm.weight.eq(1).all()
+    assert [p.name for p in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_failed_save_keeps_the_old_checkpoint(folder, monkeypatch):
+    before = (folder / "config.json").read_bytes()
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match="No space"):
+        Di2Pose(recipes.tiny()).save(folder)
+    assert (folder / "config.json").read_bytes() == before
+    assert [p.name for p in folder.parent.iterdir()] == ["model"]
+
+
+def rewrite(folder, change):
+    path = folder / "denoiser.safetensors"
+    state = load_file(path)
+    change(state)
+    save_file(state, path)
+    description = json.loads((folder / "config.json").read_text())
+    description["files"]["denoiser"]["bytes"] = path.stat().st_size
+    (folder / "config.json").write_text(json.dumps(description))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.pop("norm.weight"), "missing norm.weight"),
+        (lambda state: state.update(extra=torch.zeros(1)), "unexpected extra"),
+        (lambda state: state.update({"norm.weight": torch.zeros(3)}), r"norm.weight has shape \(3,\), expected \(64,\)"),
+    ],
+)
+def test_keys_and_shapes_must_agree(folder, change, message):
+    rewrite(folder, change)
+    with pytest.raises(InputError, match=message):
+        Di2Pose.from_pretrained(folder)
+
+
+def test_damage_is_named(folder, tmp_path):
+    path = folder / "denoiser.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:1000])
+    with pytest.raises(InputError, match=f"truncated.*expected {len(whole)} bytes, got 1000"):
+        Di2Pose.from_pretrained(folder)
+    path.write_bytes(b"x" * len(whole))
+    with pytest.raises(InputError, match="not a readable safetensors"):
+        Di2Pose.from_pretrained(folder)
+    path.unlink()
+    with pytest.raises(InputError, match="is missing"):
+        Di2Pose.from_pretrained(folder)
+    with pytest.raises(InputError, match="is not a checkpoint: expected a folder"):
+        Di2Pose.from_pretrained(tmp_path / "nowhere")
+    (folder / "config.json").write_text("{")
+    with pytest.raises(InputError, match="is not JSON"):
+        Di2Pose.from_pretrained(folder)

@@ -1,0 +1,54 @@
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from di2pose import Di2Pose, recipes
+from di2pose.config import Config, from_json, to_json
+from di2pose.errors import InputError
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_json_round_trip_is_exact(name):
+    config = getattr(recipes, name)()
+    assert from_json(Config, json.loads(json.dumps(to_json(config)))) == config
+
+
+def test_paper_has_the_papers_numbers():
+    config = recipes.paper()
+    tok, den, dif = config.tokenizer, config.denoiser, config.diffusion
+    assert (tok.encoder_blocks, tok.encoder_width, tok.decoder_blocks, tok.decoder_width) == (4, 2048, 1, 512)
+    assert (tok.tokens, tok.levels, tok.codes, tok.local_joints) == (100, (7, 5, 5, 5, 5), 4375, 3)
+    assert (den.layers, den.heads, den.width) == (21, 16, 1024)
+    assert (dif.steps, dif.final_occlude, dif.aux_weight) == (100, 0.9, 5e-4)
+    one, two = config.tokenizer_training, config.denoiser_training
+    assert (one.learning_rate, one.betas, one.weight_decay, one.batch, one.epochs) == (1e-3, (0.9, 0.999), 0.15, 256, 20)
+    assert (two.learning_rate, two.betas, two.weight_decay, two.batch, two.epochs) == (5.5e-4, (0.9, 0.96), 4.5e-2, 64, 50)
+
+
+def test_paper_builds_with_the_parameter_counts_that_the_docs_state():
+    with torch.device("meta"):
+        model = Di2Pose(recipes.paper())
+    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in model.parts().items()}
+    text = (__import__("pathlib").Path(__file__).parents[1] / "docs" / "paper.md").read_text()
+    for name, count in counts.items():
+        assert f"| {name} | {count:,} |" in text
+
+
+def test_bad_json_is_named():
+    data = to_json(recipes.tiny())
+    with pytest.raises(InputError, match="lacks sample_steps"):
+        from_json(Config, {k: v for k, v in data.items() if k != "sample_steps"})
+    with pytest.raises(InputError, match="does not know colour"):
+        from_json(Config, data | {"colour": "red"})
+    with pytest.raises(InputError, match=r"Config.sample_steps must be of type int, got '10'"):
+        from_json(Config, data | {"sample_steps": "10"})
+
+
+def test_parts_must_agree():
+    config = recipes.tiny()
+    with pytest.raises(InputError, match="denoiser's codes must equal 125"):
+        replace(config, denoiser=replace(config.denoiser, codes=126))
+    with pytest.raises(InputError, match="sample_steps"):
+        replace(config, sample_steps=21)

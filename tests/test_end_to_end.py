@@ -1,0 +1,86 @@
+"""Learning: the tiny model overfits eight poses, through tokens and through the full reverse process."""
+
+import pytest
+import torch
+
+from di2pose import Di2Pose, recipes
+from di2pose.errors import InputError
+from di2pose.pose.metrics import mpjpe
+from di2pose.randomness import hypothesis_generators, training_generators
+from di2pose.training.demo import demo, draw_figures, train_tiny
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return train_tiny(seed=0)
+
+
+def test_the_tokenizer_learns_eight_poses_below_five_millimetres(learned):
+    model, joints_mm, _ = learned
+    assert mpjpe(model.tokenizer.decode(model.tokenizer.encode(joints_mm)), joints_mm).mean() < 5
+
+
+@pytest.mark.parametrize("steps", [20, 4])
+def test_the_reverse_process_recovers_them_below_ten_millimetres(learned, steps):
+    model, joints_mm, features = learned
+    found = model.predict_joints(features, 2, steps, hypothesis_generators(1, range(8), 2))
+    assert found.shape == (8, 2, 17, 3)
+    assert mpjpe(found.flatten(0, 1), joints_mm.repeat_interleave(2, 0)).mean() < 10
+
+
+def test_another_image_gives_another_pose(learned):
+    model, joints_mm, features = learned
+    swapped = model.predict_joints(features.flip(0), 1, 20, hypothesis_generators(1, range(8), 1))[:, 0]
+    assert mpjpe(swapped, joints_mm.flip(0)).mean() < 10
+    assert mpjpe(swapped, joints_mm).mean() > 100
+
+
+def test_batching_changes_nothing_but_rounding(learned):
+    model, _, features = learned
+    together = model.predict_tokens(features, 3, 20, hypothesis_generators(5, range(8), 3))
+    alone = [model.predict_tokens(features[i : i + 1], 3, 20, hypothesis_generators(5, [i], 3)) for i in range(8)]
+    assert torch.equal(together, torch.cat(alone))
+
+
+def test_ranks_draw_the_noise_of_one_process():
+    """Two halves of a global batch, seeded by their place in it, average to the loss of the whole."""
+    torch.manual_seed(0)
+    model = Di2Pose(recipes.tiny())
+    batch = {"features": torch.randn(6, 17, 32), "joints_mm": torch.randn(6, 17, 3) * 200}
+    whole = model.loss(batch, training_generators(3, 17, 0, 6))
+    halves = [
+        model.loss({k: v[i : i + 3] for k, v in batch.items()}, training_generators(3, 17, i, 3)) for i in (0, 3)
+    ]
+    for key in ("loss", "vlb", "aux"):
+        torch.testing.assert_close(whole[key], (halves[0][key] + halves[1][key]) / 2)
+
+
+def test_the_tokenizer_is_frozen_in_stage_two():
+    model = Di2Pose(recipes.tiny())
+    batch = {"features": torch.randn(2, 17, 32), "joints_mm": torch.randn(2, 17, 3) * 200}
+    model.loss(batch, torch.Generator())["loss"].backward()
+    assert all(p.grad is None for p in model.tokenizer.parameters())
+    assert any(p.grad is not None for p in model.denoiser.parameters())
+
+
+def test_the_picture_has_a_column_for_each_pose(learned):
+    _, joints_mm, _ = learned
+    picture = draw_figures(joints_mm, joints_mm.unsqueeze(1))
+    assert picture.size == (8 * 240, 480)
+    assert len(picture.getcolors(maxcolors=1 << 16)) > 10
+
+
+def test_bad_batches_are_named(as_user):
+    model = Di2Pose(recipes.tiny())
+    with pytest.raises(InputError, match="lacks features"):
+        model.loss({"joints_mm": torch.zeros(2, 17, 3)}, torch.Generator())
+    with pytest.raises(InputError, match="as many features as poses, got 3 and 2"):
+        model.loss({"features": torch.zeros(3, 5, 32), "joints_mm": torch.zeros(2, 17, 3)}, torch.Generator())
+    with pytest.raises(InputError, match="hypotheses must be 1 or more"):
+        model.predict_joints(torch.zeros(1, 5, 32), 0, 4, torch.Generator())
+
+
+def test_demo_refuses_a_file_for_a_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="must be a folder"):
+        demo(tmp_path / "file")

@@ -1,0 +1,55 @@
+"""The tree is the data flow: a room imports only rooms below it."""
+
+import ast
+from pathlib import Path
+
+import di2pose
+
+ROOT = Path(di2pose.__file__).parent
+BASE = {"errors", "randomness"}
+LEVEL = {"pose": BASE, "config": BASE, "assets": BASE}
+LEVEL |= {room: BASE | {"pose", "config", "assets", "tokenizer", room} for room in ("tokenizer", "diffusion", "image")}
+LEVEL |= {"data": BASE | {"pose", "assets", "image"}}
+LEVEL |= {room: BASE | {"pose", "assets", "image", "data"} for room in ("people", "occlusion")}
+LEVEL |= {"recipes": {"config"}, "checkpoint": BASE | {"config"}}
+LEVEL |= {"pipeline": BASE | {"config", "recipes", "checkpoint", "pose", "assets", "tokenizer", "diffusion", "image"}}
+BELOW = {*LEVEL, *BASE}
+LEVEL |= {room: BELOW for room in ("training", "evaluation")}
+# Of the image room, the dataset side may use the crop and the reader only.
+IMAGE_FOR_DATA = {"di2pose.image.crop", "di2pose.image.read"}
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("di2pose"):
+            yield from [node.module] if node.module != "di2pose" else [f"di2pose.{a.name}" for a in node.names]
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.startswith("di2pose"))
+
+
+def test_imports_point_downwards():
+    wrong = []
+    for path in sorted(ROOT.rglob("*.py")):
+        room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if room not in LEVEL:
+            continue
+        for name in imports(path):
+            target = name.split(".")[1]
+            if target == "__version__":
+                continue
+            ok = target == room or target in LEVEL[room]
+            if target == "image" and room in ("data", "people", "occlusion"):
+                ok = name in IMAGE_FOR_DATA
+            if not ok:
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert wrong == []
+
+
+def test_every_room_is_placed():
+    rooms = {p.name.removesuffix(".py") for p in ROOT.iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file()}
+    assert rooms - LEVEL.keys() - BASE == {"__init__", "__main__", "cli"}
+
+
+def test_torchvision_is_never_imported():
+    text = "\n".join(p.read_text() for p in ROOT.rglob("*.py"))
+    assert "torchvision" not in text
