@@ -1,0 +1,260 @@
+"""BVH motion: the file format, the CMU skeleton as Human3.6M's 17 joints, and poses before a seeded virtual camera.
+
+World axes of CMU's BVH: y up, z where the rest pose faces, x to its left. N nodes (joints and end sites), F frames.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from di2pose.data.record import Part, Sample, Sources
+from di2pose.errors import InputError
+from di2pose.pose.skeleton import H36M_17
+
+CMU_UNIT_MM = 25.4 / 0.45
+"""CMU's lengths are inches / 0.45: one unit is 56.44 mm."""
+PITCH_DEGREES = (-30.0, 45.0)
+
+# Human3.6M's joint -> the CMU nodes whose mean it is. An end site is called by its parent: "Head end".
+FROM_CMU: dict[str, tuple[str, ...]] = {
+    "pelvis": ("LeftUpLeg", "RightUpLeg"),  # H36M's root is the middle of the hips; CMU's "Hips" lies 10 cm higher
+    "right_hip": ("RightUpLeg",),
+    "right_knee": ("RightLeg",),
+    "right_ankle": ("RightFoot",),
+    "left_hip": ("LeftUpLeg",),
+    "left_knee": ("LeftLeg",),
+    "left_ankle": ("LeftFoot",),
+    "spine": ("Spine",),  # half way between pelvis and neck in both
+    "thorax": ("Neck1",),  # base of the neck, at the height of the shoulders; CMU's "Neck" lies in the chest
+    "nose": ("Head",),  # H36M's "Neck/Nose" is a mocap joint at the base of the skull, not the tip of the nose
+    "head": ("Head end",),  # top of the head
+    "left_shoulder": ("LeftArm",),
+    "left_elbow": ("LeftForeArm",),
+    "left_wrist": ("LeftHand",),
+    "right_shoulder": ("RightArm",),
+    "right_elbow": ("RightForeArm",),
+    "right_wrist": ("RightHand",),
+}
+
+# Subjects that the database holds two or three times, frame for frame: a split by subject must keep them together.
+TWINS = {
+    "064": "063", "073": "070", "123": "070", "084": "074", "102": "078", "122": "083",
+    "117": "085", "121": "090", "105": "091", "103": "093", "141": "106",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Bvh:
+    """A parsed file. Lengths in mm."""
+
+    joints: tuple[str, ...]
+    """Node names, parents before children; the end site of joint X is "X end"."""
+    parents: tuple[int, ...]
+    offsets: Float[np.ndarray, "N 3"]
+    channels: tuple[tuple[str, ...], ...]
+    """Each node's channels in the order of the file, e.g. ("Zrotation", "Yrotation", "Xrotation")."""
+    motion: Float[np.ndarray, "F C"]
+    """Degrees and mm, one column per channel, nodes in order."""
+    frame_time: float
+    """Seconds from frame to frame."""
+
+    @classmethod
+    def read(cls, path: Path, unit_mm: float = CMU_UNIT_MM) -> "Bvh":
+        """Parse a file whose unit of length is `unit_mm`; InputError says what is damaged."""
+        try:
+            return _parse(path.read_text(encoding="latin-1"), unit_mm)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+
+    @property
+    def frames(self) -> int:
+        return len(self.motion)
+
+    @property
+    def starts_at_rest(self) -> bool:
+        """Is frame 0 the T-pose that the 120 Hz conversion of the CMU data puts there? Slower files were thinned out of
+        such ones, and their frame 0 is motion: ten of them begin with zeros because the original recording does."""
+        columns = [kind.endswith("rotation") for node in self.channels for kind in node]
+        return self.frames > 0 and self.frame_time < 0.01 and bool((np.abs(self.motion[0, columns]) < 1e-3).all())
+
+    def rotations(self, frames: Sequence[int] | np.ndarray | slice = slice(None)) -> Float[np.ndarray, "F N 3 3"]:
+        """Each node's axes in the world: x_world = R x_node + position."""
+        return self._solve(frames)[0]
+
+    def positions(self, frames: Sequence[int] | np.ndarray | slice = slice(None)) -> Float[np.ndarray, "F N 3"]:
+        """Each node's place in the world, mm."""
+        return self._solve(frames)[1]
+
+    def _solve(self, frames: Sequence[int] | np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
+        """Forward kinematics, all frames at once: R_child = R_parent R_local, x_child = x_parent + R_parent offset."""
+        motion = self.motion[frames]
+        rotations = np.empty((len(motion), len(self.joints), 3, 3))
+        positions = np.empty((len(motion), len(self.joints), 3))
+        column = 0
+        for node, (parent, kinds) in enumerate(zip(self.parents, self.channels, strict=True)):
+            local, offset = np.broadcast_to(np.eye(3), (len(motion), 3, 3)), self.offsets[node]
+            for kind in kinds:
+                axis, values = "XYZ".index(kind[0]), motion[:, column]
+                if kind.endswith("rotation"):
+                    local = local @ axis_rotation(axis, np.radians(values))
+                else:  # a position channel stands in place of the offset
+                    offset = np.broadcast_to(offset, (len(motion), 3)).copy()
+                    offset[:, axis] = values
+                column += 1
+            if parent < 0:
+                rotations[:, node], positions[:, node] = local, offset
+            else:
+                turn = rotations[:, parent]
+                rotations[:, node] = turn @ local
+                positions[:, node] = positions[:, parent] + (
+                    turn @ np.broadcast_to(offset, (len(motion), 3))[..., None]
+                ).squeeze(-1)
+        return rotations, positions
+
+    def nodes(self, *names: str) -> list[int]:
+        """Their numbers; InputError names those that this file lacks."""
+        missing = sorted(set(names) - set(self.joints))
+        if missing:
+            raise InputError(
+                f"no node called {', '.join(missing)}: not the CMU hierarchy; its nodes are {', '.join(self.joints)}"
+            )
+        return [self.joints.index(name) for name in names]
+
+
+def axis_rotation(axis: int, angle: np.ndarray) -> Float[np.ndarray, "F 3 3"]:
+    """Right-handed rotation by `angle` radians about x (0), y (1) or z (2)."""
+    cos, sin = np.cos(angle), np.sin(angle)
+    matrix = np.zeros((len(angle), 3, 3))
+    i, j = (axis + 1) % 3, (axis + 2) % 3
+    matrix[:, axis, axis] = 1
+    matrix[:, i, i], matrix[:, i, j] = cos, -sin
+    matrix[:, j, i], matrix[:, j, j] = sin, cos
+    return matrix
+
+
+def _parse(text: str, unit_mm: float) -> Bvh:
+    head, _, tail = text.partition("MOTION")
+    words = iter(head.split())
+    if next(words, "") != "HIERARCHY" or not tail:
+        raise InputError("not a whole BVH file: it must begin with HIERARCHY and hold MOTION")
+    joints: list[str] = []
+    parents: list[int] = []
+    offsets: list[list[float]] = []
+    channels: list[tuple[str, ...]] = []
+    open_nodes: list[int] = []
+    try:
+        for word in words:
+            if word in ("ROOT", "JOINT", "End"):
+                name = next(words)  # for an end site this is the word "Site"
+                parents.append(open_nodes[-1] if open_nodes else -1)
+                joints.append(f"{joints[open_nodes[-1]]} end" if word == "End" else name)
+                offsets.append([0.0, 0.0, 0.0])
+                channels.append(())
+                if next(words) != "{":
+                    raise InputError(f"a '{{' must follow the name of node {joints[-1]}")
+                open_nodes.append(len(joints) - 1)
+            elif word == "OFFSET":
+                offsets[open_nodes[-1]] = [float(next(words)) * unit_mm for _ in range(3)]
+            elif word == "CHANNELS":
+                channels[open_nodes[-1]] = tuple(next(words).capitalize() for _ in range(int(next(words))))
+            elif word == "}":
+                open_nodes.pop()
+            else:
+                raise InputError(f"unexpected word '{word[:40]}' in the hierarchy")
+    except (StopIteration, ValueError, IndexError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"the hierarchy is damaged after node {joints[-1] if joints else '(none)'}") from error
+    known = {f"{axis}{kind}" for axis in "XYZ" for kind in ("rotation", "position")}
+    kinds = [kind for node in channels for kind in node]
+    if open_nodes or not joints or parents.count(-1) != 1 or set(kinds) - known:
+        raise InputError(
+            "the hierarchy is damaged: one ROOT, closed brackets and rotation or position channels expected"
+        )
+    return Bvh(
+        tuple(joints), tuple(parents), np.array(offsets), tuple(channels), *_parse_motion(tail.split(), kinds, unit_mm)
+    )
+
+
+def _parse_motion(words: list[str], kinds: list[str], unit_mm: float) -> tuple[np.ndarray, float]:
+    try:
+        labels, frames, frame_time = words[0:1] + words[2:4], int(words[1]), float(words[4])
+        values = np.array(words[5:], np.float64)
+    except (IndexError, ValueError) as error:
+        raise InputError(f"the MOTION part is damaged: {error}") from error
+    if labels != ["Frames:", "Frame", "Time:"]:
+        raise InputError(f"MOTION must give 'Frames:' and 'Frame Time:', got {' '.join(words[:5])}")
+    if values.size != frames * len(kinds):
+        raise InputError(
+            f"truncated or damaged: {frames} frames of {len(kinds)} channels need {frames * len(kinds)} numbers, "
+            f"the file has {values.size}"
+        )
+    scale = np.array([unit_mm if kind.endswith("position") else 1.0 for kind in kinds])
+    return values.reshape(frames, len(kinds)) * scale, frame_time
+
+
+def h36m_joints(bvh: Bvh, frames: Sequence[int] | np.ndarray | slice = slice(None)) -> Float[np.ndarray, "F 17 3"]:
+    """Human3.6M's 17 joints in the world of the file, y up, mm."""
+    nodes = [bvh.nodes(*FROM_CMU[name]) for name in H36M_17.joints]
+    positions = bvh.positions(frames)
+    return np.stack([positions[:, node].mean(1) for node in nodes], 1)
+
+
+def joints_world(path: Path, unit_mm: float = CMU_UNIT_MM) -> Float[np.ndarray, "F 17 3"]:
+    """Human3.6M's 17 joints of every frame of a CMU file but a leading T-pose: y up, mm."""
+    bvh = Bvh.read(path, unit_mm)
+    return h36m_joints(bvh, slice(int(bvh.starts_at_rest), None))
+
+
+def virtual_camera(seed: int, record: str) -> Float[np.ndarray, "3 3"]:
+    """Rotation from the y-up world to camera axes, drawn by (seed, record) alone: yaw uniform on the circle, pitch
+    uniform on PITCH_DEGREES, positive = from above. Yaw 0, pitch 0 looks the rest pose in the face."""
+    digest = hashlib.blake2b(f"{seed}/{record}".encode(), digest_size=16).digest()
+    first, second = (int.from_bytes(part, "little") / 2**64 for part in (digest[:8], digest[8:]))
+    yaw = np.array([2 * np.pi * first])
+    pitch = np.radians([PITCH_DEGREES[0] + (PITCH_DEGREES[1] - PITCH_DEGREES[0]) * second])
+    return axis_rotation(0, pitch)[0] @ np.diag([1.0, -1.0, -1.0]) @ axis_rotation(1, yaw)[0]
+
+
+def read(sources: Sources) -> Iterator[Part]:
+    """One part per .bvh file below `sources.src`; keeps every `sources.every`-th frame after a leading T-pose."""
+    files = sorted(sources.src.rglob("*.bvh"))
+    if not files:
+        raise InputError(
+            f"no .bvh file below {sources.src}: expected the BVH conversion of the CMU motion capture database "
+            "(B. Hahne, 2010; folders 001, 002, ... with 01_01.bvh, ...)"
+        )
+    for path in files:
+        yield Part(path.relative_to(sources.src).as_posix(), lambda path=path: _samples(path, sources))  # type: ignore[misc]
+
+
+def _samples(path: Path, sources: Sources) -> Iterator[Sample]:
+    bvh = Bvh.read(path, sources.unit_mm)
+    frames = np.arange(int(bvh.starts_at_rest), bvh.frames, sources.every)
+    if not len(frames):
+        raise InputError("no frame of motion")
+    clip = path.stem
+    subject = clip.partition("_")[0].zfill(3)
+    world = h36m_joints(bvh, frames)
+    world = world - world[:, :1]
+    for frame, pose in zip(frames.tolist(), world, strict=True):
+        record = f"{clip}_{frame:06d}"
+        rotation = virtual_camera(sources.seed, record)
+        yield Sample(
+            id=record,
+            joints_mm=(pose @ rotation.T).astype(np.float32),
+            subject=subject,
+            sequence=clip,
+            frame=frame,
+            split=split_of(subject),
+            extra={"seed": sources.seed, "rotation": rotation.round(7).tolist()},
+        )
+
+
+def split_of(subject: str) -> str:
+    """Held-out people: subjects whose number ends in 0, and their TWINS, are `test`, all others `train`."""
+    return "test" if TWINS.get(subject, subject).endswith("0") else "train"

@@ -1,0 +1,203 @@
+"""`di2pose data check DIR`: is a prepared dataset what it says? Counts, ranges, bones, left and right, reprojection,
+and a contact sheet to look at."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from di2pose.data.dataset import Dataset
+from di2pose.data.sheet import draw_tile, write_sheet
+from di2pose.errors import InputError
+from di2pose.pose.skeleton import Skeleton, bone_lengths
+
+MOST_ROWS = 100_000
+"""Statistics are taken on at most this many records, evenly spread."""
+ADULT_MM = {
+    ("hip", "knee"): (330, 520),
+    ("knee", "ankle"): (330, 520),
+    ("shoulder", "elbow"): (220, 370),
+    ("elbow", "wrist"): (170, 320),
+}
+"""Medians of adults lie inside; CMU's short forearms (190 mm) set the lower end of theirs."""
+BENT = 0.08
+"""A knee or elbow counts as bent when it is this part of the limb's length away from the straight line."""
+GOOD_PX, BAD_PX = 0.5, 3.0
+
+
+@dataclass
+class Report:
+    """Lines to print; problems make the command fail, warnings do not."""
+
+    lines: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        found = [f"WARNING: {text}" for text in self.warnings] + [f"PROBLEM: {text}" for text in self.problems]
+        return "\n".join(self.lines + (found or ["no problem found"]))
+
+
+def check(folder: tyro.conf.Positional[Path], out: Path | None = None, samples: int = 24, seed: int = 0) -> int:
+    """Check a prepared dataset and draw a contact sheet. The exit code is 1 if something is wrong.
+
+    Args:
+        folder: A folder written by `di2pose data prepare`.
+        out: Where sheet.png and sheet.html go; default: `check` inside the dataset.
+        samples: How many random records to draw.
+        seed: Seed of that draw.
+    """
+    dataset = Dataset(folder)
+    report = examine(dataset)
+    rows = np.sort(np.random.default_rng(seed).permutation(len(dataset))[:samples])
+    tiles = []
+    for sample in (dataset[int(row)] for row in rows):
+        image = None
+        if sample.image is not None:
+            try:
+                image = dataset.read_image(sample)
+            except InputError as error:
+                report.problems.append(f"record {sample.id}: {error}")
+        caption = " ".join(filter(None, (sample.id, sample.action)))
+        tiles.append((draw_tile(sample, dataset.skeleton, image), caption))
+    png, page = write_sheet(out or folder / "check", tiles, f"{dataset.name}: {len(dataset)} records", str(report))
+    print(f"{report}\ncontact sheet: {png} and {page}")
+    return 1 if report.problems else 0
+
+
+def examine(dataset: Dataset) -> Report:
+    """Everything that needs no picture."""
+    report = Report()
+    _counts(dataset, report)
+    rows = np.unique(np.linspace(0, len(dataset) - 1, min(len(dataset), MOST_ROWS)).astype(int))
+    if len(rows) < len(dataset):
+        report.lines.append(f"the following on {len(rows)} records, evenly spread")
+    joints = np.array(dataset.joints_mm[rows], np.float64)
+    joints[~dataset.valid[rows]] = np.nan
+    _ranges(dataset, rows, joints, report)
+    _bones(dataset.skeleton, joints, report)
+    _sides(dataset.skeleton, joints, report)
+    _reprojection(dataset, rows, report)
+    return report
+
+
+def _counts(dataset: Dataset, report: Report) -> None:
+    header = dataset.header
+    report.lines.append(
+        f"{dataset.name}: {len(dataset)} records, {dataset.skeleton.name}, {len(header['skipped'])} skipped"
+    )
+    for name in ("split", "subject", "action"):
+        values, counts = np.unique(dataset.column(name), return_counts=True)
+        shown = ", ".join(f"{value or '(none)'} {count}" for value, count in zip(values[:30], counts[:30], strict=True))
+        report.lines.append(f"{name} ({len(values)}): {shown}{', ...' if len(values) > 30 else ''}")
+    ids = {line["id"] for line in dataset.index}
+    if len(ids) != len(dataset):
+        report.problems.append(f"{len(dataset) - len(ids)} ids occur more than once")
+    broken = int((dataset.valid & ~np.isfinite(dataset.joints_mm).all(-1)).any(-1).sum())
+    if broken:
+        report.problems.append(f"{broken} records have NaN or infinite joints that count as annotated")
+
+
+def _ranges(dataset: Dataset, rows: np.ndarray, joints: np.ndarray, report: Report) -> None:
+    skeleton = dataset.skeleton
+    seen = dataset.valid[rows].mean(0)
+    if (seen < 1).any():
+        part = ", ".join(f"{name} {share:.0%}" for name, share in zip(skeleton.joints, seen, strict=True) if share < 1)
+        report.lines.append(f"joints not annotated everywhere: {part}")
+    for axis, name in enumerate(("x right", "y down", "z away")):
+        low, high = np.nanmin(joints[..., axis]), np.nanmax(joints[..., axis])
+        report.lines.append(f"{name}: {low:.0f} to {high:.0f} mm from the root")
+    distance = np.linalg.norm(dataset.root_mm[rows], axis=-1)
+    if np.isfinite(distance).any():
+        report.lines.append(f"root: {np.nanmin(distance):.0f} to {np.nanmax(distance):.0f} mm from the camera")
+        if np.nanmin(dataset.root_mm[rows][:, 2]) <= 0:
+            report.problems.append("a root lies behind the camera")
+    if "pelvis" in skeleton.joints and np.nanmax(np.abs(joints[:, skeleton.index("pelvis")]), initial=0) > 1:
+        report.problems.append("poses are not root-relative: the pelvis is not at 0")
+    upper = next((name for name in ("thorax", "neck", "upper_neck") if name in skeleton.joints), None)
+    if upper is not None:
+        hips = joints[:, list(skeleton.indices("left_hip", "right_hip"))].mean(1)
+        upright = float(np.mean(joints[:, skeleton.index(upper), 1] < hips[:, 1]))
+        report.lines.append(f"upright (neck above the hips): {upright:.1%}")
+        if upright < 0.5:
+            report.problems.append("most poses are upside down: y must point down")
+
+
+def _bones(skeleton: Skeleton, joints: np.ndarray, report: Report) -> None:
+    lengths = bone_lengths(joints, skeleton)
+    report.lines.append("bone lengths in mm: median (5 % to 95 %)")
+    for k, (child, parent) in enumerate(skeleton.bones):
+        if np.isfinite(lengths[:, k]).any():
+            low, middle, high = np.nanpercentile(lengths[:, k], [5, 50, 95])
+            name = f"{skeleton.joints[parent]} - {skeleton.joints[child]}"
+            report.lines.append(f"  {name:<32} {middle:6.1f} ({low:.1f} to {high:.1f})")
+    for (upper, lower), (low, high) in ADULT_MM.items():
+        sides = [_limb(skeleton, joints, side, upper, lower) for side in ("left", "right")]
+        medians = [float(np.nanmedian(side)) for side in sides if np.isfinite(side).any()]
+        for side, median in zip(("left", "right"), medians, strict=False):
+            text = f"{side} {upper} - {lower} has a median of {median:.1f} mm, adults have {low} to {high}"
+            if not low / 2 < median < high * 2:
+                report.problems.append(f"{text}: wrong unit?")
+            elif not low < median < high:
+                report.warnings.append(text)
+        if len(medians) == 2 and abs(medians[0] - medians[1]) > 0.1 * max(medians):
+            report.warnings.append(f"left and right {upper} - {lower} differ: {medians[0]:.1f} and {medians[1]:.1f} mm")
+
+
+def _limb(skeleton: Skeleton, joints: np.ndarray, side: str, upper: str, lower: str) -> np.ndarray:
+    a, b = skeleton.indices(f"{side}_{upper}", f"{side}_{lower}")
+    return np.linalg.norm(joints[:, a] - joints[:, b], axis=-1)
+
+
+def _sides(skeleton: Skeleton, joints: np.ndarray, report: Report) -> None:
+    """Knees bend forwards and elbows backwards. Forwards is left x up (camera axes are right-handed), so a pose whose
+    sides were swapped, or that was mirrored, bends the wrong way."""
+    place = {name: joints[:, skeleton.index(name)] for name in skeleton.joints if name.startswith(("left_", "right_"))}
+    hips = place["left_hip"] + place["right_hip"]
+    up = place["left_shoulder"] + place["right_shoulder"] - hips
+    across = place["left_hip"] - place["right_hip"] + place["left_shoulder"] - place["right_shoulder"]
+    forwards = np.cross(across, up)
+    forwards /= np.linalg.norm(forwards, axis=-1, keepdims=True)
+    for chain, sign in ((("hip", "knee", "ankle"), 1), (("shoulder", "elbow", "wrist"), -1)):
+        right_way = []
+        for side in ("left", "right"):
+            start, middle, end = (place[f"{side}_{name}"] for name in chain)
+            offset = middle - (start + end) / 2
+            length = np.linalg.norm(middle - start, axis=-1) + np.linalg.norm(end - middle, axis=-1)
+            bent = np.linalg.norm(offset, axis=-1) > BENT * length
+            right_way.append(sign * (offset[bent] * forwards[bent]).sum(-1) > 0)
+        votes = np.concatenate(right_way)
+        if not len(votes):
+            continue
+        report.lines.append(f"{chain[1]}s that bend the human way: {votes.mean():.1%} of {len(votes)} bent ones")
+        if len(votes) >= 20 and votes.mean() < 0.5:
+            report.problems.append(
+                f"most {chain[1]}s bend the wrong way: left and right are swapped, or poses mirrored"
+            )
+
+
+def _reprojection(dataset: Dataset, rows: np.ndarray, report: Report) -> None:
+    """Distance from the projected 3D joints to the 2D joints."""
+    of_camera: dict[str, list[int]] = {}
+    for row in rows:
+        if (camera := dataset.index[int(row)]["camera"]) is not None:
+            of_camera.setdefault(camera, []).append(int(row))
+    errors = []
+    for key, members in of_camera.items():
+        points = dataset.cameras[key].project(dataset.joints_mm[members] + dataset.root_mm[members][:, None])
+        error = np.linalg.norm(points - dataset.joints_2d[members], axis=-1)
+        errors.append(error[np.isfinite(error)])
+    pixels = np.concatenate(errors) if errors else np.zeros(0)
+    if not len(pixels):
+        report.lines.append("reprojection: no record has a camera, a root and 2D joints")
+        return
+    median, most = float(np.median(pixels)), float(pixels.max())
+    report.lines.append(
+        f"reprojection: median {median:.3f} px, 95 % {np.percentile(pixels, 95):.3f} px, worst {most:.3f} px "
+        f"({len(pixels)} joints, {len(of_camera)} cameras)"
+    )
+    if median > BAD_PX:
+        report.problems.append(f"3D joints do not project onto the 2D joints: median {median:.1f} px")
+    elif median > GOOD_PX:
+        report.warnings.append(f"the median reprojection error is {median:.2f} px")

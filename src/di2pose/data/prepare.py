@@ -1,0 +1,162 @@
+"""`di2pose data prepare NAME`: any dataset into the one prepared form (data/sample.py)."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from tqdm import tqdm
+
+from di2pose.data.dataset import Dataset
+from di2pose.data.record import Part, Skip, Sources
+from di2pose.data.writer import Writer
+from di2pose.errors import InputError
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Where a dataset's reader is: a module of this room with `read(sources) -> Iterator[Part]`, and with
+    `fetch() -> Path` where the program itself can get the files."""
+
+    module: str
+    licence: str
+    origin: str
+    fetched: bool = False
+    images: bool = True
+
+    def read(self, sources: Sources) -> Iterator[Part]:
+        read: Callable[[Sources], Iterator[Part]] = import_module(f"di2pose.data.{self.module}").read
+        return read(sources)
+
+    def fetch(self) -> Path:
+        fetch: Callable[[], Path] = import_module(f"di2pose.data.{self.module}").fetch
+        return fetch()
+
+
+_H36M = ("Human3.6M licence: academic use, after registration", "vision.imar.ro/human3.6m")
+_MPI = ("MPI-INF-3DHP licence: non-commercial research", "vcai.mpi-inf.mpg.de/3dhp-dataset")
+_PW3D = ("3DPW licence: non-commercial research", "virtualhumans.mpi-inf.mpg.de/3DPW")
+_CMU = (
+    "CMU Graphics Lab Motion Capture Database: free for all uses, not to be resold as data",
+    "the BVH conversion of 2010 by B. Hahne of mocap.cs.cmu.edu",
+)
+
+READERS: dict[str, Reader] = {
+    "bvh": Reader("bvh", *_CMU, images=False),
+    "pose2sim": Reader("pose2sim", "BSD-3-Clause", "the PyPI package pose2sim, 0.10.49 and 0.4.15", fetched=True),
+    "h36m": Reader("human36m", *_H36M),
+    "h36m-processed": Reader("human36m", *_H36M),
+    "h36m-npz": Reader("human36m", *_H36M, images=False),
+    "3dpw": Reader("threedpw", *_PW3D),
+    "mpi-inf-3dhp": Reader("mpi_inf_3dhp", *_MPI),
+    "mpi-inf-3dhp-processed": Reader("mpi_inf_3dhp", *_MPI),
+}
+
+
+def prepare(
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME", help=f"one of {', '.join(READERS)}")],
+    out: Path,
+    src: Path | None = None,
+    annotations: Path | None = None,
+    cameras: Path | None = None,
+    images: Path | None = None,
+    smpl: Path | None = None,
+    seed: int = 0,
+    every: int = 1,
+    unit_mm: float = Sources.unit_mm,
+) -> int:
+    """Bring a dataset into the one prepared form.
+
+    A run that was stopped goes on where it stopped when the same command is given again. Damaged files and records are
+    left out, listed at the end and in dataset.json.
+
+    Args:
+        out: Folder to write.
+        src: Folder of the dataset as it was downloaded; not needed for pose2sim, which is fetched by package name.
+        annotations: Annotation file or folder, where it lies outside of --src.
+        cameras: Camera file, where it lies outside of --src.
+        images: Folder of the images or videos, where it lies outside of --src.
+        smpl: Folder with the SMPL model files and J_regressor_h36m.npy (3dpw).
+        seed: Seed of the virtual cameras (bvh, h36m-npz).
+        every: Keep every n-th frame.
+        unit_mm: Length of one unit of a BVH file in mm; the default is CMU's.
+    """
+    if name not in READERS:
+        raise InputError(f"no dataset is called '{name}': choose from {', '.join(READERS)}")
+    if every < 1:
+        raise InputError(f"--every must be 1 or more, got {every}")
+    reader = READERS[name]
+    if src is None:
+        if not reader.fetched:
+            raise InputError(f"{name} needs --src DIR, the dataset as it was downloaded from {reader.origin}")
+        src = reader.fetch()
+    for flag, path in (("src", src), ("annotations", annotations), ("cameras", cameras), ("images", images)):
+        if path is not None and not path.exists():
+            raise InputError(f"--{flag} {path} does not exist; {name} comes from {reader.origin}")
+    sources = Sources(name, src, annotations, cameras, images, smpl, seed, every, unit_mm)
+    settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(sources).items()}
+    if (out / "dataset.json").exists():
+        ready = Dataset(out)
+        if ready.header["settings"] != settings:
+            raise InputError(
+                f"{out} holds '{ready.name}' prepared with other settings: delete it, or use another --out"
+            )
+        print(f"{out} is already prepared: {len(ready)} records")
+        return 0
+    parts = list(reader.read(sources))
+    if not parts:
+        raise InputError(f"{src} holds nothing that the reader of {name} knows; it comes from {reader.origin}")
+    twice = [key for key, count in Counter(part.key for part in parts).items() if count > 1]
+    if twice:
+        raise InputError(f"the reader of {name} gave the part {twice[0]} twice")
+    writer = Writer(
+        out,
+        name,
+        parts[0].skeleton,
+        image_root=_image_root(sources, out) if reader.images else None,
+        licence=reader.licence,
+        source=reader.origin,
+        settings=settings,
+    )
+    for part in tqdm(parts, desc=name, unit="part", disable=None):
+        if not writer.has(part.key):
+            _write_part(writer, part)
+    writer.finish()
+    _summary(Dataset(out))
+    return 0
+
+
+def _write_part(writer: Writer, part: Part) -> None:
+    """All good records of a part. A part that breaks half way is left out whole."""
+    try:
+        with writer.part(part.key):
+            for sample in part.samples():
+                if isinstance(sample, Skip):
+                    writer.skip(sample.file, sample.reason)
+                elif (fault := sample.fault(writer.skeleton)) is not None:
+                    writer.skip(f"{part.key} record {sample.id}", fault)
+                else:
+                    writer.add(sample)
+    except InputError as error:
+        writer.skip(part.key, str(error))
+
+
+def _image_root(sources: Sources, out: Path) -> str:
+    """Absolute if the user (or the cache) gave it so, else relative to the prepared folder, so that both can move."""
+    root = sources.image_root
+    return str(root) if root.is_absolute() else Path(os.path.relpath(root, out)).as_posix()
+
+
+def _summary(dataset: Dataset) -> None:
+    skipped = dataset.header["skipped"]
+    print(
+        f"{dataset.folder}: {len(dataset)} records of {dataset.skeleton.name}, {len(skipped)} files or records skipped"
+    )
+    for skip in skipped[:20]:
+        print(f"  skipped {skip['file']}: {skip['reason']}")
+    if len(skipped) > 20:
+        print(f"  ... and {len(skipped) - 20} more, all listed in {dataset.folder / 'dataset.json'}")

@@ -1,0 +1,137 @@
+"""3DPW: the official sequence pickles. Every person of every frame whose camera was aligned (`campose_valid`).
+
+Without --smpl a record has the 24 joints of SMPL that the files hold; with it, Human3.6M's 17 joints as the 14-joint
+protocol of the literature regresses them. The two are different joints and are evaluated under different names.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image, UnidentifiedImageError
+
+from di2pose.data.annotation import Box, box_round, record, thin
+from di2pose.data.numpy_pickle import load_pickle, text
+from di2pose.data.record import Part, Sample, Skip, Sources
+from di2pose.data.smpl import Models
+from di2pose.errors import InputError
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import H36M_17, SMPL_24
+
+SPLITS = ("train", "validation", "test")
+ORIGIN = "unpack sequenceFiles.zip and imageFiles.zip of virtualhumans.mpi-inf.mpg.de/3DPW (registration)"
+KEYS = ("jointPositions", "poses2d", "cam_poses", "cam_intrinsics", "campose_valid")
+SMPL_KEYS = ("poses", "trans", "betas", "genders")
+FEWEST_DETECTED = 6
+"""3DPW keeps a 2D detection only where at least so many of its joints were found."""
+
+
+def read(sources: Sources) -> Iterator[Part]:
+    """One part per sequence."""
+    folder = sources.src / "sequenceFiles" if sources.annotations is None else sources.annotations
+    files = [path for split in SPLITS for path in sorted((folder / split).glob("*.pkl"))]
+    if not files:
+        raise InputError(f"no 3DPW sequences in {folder}: expected test/downtown_walking_00.pkl, ... there; {ORIGIN}")
+    models = None if sources.smpl is None else Models(sources.smpl)
+    for path in files:
+        key = f"{path.parent.name}/{path.stem}"
+        yield Part(key, partial(_samples, sources, path, models), SMPL_24 if models is None else H36M_17)
+
+
+def _samples(sources: Sources, path: Path, models: Models | None) -> Iterator[Sample | Skip]:
+    data = load_pickle(path)
+    wanted = KEYS if models is None else (*KEYS, *SMPL_KEYS)
+    if not isinstance(data, dict) or (missing := [key for key in wanted if key not in data]):
+        what = type(data).__name__ if not isinstance(data, dict) else f"without {', '.join(missing)}"
+        raise InputError(f"{path}: a dictionary with {', '.join(wanted)} expected, got one {what}")
+    sequence = text(data.get("sequence", path.stem))
+    poses = np.asarray(data["cam_poses"], np.float64)
+    if poses.ndim != 3 or poses.shape[1:] != (4, 4):
+        raise InputError(f"{path}: 'cam_poses' has shape {poses.shape}, expected (frames, 4, 4)")
+    folder = _image_folder(sources)
+    pictures = (sources.image_root / folder).is_dir()
+    size = _picture_size(sources.image_root / folder / sequence / "image_00000.jpg")
+    for person in range(len(data["jointPositions"])):
+        world_m = _joints(data, person, models, path)
+        valid, detected = (np.asarray(data[key][person]) for key in ("campose_valid", "poses2d"))
+        if len({len(world_m), len(poses), len(valid), len(detected)}) > 1:
+            raise InputError(
+                f"{path}, person {person}: {len(world_m)} poses, {len(poses)} cameras, {len(valid)} campose_valid and "
+                f"{len(detected)} poses2d: one per frame expected"
+            )
+        for frame in thin(len(poses), sources.every).tolist():
+            if not valid[frame]:
+                continue
+            name = f"{sequence}/p{person}/{frame:05d}"
+            try:
+                camera = _camera(data["cam_intrinsics"], poses[frame], size)
+            except InputError as error:
+                yield Skip(name, str(error))
+                continue
+            camera_mm = camera.to_camera(world_m[frame] * 1000)
+            joints_2d = camera.project(camera_mm)
+            box, box_from = _box(detected[frame], joints_2d)
+            yield record(
+                name,
+                camera_mm,
+                joints_2d,
+                camera,
+                box,
+                image=f"{folder}{sequence}/image_{frame:05d}.jpg" if pictures else None,
+                subject=f"{sequence}/p{person}",
+                sequence=sequence,
+                frame=frame,
+                split=path.parent.name,
+                extra={"person": person, "box": box_from},
+            )
+
+
+def _joints(data: dict[str, Any], person: int, models: Models | None, path: Path) -> Float[np.ndarray, "F J 3"]:
+    """World positions in metres: SMPL's 24 from the file, or Human3.6M's 17 from the SMPL model."""
+    if models is None:
+        positions = np.asarray(data["jointPositions"][person], np.float64)
+        if positions.ndim != 2 or positions.shape[1] != 72:
+            raise InputError(f"{path}: 'jointPositions' has shape {positions.shape}, expected (frames, 72): 24 joints")
+        return positions.reshape(-1, 24, 3)
+    poses, trans, betas = (np.asarray(data[key][person], np.float64) for key in ("poses", "trans", "betas"))
+    if poses.shape != (len(trans), 72) or trans.shape[1:] != (3,):
+        raise InputError(f"{path}: 'poses' {poses.shape} and 'trans' {trans.shape}, expected (frames, 72), (frames, 3)")
+    return models.person(text(data["genders"][person]), betas.ravel())(poses, trans)
+
+
+def _camera(intrinsics: Any, pose: Float[np.ndarray, "4 4"], size: tuple[int, int] | None) -> Camera:
+    """`pose` takes the world to the camera, in metres."""
+    k = np.asarray(intrinsics, np.float64)
+    if k.shape != (3, 3) or not np.isfinite(pose).all():
+        raise InputError("its camera is missing: finite 'cam_poses' and 'cam_intrinsics' of shape (3, 3) are needed")
+    rotation: Any = tuple(tuple(float(value) for value in row) for row in pose[:3, :3])
+    translation: Any = tuple(float(value) * 1000 for value in pose[:3, 3])
+    focal, centre = (float(k[0, 0]), float(k[1, 1])), (float(k[0, 2]), float(k[1, 2]))
+    return Camera(focal, centre, size, rotation=rotation, translation_mm=translation)
+
+
+def _box(detected: Float[np.ndarray, "3 18"], joints_2d: Float[np.ndarray, "J 2"]) -> tuple[Box | None, str]:
+    """Round the 2D detection (x, y, confidence of OpenPose's 18 joints), else round the projected joints."""
+    points = detected[:2, detected[2] > 0].T.astype(np.float64)
+    if len(points) >= FEWEST_DETECTED:
+        return box_round(points), "detected 2D joints"
+    return None, "projected joints"
+
+
+def _image_folder(sources: Sources) -> str:
+    """Pictures are below imageFiles/, unless --images points right at them."""
+    return "" if sources.images is not None and not (sources.images / "imageFiles").is_dir() else "imageFiles/"
+
+
+def _picture_size(path: Path) -> tuple[int, int] | None:
+    """Of the sequence's first picture, if there is one; the annotations do not say."""
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except FileNotFoundError:
+        return None
+    except (OSError, UnidentifiedImageError) as error:
+        raise InputError(f"{path} is damaged: {error}") from error

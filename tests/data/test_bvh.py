@@ -1,0 +1,165 @@
+"""BVH: kinematics by hand, damage, left and right, the virtual camera, and real CMU clips."""
+
+import numpy as np
+import pytest
+from data.cmu_files import CHANNELS, column, real_clips, walk, write_cmu
+
+from di2pose.data.bvh import PITCH_DEGREES, TWINS, Bvh, h36m_joints, joints_world, read, split_of, virtual_camera
+from di2pose.data.record import Sources
+from di2pose.errors import InputError
+from di2pose.pose.skeleton import H36M_17, bone_lengths
+
+ARM = """HIERARCHY
+ROOT A
+{
+  OFFSET 9 9 9
+  CHANNELS 6 Xposition Yposition Zposition Zrotation Yrotation Xrotation
+  JOINT B
+  {
+    OFFSET 2 0 0
+    CHANNELS 3 %s
+    End Site
+    {
+      OFFSET 0 3 0
+    }
+  }
+}
+MOTION
+Frames: 2
+Frame Time: 0.01
+1 2 3 90 0 0 90 90 0
+0 0 0 0 0 90 0 0 0
+"""
+
+
+def test_forward_kinematics_equals_the_hand_computed(tmp_path):
+    path = tmp_path / "arm.bvh"
+    path.write_text(ARM % "Xrotation Yrotation Zrotation")
+    bvh = Bvh.read(path, unit_mm=10)
+    assert bvh.joints == ("A", "B", "B end")
+    assert bvh.parents == (-1, 0, 1)
+    np.testing.assert_allclose(bvh.offsets[1], [20, 0, 0])
+    # Frame 0: A at (10, 20, 30), turned by Z 90: B lies 20 along world y. B turns by X 90, then Y 90 in its own axes:
+    # Rx Ry (0, 1, 0) = Rx (0, 1, 0) = (0, 0, 1); A's Z 90 leaves z: the end lies 30 along world z.
+    # Frame 1: X 90 turns B's own y, the direction of the end, to z; B's x stays.
+    expected = [[[10, 20, 30], [10, 40, 30], [10, 40, 60]], [[0, 0, 0], [20, 0, 0], [20, 0, 30]]]
+    np.testing.assert_allclose(bvh.positions(), expected, atol=1e-12)
+    np.testing.assert_allclose(bvh.positions([1]), expected[1:], atol=1e-12)
+    np.testing.assert_allclose(bvh.rotations()[0, 0], [[0, -1, 0], [1, 0, 0], [0, 0, 1]], atol=1e-12)
+
+
+def test_the_channel_order_is_read_from_the_file(tmp_path):
+    path = tmp_path / "arm.bvh"
+    path.write_text(ARM % "Yrotation Xrotation Zrotation")
+    # Now Y 90 first, then X 90: Ry Rx (0, 1, 0) = Ry (0, 0, 1) = (1, 0, 0); A's Z 90 makes it world y.
+    np.testing.assert_allclose(Bvh.read(path, unit_mm=10).positions([0])[0, 2], [10, 70, 30], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text[:-30], "truncated"),
+        (lambda text: text[: len(text) // 4], "not a whole BVH"),
+        (lambda text: "", "not a whole BVH"),
+        (lambda text: text.replace("}\nMOTION", "MOTION"), "hierarchy is damaged"),
+        (lambda text: text.replace("OFFSET 0 -7.5 0", "OFFSET 0 up 0"), "damaged after node LeftLeg"),
+        (lambda text: text.replace("Zrotation Yrotation", "Zrotation Wrotation"), "hierarchy is damaged"),
+        (lambda text: text.replace("Frames: 5", "Frames: many"), "MOTION part is damaged"),
+        (lambda text: text.replace(" 17 ", " 1x7 ", 1), "MOTION part is damaged"),
+        (lambda text: text.replace("LeftForeArm", "LForearm"), "no node called LeftForeArm"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_its_name_and_reason(tmp_path, damage, message):
+    path = write_cmu(tmp_path / "01_01.bvh", walk(5))
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(InputError, match=message):
+        joints_world(path)
+
+
+def test_t_pose_has_left_on_its_left(tmp_path):
+    """Fails if left and right are swapped, or if an axis points the wrong way."""
+    write_cmu(tmp_path / "01_01.bvh", np.zeros((2, CHANNELS)))
+    (part,) = read(Sources("bvh", tmp_path))
+    for sample in part.samples():
+        world = sample.joints_mm @ np.array(sample.extra["rotation"])  # back to y up, facing +z
+        at = dict(zip(H36M_17.joints, world, strict=True))
+        for left, right in H36M_17.pairs:
+            assert world[left, 0] > 50
+            np.testing.assert_allclose(world[right], world[left] * [-1, 1, 1], atol=1e-2)
+        assert at["left_ankle"][1] < at["left_knee"][1] < at["pelvis"][1] < at["spine"][1] < at["thorax"][1]
+        assert at["thorax"][1] < at["nose"][1] < at["head"][1]
+        np.testing.assert_allclose(at["pelvis"], 0, atol=1e-3)
+        np.testing.assert_allclose(
+            at["left_wrist"], [12.2 * 25.4 / 0.45, 7.1 * 25.4 / 0.45, -0.6 * 25.4 / 0.45], atol=0.01
+        )
+
+
+def test_the_t_pose_of_the_120_hz_release_is_dropped_and_every_counts_from_there(tmp_path):
+    motion = np.concatenate([np.zeros((1, CHANNELS)), walk(9)])
+    fast = write_cmu(tmp_path / "fast/01_01.bvh", motion, frame_time=0.0083333)
+    slow = write_cmu(tmp_path / "slow/01_01.bvh", motion)
+    assert len(joints_world(fast)) == 9
+    assert len(joints_world(slow)) == 10  # thinned files have lost it: their first frame is a recorded one
+    (part,) = read(Sources("bvh", tmp_path / "fast", every=4))
+    assert [sample.frame for sample in part.samples()] == [1, 5, 9]
+
+
+def test_the_virtual_camera_depends_on_seed_and_record_alone():
+    turns = np.stack([virtual_camera(3, f"01_01_{k:06d}") for k in range(2000)])
+    np.testing.assert_array_equal(virtual_camera(3, "01_01_000005"), turns[5])
+    assert not np.allclose(virtual_camera(4, "01_01_000005"), turns[5])
+    np.testing.assert_allclose(turns @ turns.transpose(0, 2, 1), np.broadcast_to(np.eye(3), turns.shape), atol=1e-12)
+    np.testing.assert_allclose(np.linalg.det(turns), 1)
+    up = turns[:, :, 1]
+    assert (up[:, 1] < -0.7).all()  # y down
+    np.testing.assert_allclose(up[:, 0], 0, atol=1e-12)  # no roll
+    pitch = np.degrees(np.arcsin(-up[:, 2]))  # from above, the head is nearer than the feet
+    assert PITCH_DEGREES[0] <= pitch.min() < PITCH_DEGREES[0] + 1
+    assert PITCH_DEGREES[1] - 1 < pitch.max() <= PITCH_DEGREES[1]
+    yaw = np.degrees(np.arctan2(turns[:, 0, 2], turns[:, 0, 0]))
+    assert (np.histogram(yaw, bins=12, range=(-180, 180))[0] > 100).all()
+
+
+def test_records_before_the_camera_are_the_world_pose_turned(tmp_path):
+    path = write_cmu(tmp_path / "07_02.bvh", walk(3))
+    world = h36m_joints(Bvh.read(path))
+    (part,) = read(Sources("bvh", tmp_path, seed=5))
+    for sample, pose in zip(part.samples(), world, strict=True):
+        assert sample.extra["seed"] == 5
+        turn = virtual_camera(5, sample.id)
+        np.testing.assert_allclose(sample.extra["rotation"], turn, atol=1e-7)
+        np.testing.assert_allclose(sample.joints_mm, (pose - pose[0]) @ turn.T, atol=1e-3)
+
+
+def test_a_bent_knee_points_forwards(tmp_path):
+    motion = np.zeros((1, CHANNELS))
+    motion[0, column("LeftUpLeg", "X")], motion[0, column("LeftLeg", "X")] = -60, 90
+    pose = joints_world(write_cmu(tmp_path / "01_01.bvh", motion))[0]
+    hip, knee, ankle = pose[list(H36M_17.indices("left_hip", "left_knee", "left_ankle"))]
+    assert knee[2] > hip[2] + 300
+    assert ankle[2] < knee[2]
+
+
+def test_an_empty_folder_is_an_error_that_says_what_to_bring(tmp_path):
+    with pytest.raises(InputError, match=r"no \.bvh file below .* CMU"):
+        list(read(Sources("bvh", tmp_path)))
+
+
+def test_twins_are_never_split():
+    assert all(split_of(subject) == split_of(twin) for subject, twin in TWINS.items())
+    assert {split_of("010"), split_of("011")} == {"test", "train"}
+
+
+def test_real_clips_have_rigid_adult_bones_and_human_knees():
+    paths = sorted(real_clips().rglob("*.bvh"))[::400]
+    assert len(paths) >= 5
+    for path in paths:
+        bvh = Bvh.read(path)
+        lengths = bone_lengths(h36m_joints(bvh), H36M_17)
+        names = [H36M_17.joints[child] for child, _ in H36M_17.bones]
+        for k, name in enumerate(names):
+            if name.endswith(("knee", "ankle", "elbow", "wrist", "hip")):
+                np.testing.assert_allclose(lengths[:, k], lengths[0, k], atol=1e-6)
+        assert 320 < lengths[0, names.index("left_knee")] < 470
+        assert bvh.frame_time == pytest.approx(1 / 6, abs=1e-3)
+        assert len(bvh.joints) == 38

@@ -1,0 +1,95 @@
+"""Pickles and npz files of third parties: arrays come through, programs do not."""
+
+import io
+import os
+import pickle
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from data import layouts
+
+from di2pose.data.numpy_pickle import load_npz, load_pickle
+from di2pose.errors import InputError
+
+VALUE = {
+    ("S1", 7): np.arange(6, dtype=np.float32).reshape(2, 3),
+    "scalar": np.float64(2.5),
+    "names": np.array(["a", "b"], object),
+    "fortran": np.asfortranarray(np.eye(3)),
+    "bytes": b"\xe9",
+    "ordered": OrderedDict(x=1),
+}
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_arrays_and_containers_of_every_protocol_come_through(tmp_path, protocol):
+    (tmp_path / "x.pkl").write_bytes(pickle.dumps(VALUE, protocol))
+    loaded = load_pickle(tmp_path / "x.pkl")
+    assert list(loaded) == list(VALUE)
+    for key, value in VALUE.items():
+        np.testing.assert_array_equal(loaded[key], value)
+        assert type(loaded[key]) is type(value)
+
+
+def test_python_2_text_becomes_str(tmp_path):
+    layouts.write_python2_pickle(tmp_path / "x.pkl", {"name": "caf\xe9", "data": np.arange(300)})
+    loaded = load_pickle(tmp_path / "x.pkl")
+    assert loaded["name"] == "caf\xe9"
+    np.testing.assert_array_equal(loaded["data"], np.arange(300))
+
+
+class Calls:
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Calls(os.system, "true"),
+        Calls(eval, "1"),
+        Calls(getattr, np.ndarray, "dump"),
+        Calls(np.load, "x"),
+        Calls(np.fromfile, "x"),
+        Calls(__import__, "os"),
+    ],
+    ids=["system", "eval", "getattr", "np.load", "np.fromfile", "import"],
+)
+def test_any_other_name_is_refused(tmp_path, call):
+    layouts.write_pickle(tmp_path / "x.pkl", {"a": call})
+    with pytest.raises(InputError, match="was not opened: it asks for"):
+        load_pickle(tmp_path / "x.pkl")
+    np.savez(tmp_path / "x.npz", a=np.array(call, object))
+    with pytest.raises(InputError, match="was not read: it asks for"):
+        load_npz(tmp_path / "x.npz", ["a"])
+
+
+def test_other_codecs_and_outside_references_are_refused(tmp_path):
+    (tmp_path / "codec.pkl").write_bytes(b"c_codecs\nencode\n(Va\nVrot13\ntR.")
+    with pytest.raises(InputError, match="rot13"):
+        load_pickle(tmp_path / "codec.pkl")
+    (tmp_path / "outside.pkl").write_bytes(b"Pthing\n.")
+    with pytest.raises(InputError, match="outside itself"):
+        load_pickle(tmp_path / "outside.pkl")
+
+
+def test_a_missing_array_or_file_is_named(tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.zeros(1))
+    with pytest.raises(InputError, match="no array b, c; it has a"):
+        load_npz(tmp_path / "x.npz", ["a", "b", "c"])
+    for load in (load_pickle, lambda path: load_npz(path, ["a"])):
+        with pytest.raises(InputError, match="there is no file"):
+            load(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("keep", range(0, 400, 23))
+def test_a_cut_pickle_is_called_damaged_wherever_it_was_cut(tmp_path, keep):
+    file = io.BytesIO()
+    layouts.Python2Pickler(file).dump(VALUE)
+    (tmp_path / "x.pkl").write_bytes(file.getvalue()[:keep])
+    with pytest.raises(InputError, match="damaged"):
+        load_pickle(tmp_path / "x.pkl")

@@ -1,0 +1,215 @@
+"""The prepared form: what goes in comes out; what was killed goes on; what is damaged is refused."""
+
+import pickle
+import signal
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from di2pose.data.sample import OCCLUDED, SEEN, Dataset, Sample, Writer
+from di2pose.errors import InputError
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import H36M_17
+
+CAMERA = Camera(focal=(1000.0, 1001.0), centre=(500.0, 501.0), size=(1000, 1002), distortion=(0.1, 0.2, 0.3, 0.4))
+
+
+def full_sample(number: int) -> Sample:
+    """Every field filled; two joints are not annotated."""
+    generator = np.random.default_rng(number)
+    valid = np.ones(17, bool)
+    valid[[9, 10]] = False
+    return Sample(
+        id=f"s{number:03d}",
+        joints_mm=generator.normal(0, 300, (17, 3)).astype(np.float32),
+        root_mm=np.array([10.0, 20.0, 3000.0 + number]),
+        joints_2d=generator.uniform(0, 1000, (17, 2)).astype(np.float32),
+        visibility=generator.choice([SEEN, OCCLUDED], 17).astype(np.int8),
+        valid=valid,
+        image=f"video.mp4#{number}",
+        box=(1.5, 2.5, 300.25, 400.125),
+        camera=CAMERA,
+        subject=f"S{number % 3}",
+        action="Walking",
+        sequence="a",
+        frame=number,
+        split="test" if number % 2 else "train",
+        extra={"seed": 1, "rotation": [[1.0, 0.0]], "text": "ä"},
+    )
+
+
+def bare_sample(number: int) -> Sample:
+    return Sample(id=f"b{number:03d}", joints_mm=np.full((17, 3), number, np.float32))
+
+
+def write(folder: Path, parts: dict[str, list[Sample]], **options) -> Dataset:
+    writer = Writer(folder, "made", H36M_17, **options)
+    for key, samples in parts.items():
+        if not writer.has(key):
+            with writer.part(key):
+                for sample in samples:
+                    writer.add(sample)
+    return Dataset(writer.finish())
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    dataset = write(tmp_path / "d", {"a": [full_sample(0), full_sample(1)], "b": [bare_sample(2)]}, licence="free")
+    assert len(dataset) == 3
+    assert dataset.header["licence"] == "free"
+    assert dataset.skeleton == H36M_17
+    assert isinstance(dataset.joints_mm, np.memmap)
+    for number in (0, 1):
+        given, got = full_sample(number), dataset[number]
+        for field in fields(Sample):
+            one, other = getattr(given, field.name), getattr(got, field.name)
+            if field.name == "joints_mm":
+                np.testing.assert_array_equal(other[given.valid], one[given.valid])
+                assert np.isnan(other[~given.valid]).all()
+            elif isinstance(one, np.ndarray):
+                np.testing.assert_array_equal(other, one)
+                assert other.dtype == one.dtype
+            else:
+                assert other == one
+    bare = dataset[-1]
+    assert (bare.root_mm, bare.joints_2d, bare.visibility, bare.image, bare.box, bare.camera) == (None,) * 6
+    assert bare.valid.all()
+    assert list(dataset.cameras.values()) == [CAMERA]  # stored once
+
+
+def test_iteration_and_indices_behave_as_a_sequence(tmp_path):
+    dataset = write(tmp_path / "d", {"a": [full_sample(k) for k in range(4)]})
+    assert [sample.id for sample in dataset] == ["s000", "s001", "s002", "s003"]
+    assert [sample.id for sample in dataset[1:3]] == ["s001", "s002"]
+    assert dataset.index[-1]["id"] == "s003"
+    with pytest.raises(IndexError):
+        dataset[4]
+
+
+def test_select_finds_rows_by_split_and_subject(tmp_path):
+    dataset = write(tmp_path / "d", {"a": [full_sample(k) for k in range(6)]})
+    assert dataset.select(split="test").tolist() == [1, 3, 5]
+    assert dataset.select(split="test", subject=("S0", "S1")).tolist() == [1, 3]
+    with pytest.raises(InputError, match="no column 'wardrobe'"):
+        dataset.select(wardrobe="x")
+
+
+def test_a_pickled_dataset_maps_its_files_again(tmp_path):
+    dataset = write(tmp_path / "d", {"a": [full_sample(k) for k in range(50)]})
+    copy = pickle.dumps(dataset)
+    assert len(copy) < 1000
+    assert pickle.loads(copy)[7].id == "s007"
+
+
+KILLED = """
+import os, signal
+from pathlib import Path
+from data.test_sample import Writer, H36M_17, full_sample
+writer = Writer(Path({folder!r}), "made", H36M_17)
+for key in "cab":
+    with writer.part(key):
+        for k in range(3):
+            writer.add(full_sample(10 * ord(key) + k))
+            if (key, k) == ("b", 1):
+                os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_goes_on_and_gives_the_identical_files(tmp_path):
+    tests = Path(__file__).parents[1]
+    script = KILLED.format(folder=str(tmp_path / "killed"))
+    done = subprocess.run([sys.executable, "-c", script], cwd=tests, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with pytest.raises(InputError, match="unfinished preparation"):
+        Dataset(tmp_path / "killed")
+    resumed = Writer(tmp_path / "killed", "made", H36M_17)
+    assert [resumed.has(key) for key in "abc"] == [True, False, True]
+    parts = {key: [full_sample(10 * ord(key) + k) for k in range(3)] for key in "bac"}
+    write(tmp_path / "killed", parts)
+    write(tmp_path / "whole", parts)
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_a_part_that_raises_leaves_nothing(tmp_path):
+    writer = Writer(tmp_path / "d", "made", H36M_17)
+    broken = np.zeros((17, 3), np.float32)
+    broken[5, 1] = np.nan
+
+    def write_both() -> None:
+        with writer.part("a"):
+            writer.add(full_sample(0))
+            writer.add(Sample(id="b001", joints_mm=broken))
+
+    with pytest.raises(InputError, match="record b001: NaN or infinite joints: left_knee"):
+        write_both()
+    assert not writer.has("a")
+
+
+def test_other_settings_do_not_mix_with_an_unfinished_run(tmp_path):
+    Writer(tmp_path / "d", "made", H36M_17, settings={"seed": 0})
+    with pytest.raises(InputError, match="other settings"):
+        Writer(tmp_path / "d", "made", H36M_17, settings={"seed": 1})
+    Writer(tmp_path / "d", "made", H36M_17, settings={"seed": 0})
+
+
+def test_a_finished_dataset_is_not_overwritten(tmp_path):
+    write(tmp_path / "d", {"a": [full_sample(0)]})
+    with pytest.raises(InputError, match="already a finished dataset"):
+        Writer(tmp_path / "d", "made", H36M_17)
+
+
+def test_an_id_that_occurs_twice_is_refused(tmp_path):
+    with pytest.raises(InputError, match="the id s000 occurs twice"):
+        write(tmp_path / "d", {"a": [full_sample(0)], "b": [full_sample(0)]})
+
+
+def test_nothing_to_write_is_an_error(tmp_path):
+    with pytest.raises(InputError, match="no usable record"):
+        write(tmp_path / "d", {"a": []})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"joints_mm": np.zeros((16, 3), np.float32)}, r"shape \(16, 3\), h36m_17 needs \(17, 3\)"),
+        ({"joints_mm": np.full((17, 3), np.inf, np.float32)}, "NaN or infinite joints: pelvis"),
+        ({"joints_2d": np.zeros((14, 2), np.float32)}, r"joints_2d has shape \(14, 2\)"),
+        ({"root_mm": np.array([np.nan, 0, 1])}, "root_mm"),
+        ({"box": (5.0, 5.0, 5.0, 9.0)}, "box is empty"),
+        ({"valid": np.zeros(17, bool)}, "no joint is annotated"),
+    ],
+)
+def test_a_bad_record_is_named(tmp_path, change, reason):
+    values = {"id": "x", "joints_mm": np.zeros((17, 3), np.float32)} | change
+    writer = Writer(tmp_path / "d", "made", H36M_17)
+    with pytest.raises(InputError, match=reason), writer.part("a"):
+        writer.add(Sample(**values))
+
+
+def test_joints_that_are_not_annotated_may_hold_nan():
+    valid = np.arange(17) != 10
+    joints = np.zeros((17, 3), np.float32)
+    joints[10] = np.nan
+    assert Sample(id="x", joints_mm=joints, valid=valid).fault(H36M_17) is None
+
+
+def test_a_damaged_prepared_folder_is_refused(tmp_path):
+    folder = write(tmp_path / "d", {"a": [full_sample(k) for k in range(9)]}).folder
+    whole = (folder / "joints_mm.npy").read_bytes()
+    (folder / "joints_mm.npy").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"joints_mm\.npy .* cannot be read"):
+        Dataset(folder)
+    (folder / "joints_mm.npy").write_bytes(whole)
+    lines = (folder / "index.jsonl").read_text().splitlines(keepends=True)
+    (folder / "index.jsonl").write_text("".join(lines[:-1]))
+    with pytest.raises(InputError, match="8 lines for 9 records"):
+        Dataset(folder)
+    with pytest.raises(InputError, match=r"no dataset\.json"):
+        Dataset(tmp_path)

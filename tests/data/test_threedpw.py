@@ -1,0 +1,289 @@
+"""3DPW's sequence pickles, with and without an SMPL model."""
+
+import numpy as np
+import pytest
+from data import layouts
+
+from di2pose.data.prepare import prepare
+from di2pose.data.sample import Dataset, Sources
+from di2pose.data.smpl import Models, Smpl, rodrigues
+from di2pose.data.threedpw import read
+from di2pose.errors import InputError
+from di2pose.pose.skeleton import H36M_17, SMPL_24
+
+SEQUENCE = "downtown_walking_00"
+
+
+def pw3d(folder, **options):
+    return Sources("3dpw", folder, **options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    layouts.write_3dpw(tmp_path, "test", SEQUENCE)
+    return tmp_path
+
+
+def test_joints_are_where_their_names_say_and_project_onto_their_2d(tmp_path):
+    people = layouts.write_3dpw(tmp_path, "test", SEQUENCE)
+    layouts.write_picture(tmp_path / f"imageFiles/{SEQUENCE}/image_00000.jpg")
+    samples, left_out = layouts.drain(read(pw3d(tmp_path)))
+    assert left_out == {}
+    assert next(iter(read(pw3d(tmp_path)))).skeleton is SMPL_24
+    for sample in samples:
+        layouts.assert_true(sample, people[sample.extra["person"]], SMPL_24)
+    first = samples[0]
+    assert (first.id, first.sequence, first.split) == (f"{SEQUENCE}/p0/00000", SEQUENCE, "test")
+    assert first.image == f"imageFiles/{SEQUENCE}/image_00000.jpg"
+
+
+def test_each_person_of_each_frame_with_an_aligned_camera_is_a_record(folder):
+    samples, _ = layouts.drain(read(pw3d(folder)))
+    frames = {person: [s.frame for s in samples if s.extra["person"] == person] for person in (0, 1)}
+    assert frames == {0: [0, 2, 3, 4, 5], 1: [0, 1, 2, 3, 4, 5]}
+    thinned, _ = layouts.drain(read(pw3d(folder, every=2)))
+    assert {sample.frame for sample in thinned} == {0, 2, 4}
+
+
+def test_the_camera_is_the_sequence_s_own_and_takes_the_world_to_the_joints(folder):
+    sample = layouts.drain(read(pw3d(folder)))[0][0]
+    np.testing.assert_allclose(sample.camera.rotation, layouts.WORLD_ROTATION)
+    np.testing.assert_allclose(sample.camera.translation_mm, 1000 * layouts.WORLD_TRANSLATION)
+    assert (sample.camera.focal, sample.camera.centre) == ((1961.85, 1969.23), (540, 960))
+
+
+def test_box_is_round_the_detection_or_the_projected_joints(folder):
+    samples, _ = layouts.drain(read(pw3d(folder)))
+    assert [s.extra["box"] for s in samples[:2]] == ["detected 2D joints", "projected joints"]
+    for sample in samples:
+        x0, y0, x1, y1 = sample.box
+        assert x1 - x0 == pytest.approx(y1 - y0)
+        named = [j for j, name in enumerate(layouts.SMPL_24) if name != "-"]
+        inside = (sample.joints_2d[named] > (x0, y0)) & (sample.joints_2d[named] < (x1, y1))
+        assert inside.all()
+
+
+def test_splits_come_from_the_folders_and_pictures_give_the_size(folder):
+    layouts.write_3dpw(folder, "train", "courtyard_box_00", persons=1)
+    layouts.write_3dpw(folder, "validation", "outdoors_parcours_01", persons=1)
+    layouts.write_picture(folder / "imageFiles/courtyard_box_00/image_00000.jpg", (1080, 1920))
+    samples, _ = layouts.drain(read(pw3d(folder)))
+    assert {(s.split, s.sequence, s.camera.size) for s in samples} == {
+        ("train", "courtyard_box_00", (1080, 1920)),
+        ("validation", "outdoors_parcours_01", None),
+        ("test", SEQUENCE, None),
+    }
+
+
+def test_pictures_may_lie_elsewhere_or_nowhere(folder, tmp_path):
+    layouts.write_picture(tmp_path / f"photos/{SEQUENCE}/image_00000.jpg", (108, 192))
+    elsewhere = layouts.drain(read(pw3d(folder, images=tmp_path / "photos")))[0][0]
+    assert (elsewhere.image, elsewhere.camera.size) == (f"{SEQUENCE}/image_00000.jpg", (108, 192))
+    assert layouts.drain(read(pw3d(folder)))[0][0].image is None
+
+
+def test_prepare_and_read_back(folder, tmp_path):
+    for frame in range(6):
+        layouts.write_picture(folder / f"imageFiles/{SEQUENCE}/image_{frame:05d}.jpg", (108, 192))
+    prepare("3dpw", tmp_path / "out", src=folder)
+    dataset = Dataset(tmp_path / "out")
+    assert (len(dataset), dataset.skeleton) == (11, SMPL_24)
+    assert dataset.read_image(dataset[3]).size == (108, 192)
+
+
+# damage
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"jointPositions": [np.zeros((6, 57))] * 2}, "24 joints"),
+        ({"cam_poses": None}, "without cam_poses"),
+        ({"cam_poses": np.zeros((6, 3, 3))}, "(frames, 4, 4)"),
+        ({"cam_poses": np.tile(np.eye(4), (5, 1, 1))}, "one per frame expected"),
+    ],
+)
+def test_damaged_sequences_are_listed_and_others_kept(folder, changes, message):
+    layouts.write_3dpw(folder, "test", "office_phoneCall_00", **changes)
+    samples, left_out = layouts.drain(read(pw3d(folder)))
+    assert {sample.sequence for sample in samples} == {SEQUENCE}
+    assert message in left_out["test/office_phoneCall_00"]
+
+
+@pytest.mark.parametrize("keep", [0, 50, 900, -10])
+def test_truncated_pickles_are_listed(folder, keep):
+    path = folder / f"sequenceFiles/test/{SEQUENCE}.pkl"
+    path.write_bytes(path.read_bytes()[:keep])
+    samples, left_out = layouts.drain(read(pw3d(folder)))
+    assert samples == []
+    assert "damaged" in left_out[f"test/{SEQUENCE}"]
+
+
+def test_frames_with_a_broken_camera_or_nan_joints_are_left_out_one_by_one(tmp_path):
+    poses = np.tile(np.eye(4), (6, 1, 1))
+    poses[:, 2, 3] = 9
+    poses[3] = np.nan
+    poses[4, :3, :3] *= 2
+    positions = np.random.default_rng(0).uniform(-0.5, 0.5, (6, 72))
+    positions[5, 3] = np.nan
+    layouts.write_3dpw(tmp_path, "test", SEQUENCE, persons=1, cam_poses=poses, jointPositions=[positions])
+    samples, left_out = layouts.drain(read(pw3d(tmp_path)))
+    assert [sample.frame for sample in samples] == [0, 2]
+    assert {key.rsplit("/")[-1] for key in left_out} == {"00003", "00004", "00005"}
+
+
+def test_an_empty_folder_says_what_to_unpack(tmp_path):
+    with pytest.raises(InputError, match=r"sequenceFiles\.zip"):
+        list(read(pw3d(tmp_path)))
+
+
+def test_a_pickle_that_runs_code_is_refused_and_does_not_run(folder, tmp_path):
+    layouts.write_pickle(folder / "sequenceFiles/test/evil_00.pkl", {"poses": layouts.Spy(tmp_path / "ran")})
+    samples, left_out = layouts.drain(read(pw3d(folder)))
+    assert len(samples) == 11
+    assert "mkdir" in left_out["test/evil_00"]
+    assert not (tmp_path / "ran").exists()
+
+
+# SMPL
+
+
+def write_smpl(folder, order=layouts.LEFT_LEG_FIRST, protocol=2):
+    models = {"f": layouts.smpl_model(seed=1), "m": layouts.smpl_model(seed=2)}
+    for gender, model in models.items():
+        name = f"basicModel_{gender}_lbs_10_207_0_v1.0.0.pkl"
+        layouts.write_python2_pickle(folder / "smpl" / name, model, protocol)
+    np.save(folder / "smpl/J_regressor_h36m.npy", layouts.regressor_h36m(order))
+    return models
+
+
+def skinned(model, poses, betas, trans):
+    """Every vertex of every frame, written from the SMPL paper: nothing shared with the code under test."""
+    shapes, joints = model["shapedirs"].x, model["J_regressor"]
+    dense = np.zeros(joints._shape)
+    for column in range(joints._shape[1]):
+        for at in range(joints.indptr[column], joints.indptr[column + 1]):
+            dense[joints.indices[at], column] = joints.data[at]
+    vertices = model["v_template"] + shapes @ betas
+    rest = dense @ vertices
+    result = []
+    for pose, shift in zip(poses.reshape(-1, 24, 3), trans, strict=True):
+        turns = [turn(vector) for vector in pose]
+        bent = vertices + model["posedirs"] @ np.concatenate([(r - np.eye(3)).ravel() for r in turns[1:]])
+        world = []
+        for joint in range(24):
+            local = np.eye(4)
+            parent = int(model["kintree_table"][0, joint])
+            local[:3, :3], local[:3, 3] = turns[joint], rest[joint] - (0 if joint == 0 else rest[parent])
+            world.append(local if joint == 0 else world[parent] @ local)
+        moved = []
+        for vertex, weights in zip(bent, model["weights"], strict=True):
+            blend = sum(
+                w * (g[:3, :3] @ (vertex - rest[j]) + g[:3, 3])
+                for j, (w, g) in enumerate(zip(weights, world, strict=True))
+            )
+            moved.append(blend + shift)
+        result.append(moved)
+    return np.array(result)
+
+
+def turn(vector):
+    """exp of the cross-product matrix, by its power series."""
+    x, y, z = vector
+    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    total, term = np.eye(3), np.eye(3)
+    for k in range(1, 30):
+        term = term @ cross / k
+        total = total + term
+    return total
+
+
+@pytest.mark.parametrize("order", [layouts.LEFT_LEG_FIRST, layouts.H36M_17], ids=["left leg first", "right leg first"])
+def test_regressed_joints_are_those_of_the_skinned_vertices_with_the_sides_right(tmp_path, order):
+    models = write_smpl(tmp_path, order)
+    rng = np.random.default_rng(0)
+    poses, trans, betas = rng.normal(0, 0.4, (3, 72)), rng.normal(0, 1, (3, 3)), rng.normal(0, 1, 10)
+    native = layouts.regressor_h36m(layouts.H36M_17)
+    for gender, model in models.items():
+        joints = Models(tmp_path / "smpl").person(gender, betas)(poses, trans)
+        expected = native @ skinned(model, poses, betas, trans)
+        np.testing.assert_allclose(joints, expected, atol=1e-9)
+
+
+def test_the_rest_pose_has_its_left_at_the_model_s_left(tmp_path):
+    write_smpl(tmp_path)
+    joints = Models(tmp_path / "smpl").person("f", np.zeros(10))(np.zeros((1, 72)), np.zeros((1, 3)))[0]
+    for left, right in H36M_17.pairs:
+        assert joints[left, 0] > 0.05 > -0.05 > joints[right, 0]
+    assert joints[H36M_17.index("head"), 1] > joints[H36M_17.index("left_ankle"), 1] + 1
+
+
+def test_with_smpl_records_are_17_joints_in_the_camera_of_the_frame(folder):
+    models = write_smpl(folder)
+    rng = np.random.default_rng(1)
+    turn_over = np.array([np.pi / 2, 0, 0])  # y up to the z up of 3DPW's world
+    poses = [np.concatenate([np.tile(turn_over, (6, 1)), rng.normal(0, 0.1, (6, 69))], 1) for _ in range(2)]
+    trans = [np.tile(layouts.to_world(np.array([0.2, 0.1, 5.0])), (6, 1)) for _ in range(2)]
+    layouts.write_3dpw(folder, "test", SEQUENCE, poses=poses, trans=trans, betas=[np.full(300, 0.5)] * 2)
+    parts = list(read(pw3d(folder, smpl=folder / "smpl")))
+    assert parts[0].skeleton is H36M_17
+    samples, left_out = layouts.drain(parts)
+    assert left_out == {}
+    regressor = layouts.regressor_h36m(layouts.H36M_17)
+    for sample in samples:
+        person, frame = sample.extra["person"], slice(sample.frame, sample.frame + 1)
+        model = models["mf"[person]]
+        world = regressor @ skinned(model, poses[person][frame], np.full(10, 0.5), trans[person][frame])[0]
+        camera = 1000 * (world @ layouts.WORLD_ROTATION.T + layouts.WORLD_TRANSLATION)
+        np.testing.assert_allclose(sample.joints_mm + sample.root_mm, camera, atol=0.01)
+        projected = sample.camera.project(sample.joints_mm + sample.root_mm)
+        assert np.abs(projected - sample.joints_2d).max() < 0.5
+
+
+def test_models_as_protocol_1_pickles_and_as_npz_are_the_same(tmp_path):
+    write_smpl(tmp_path / "old", protocol=1)
+    write_smpl(tmp_path / "new")
+    old, new = (Smpl.load(tmp_path / age / "smpl/basicModel_f_lbs_10_207_0_v1.0.0.pkl") for age in ("old", "new"))
+    arrays = {"v_template": new.template, "shapedirs": new.shapes, "posedirs": new.corrections}
+    arrays |= {"weights": new.weights, "J_regressor": new.joints, "kintree_table": np.array([new.parents, range(24)])}
+    np.savez(tmp_path / "SMPL_FEMALE.npz", **arrays)
+    for other in (old, Smpl.load(tmp_path / "SMPL_FEMALE.npz")):
+        for name in ("template", "shapes", "corrections", "weights", "joints", "parents"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(new, name))
+
+
+def test_rodrigues_is_the_matrix_exponential_also_at_zero():
+    vectors = np.array([[0.0, 0.0, 0.0], [0.3, -0.2, 1.1], [0.0, np.pi, 0.0], [1e-9, 0.0, 0.0]])
+    np.testing.assert_allclose(rodrigues(vectors), [turn(vector) for vector in vectors], atol=1e-12)
+
+
+def test_missing_model_files_are_named_with_their_origin(folder):
+    (folder / "smpl").mkdir()
+    with pytest.raises(InputError, match=r"SMPL_FEMALE.pkl, SMPL_MALE.pkl, J_regressor_h36m.npy.*smpl\.is\.tue"):
+        list(read(pw3d(folder, smpl=folder / "smpl")))
+
+
+def test_a_regressor_whose_sides_cannot_be_told_is_refused(folder):
+    write_smpl(folder)
+    even = layouts.regressor_h36m(layouts.H36M_17)
+    even[1:7] = even[0]
+    np.save(folder / "smpl/J_regressor_h36m.npy", even)
+    _, left_out = layouts.drain(read(pw3d(folder, smpl=folder / "smpl")))
+    assert "cannot tell left from right" in left_out[f"test/{SEQUENCE}"]
+
+
+@pytest.mark.parametrize("rows", [(14, 60), (17, 61)])
+def test_a_regressor_of_another_size_is_refused(folder, rows):
+    write_smpl(folder)
+    np.save(folder / "smpl/J_regressor_h36m.npy", np.zeros(rows))
+    _, left_out = layouts.drain(read(pw3d(folder, smpl=folder / "smpl")))
+    assert "expected (17, 60)" in left_out[f"test/{SEQUENCE}"]
+
+
+def test_a_model_that_runs_code_is_refused(folder, tmp_path):
+    write_smpl(folder)
+    path = folder / "smpl/basicModel_m_lbs_10_207_0_v1.0.0.pkl"
+    layouts.write_python2_pickle(path, layouts.smpl_model() | {"shapedirs": layouts.Spy(tmp_path / "ran")})
+    _, left_out = layouts.drain(read(pw3d(folder, smpl=folder / "smpl")))
+    assert "mkdir" in left_out[f"test/{SEQUENCE}"]
+    assert not (tmp_path / "ran").exists()
