@@ -1,0 +1,1 @@
+"""Named protocols on predictors and prediction files, reports, and paired comparison."""

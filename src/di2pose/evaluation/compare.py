@@ -1,0 +1,171 @@
+"""`di2pose compare`: two evaluations of the same records, number by number, with paired bootstrap intervals."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tyro
+from jaxtyping import Float
+
+from di2pose.errors import InputError
+from di2pose.evaluation.report import METRICS
+
+
+@dataclass(frozen=True)
+class Difference:
+    """B minus A in mm: negative means that B is better."""
+
+    protocol: str
+    key: str
+    count: int
+    mean_a: float
+    mean_b: float
+    difference: float
+    low: float
+    high: float
+    wins_b: float
+    """Share of the records where B's error is the smaller one; ties count half."""
+
+
+def bootstrap_interval(
+    differences: Float[np.ndarray, " n"],
+    groups: np.ndarray,
+    generator: np.random.Generator,
+    resamples: int = 5000,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """Percentile interval of the mean, drawing whole groups with replacement (one record each: the plain bootstrap)."""
+    _, member = np.unique(groups, return_inverse=True)
+    sums, sizes = np.bincount(member, differences), np.bincount(member)
+    means = np.empty(resamples)
+    for start in range(0, resamples, 100):  # in pieces: 100 x groups indices at once
+        drawn = generator.integers(len(sums), size=(min(100, resamples - start), len(sums)))
+        means[start : start + len(drawn)] = sums[drawn].sum(1) / sizes[drawn].sum(1)
+    tail = (1 - level) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def compare_reports(
+    a: dict[str, Any], b: dict[str, Any], seed: int = 0, by: Literal["record", "sequence"] = "record"
+) -> list[Difference]:
+    """Every number that both reports have, paired by record."""
+    shared = _shared_protocols(a, b)
+    found = []
+    for protocol in shared:
+        first, second = a["records"][protocol], b["records"][protocol]
+        place = {name: at for at, name in enumerate(second["ids"])}
+        both = [(at, place[name]) for at, name in enumerate(first["ids"]) if name in place]
+        if not both:
+            raise InputError(f"{protocol}: the two evaluations have no record in common")
+        groups = np.array(first["ids" if by == "record" else "sequences"])[[at for at, _ in both]]
+        for key in first["values"]:
+            if key not in second["values"]:
+                continue
+            pairs = [(first["values"][key][i], second["values"][key][j]) for i, j in both]
+            good = np.array([x is not None and y is not None for x, y in pairs])
+            if not good.any():
+                continue
+            errors = np.array([pair for pair, ok in zip(pairs, good, strict=True) if ok], dtype=np.float64)
+            difference = errors[:, 1] - errors[:, 0]
+            low, high = bootstrap_interval(difference, groups[good], np.random.default_rng(seed))
+            wins = float((difference < 0).mean() + 0.5 * (difference == 0).mean())
+            mean_a, mean_b = (float(mean) for mean in errors.mean(0))
+            found.append(
+                Difference(protocol, key, len(errors), mean_a, mean_b, float(difference.mean()), low, high, wins)
+            )
+    if not found:
+        raise InputError("the two evaluations share protocols but no number: run both with the same --hypotheses")
+    return found
+
+
+def _shared_protocols(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    first, second = ({protocol["id"]: protocol for protocol in report["run"]["protocols"]} for report in (a, b))
+    shared = [name for name in first if name in second]
+    if not shared:
+        raise InputError(f"no protocol in common: {', '.join(first)} against {', '.join(second)}")
+    for name in shared:
+        for part in first[name].keys() | second[name].keys():
+            if first[name].get(part) != second[name].get(part):
+                what = "the records or their true poses" if part == "truth" else part
+                raise InputError(
+                    f"{name} was not run alike: {what} differ ({a['run']['dataset']}: {first[name].get(part)}; "
+                    f"{b['run']['dataset']}: {second[name].get(part)}), so the numbers cannot be compared"
+                )
+        if first[name]["occlusion"] is not None:
+            for part in ("seed", "textures", "occ_roi"):
+                if a["run"][part] != b["run"][part]:
+                    raise InputError(
+                        f"{name}: the patches differ, because {part} is {a['run'][part]} in one run and "
+                        f"{b['run'][part]} in the other"
+                    )
+    return shared
+
+
+def compare(
+    a: tyro.conf.Positional[Path],
+    b: tyro.conf.Positional[Path],
+    *,
+    seed: int = 0,
+    by: Literal["record", "sequence"] = "record",
+) -> int:
+    """Paired differences of two evaluations (B minus A: negative means that B is better).
+
+    Means are over the records that both have, also where a protocol's own average is over actions.
+
+    Args:
+        a: report.json of the first evaluation, or its folder.
+        b: report.json of the second evaluation, or its folder.
+        seed: seed of the bootstrap.
+        by: what the bootstrap draws. Frames of a video are alike: draw whole sequences for honest intervals.
+    """
+    first, second = read_report(a), read_report(b)
+    print(f"A: {first['run']['predictor']}\nB: {second['run']['predictor']}\n")
+    headings = (
+        "protocol",
+        "H/estimate",
+        "metric",
+        "n",
+        "A mm",
+        "B mm",
+        "B - A",
+        f"95 % interval (by {by})",
+        "B better",
+    )
+    rows = [headings]
+    for line in compare_reports(first, second, seed, by):
+        hypotheses, estimate, metric = line.key.split("/")
+        numbers = (f"{line.mean_a:.2f}", f"{line.mean_b:.2f}", f"{line.difference:+.2f}")
+        interval = f"{line.low:+.2f} to {line.high:+.2f}"
+        label = METRICS[metric][0]
+        rows.append(
+            (
+                line.protocol,
+                f"{hypotheses}/{estimate}",
+                label,
+                str(line.count),
+                *numbers,
+                interval,
+                f"{line.wins_b:.1%}",
+            )
+        )
+    widths = [max(len(row[c]) for row in rows) for c in range(len(headings))]
+    for row in rows:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    alone = [name for name in first["records"].keys() ^ second["records"].keys()]
+    if alone:
+        print(f"\nonly in one of the two: {', '.join(sorted(alone))}")
+    return 0
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    file = path / "report.json" if path.is_dir() else path
+    try:
+        report = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read the evaluation {file}: {error}") from error
+    if not isinstance(report, dict) or not {"run", "records", "numbers"} <= report.keys():
+        raise InputError(f"{file} is not a report.json of `di2pose evaluate`")
+    return report

@@ -1,0 +1,194 @@
+"""Named protocols: which records, which joints, aligned how. A number without one of these means nothing."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from di2pose.data.sample import Dataset
+from di2pose.errors import InputError
+from di2pose.occlusion.protocols import LIMB_12, in_3dpw_occ
+from di2pose.pose.skeleton import H36M_17, LSP_14, SMPL_24, Skeleton
+
+MID_HIPS = ("left_hip", "right_hip")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which records of a prepared dataset count."""
+
+    split: str | None = None
+    subjects: tuple[str, ...] = ()
+    every: int = 1
+    """Keep a frame when it lies at least this many frames after the last kept one of the same person, view and sequence
+    (so a dataset that was thinned before is thinned no further than asked)."""
+    only_3dpw_occ: bool = False
+
+
+@dataclass(frozen=True)
+class Occlusion:
+    """A patch on the picture: kind 'occ' (one, on a limb) or 'advocc' (the worst of all placements)."""
+
+    kind: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Everything that must be equal for two numbers to be comparable."""
+
+    id: str
+    title: str
+    skeleton: Skeleton
+    joints: tuple[str, ...]
+    root: tuple[str, ...]
+    """Aligned at this joint, or at the mean of these. 'pelvis' of a skeleton without one is the records' own origin."""
+    metrics: tuple[str, ...] = ("mpjpe", "pa_mpjpe")
+    sampling: Sampling = Sampling()
+    occlusion: Occlusion | None = None
+    by_action: bool = False
+    """The average is the mean of the 15 action means, as the Human3.6M tables have it."""
+
+    def statement(self) -> dict[str, Any]:
+        """The protocol in words and lists, as it stands beside the numbers."""
+        return {
+            "id": self.id,
+            "title": self.title,
+            "joint_count": len(self.joints),
+            "joints": list(self.joints),
+            "joint_meaning": self.skeleton.name,
+            "root": list(self.root),
+            "sampling": asdict(self.sampling) | {"subjects": list(self.sampling.subjects)},
+            "occlusion": None if self.occlusion is None else asdict(self.occlusion),
+            "average": "mean of the action means" if self.by_action else "mean over records",
+        }
+
+
+_TEST = Sampling(split="test")
+_H36M = Sampling(subjects=("S9", "S11"), every=5)
+_SMPL_14 = (*LIMB_12, "neck", "head")
+
+_BASE = (
+    Protocol("h36m-p1", "Human3.6M, MPJPE", H36M_17, H36M_17.joints, ("pelvis",), ("mpjpe",), _H36M, by_action=True),
+    Protocol(
+        "h36m-p2", "Human3.6M, PA-MPJPE", H36M_17, H36M_17.joints, ("pelvis",), ("pa_mpjpe",), _H36M, by_action=True
+    ),
+    Protocol("3dpw-14", "3DPW, 14 LSP joints", LSP_14, LSP_14.joints, ("pelvis",), sampling=_TEST),
+    Protocol(
+        "3dpw-occ",
+        "3DPW-Occ: 17 sequences of all splits",
+        LSP_14,
+        LSP_14.joints,
+        ("pelvis",),
+        sampling=Sampling(only_3dpw_occ=True),
+    ),
+    *(
+        Protocol(
+            f"advocc-{size}",
+            f"AdvOcc, {size} px: own worst placement, visible joints",
+            LSP_14,
+            LSP_14.joints,
+            ("pelvis",),
+            sampling=Sampling(split="test", every=30),
+            occlusion=Occlusion("advocc", size),
+        )
+        for size in (40, 80)
+    ),
+    Protocol("limb-12", "12 limb joints, mid-hip aligned", H36M_17, LIMB_12, MID_HIPS, sampling=_TEST),
+    *(
+        Protocol(
+            f"occ-{size}",
+            f"one {size}/256 patch on a limb, 12 limb joints, mid-hip aligned",
+            H36M_17,
+            LIMB_12,
+            MID_HIPS,
+            sampling=_TEST,
+            occlusion=Occlusion("occ", size),
+        )
+        for size in (40, 80)
+    ),
+)
+
+
+def _variants(protocol: Protocol) -> tuple[Protocol, ...]:
+    """The 14-joint protocols on other joint sets, under their own names, for datasets without the top of the head."""
+    if protocol.skeleton != LSP_14:
+        return (protocol,)
+    smpl = "12 limb joints, neck and head of SMPL's 24 joints"
+    return (
+        protocol,
+        replace(
+            protocol, id=f"{protocol.id}-smpl14", title=f"{protocol.title} ({smpl})", skeleton=SMPL_24, joints=_SMPL_14
+        ),
+        replace(
+            protocol,
+            id=f"{protocol.id}-limb12",
+            title=f"{protocol.title} (12 limb joints, mid-hip aligned)",
+            skeleton=H36M_17,
+            joints=LIMB_12,
+            root=MID_HIPS,
+        ),
+    )
+
+
+PROTOCOLS: dict[str, Protocol] = {variant.id: variant for base in _BASE for variant in _variants(base)}
+
+
+def parse_protocols(text: str, every: int | None = None, split: str | None = None) -> tuple[Protocol, ...]:
+    """'h36m-p1,h36m-p2' -> protocols; `every` and `split` replace the sampling that a protocol has by itself."""
+    names = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    unknown = [name for name in names if name not in PROTOCOLS]
+    if unknown or not names:
+        raise InputError(f"no protocol is called {', '.join(unknown) or 'nothing'}; choose from {', '.join(PROTOCOLS)}")
+    if every is not None and every < 1:
+        raise InputError(f"--every must be 1 or more, got {every}")
+    chosen = []
+    for protocol in (PROTOCOLS[name] for name in names):
+        sampling = protocol.sampling if every is None else replace(protocol.sampling, every=every)
+        chosen.append(replace(protocol, sampling=sampling if split is None else replace(sampling, split=split)))
+    return tuple(chosen)
+
+
+def select_records(protocol: Protocol, dataset: Dataset) -> np.ndarray:
+    """Row numbers of the records that the protocol counts, in dataset order; never none."""
+    sampling = protocol.sampling
+    wanted: dict[str, tuple[str, ...]] = {}
+    if sampling.split is not None:
+        wanted["split"] = (sampling.split,)
+    if sampling.subjects:
+        wanted["subject"] = sampling.subjects
+    rows = dataset.select(**wanted)
+    if sampling.only_3dpw_occ:
+        sequences = dataset.column("sequence")
+        rows = np.array([row for row in rows if in_3dpw_occ(str(sequences[row]))], dtype=rows.dtype)
+    if not len(rows):
+        held = "; ".join(
+            f"{name}s {', '.join(sorted(set(dataset.column(name)))[:12])}" for name in wanted or ("sequence",)
+        )
+        raise InputError(
+            f"protocol {protocol.id} finds no record in '{dataset.name}': it wants "
+            f"{wanted or 'the 17 sequences of 3DPW-Occ'}, the dataset holds {held}"
+            + ("; another split is chosen by --split NAME" if "split" in wanted else "")
+        )
+    return rows if sampling.every == 1 else _thin(rows, dataset, sampling.every)
+
+
+def _thin(rows: np.ndarray, dataset: Dataset, every: int) -> np.ndarray:
+    lines = [dataset.index[int(row)] for row in rows]
+    tracks = [_track(line) for line in lines]
+    kept: list[int] = []
+    last: dict[tuple[str, ...], int] = {}
+    for at in sorted(range(len(rows)), key=lambda i: (tracks[i], lines[i]["frame"], i)):
+        track, frame = tracks[at], lines[at]["frame"]
+        if track not in last or frame - last[track] >= every:
+            kept.append(at)
+            last[track] = frame
+    return rows[sorted(kept)]
+
+
+def _track(line: dict[str, Any]) -> tuple[str, ...]:
+    """One person seen by one camera in one take. The view is told by the video or the folder of the picture, since a
+    moving camera has other parameters in every frame."""
+    image = line["image"] or ""
+    view = image.partition("#")[0] if "#" in image else image.rpartition("/")[0]
+    return line["subject"], line["action"], line["sequence"], view, str(line["extra"].get("person", ""))

@@ -1,0 +1,88 @@
+"""A small prepared dataset of plausible poses before a camera, with plain grey pictures."""
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from di2pose.data.sample import Dataset, Sample, Writer
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import H36M_17
+
+# Standing, arms half raised; x right, y down, z away; mm.
+STANDING = np.array(
+    [
+        [0, 0, 0], [-130, 10, 0], [-140, 450, 20], [-140, 880, 60], [130, 10, 0], [140, 450, -20], [140, 880, 60],
+        [0, -240, 10], [0, -490, 20], [0, -580, -40], [0, -690, 0], [160, -450, 20], [380, -300, 0], [560, -180, -100],
+        [-160, -450, 20], [-380, -300, 0], [-560, -180, -100],
+    ],
+    dtype=np.float32,
+)  # fmt: skip
+CAMERA = Camera(focal=(360.0, 360.0), centre=(105.0, 135.0), size=(210, 270))
+
+
+@pytest.fixture(scope="session")
+def patch_seer():
+    return runpy.run_path(str(Path(__file__).with_name("patch_seer.py")))["PatchSeer"]
+
+
+@pytest.fixture
+def make_samples():
+    def make(count, *, seed=0, **fields):
+        """`fields` may be functions of the record's number."""
+        rng = np.random.default_rng(seed)
+        samples = []
+        for i in range(count):
+            joints = STANDING + rng.normal(0, 30, STANDING.shape).astype(np.float32)
+            joints[0] = 0
+            root = np.array([0.0, 0.0, 3000.0])
+            points = CAMERA.project(joints + root).astype(np.float32)
+            whole = Sample(
+                f"r{i}",
+                joints,
+                root_mm=root,
+                joints_2d=points,
+                image=f"r{i}.png",
+                box=(28.0, 33.0, 182.0, 237.0),
+                camera=CAMERA,
+                subject="S9",
+                action="Walking",
+                sequence=f"take{i // 2}",
+                frame=i,
+                split="test",
+            )
+            samples.append(replace(whole, **{k: v(i) if callable(v) else v for k, v in fields.items()}))
+        return samples
+
+    return make
+
+
+@pytest.fixture
+def write_dataset(tmp_path):
+    def write(samples, name="h36m", skeleton=H36M_17, folder="data"):
+        writer = Writer(tmp_path / folder, name, skeleton, image_root="images")
+        with writer.part("all"):
+            for sample in samples:
+                writer.add(sample)
+        writer.finish()
+        for sample in samples:
+            if sample.image is not None:
+                path = tmp_path / folder / "images" / sample.image
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.new("RGB", (210, 270), (128, 128, 128)).save(path)
+        return Dataset(tmp_path / folder)
+
+    return write
+
+
+@pytest.fixture
+def write_predictions(tmp_path):
+    def write(samples, joints_mm=None, file="poses.npz", **keys):
+        poses = np.stack([s.joints_mm for s in samples]) if joints_mm is None else joints_mm
+        np.savez(tmp_path / file, **{"ids": np.array([s.id for s in samples]), "joints_mm": poses, **keys})
+        return tmp_path / file
+
+    return write

@@ -1,0 +1,105 @@
+"""3DPW-AdvOcc with a predictor whose worst placement is known beforehand."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from di2pose.evaluation.evaluate import evaluate_dataset
+from di2pose.evaluation.protocol import parse_protocols
+from di2pose.occlusion.protocols import advocc_placements, person_crop
+
+SPOTS = ((101.3, 71.1), (60.2, 200.7))
+
+
+@pytest.fixture
+def dataset(make_samples, write_dataset):
+    return write_dataset(make_samples(2, extra=lambda i: {"weak_spot": SPOTS[i]}), name="3dpw")
+
+
+def nearest(size, spot, box):
+    """The placement whose painted pixels have their middle nearest to the weak spot."""
+    distances = []
+    for placement in advocc_placements(size):
+        patch = placement.patch(person_crop(box))
+        middle = [(np.ceil(a - 0.5) + np.ceil(b - 0.5)) / 2 for a, b in ((patch.x0, patch.x1), (patch.y0, patch.y1))]
+        distances.append(np.hypot(*np.subtract(middle, spot)))
+    return int(np.argmin(distances)), min(distances)
+
+
+@pytest.mark.parametrize(("size", "count"), [(40, 391), (80, 247)])
+def test_the_worst_placement_found_is_the_true_one(dataset, patch_seer, tmp_path, size, count):
+    predictor = patch_seer()
+    report = evaluate_dataset(
+        predictor, dataset, parse_protocols(f"advocc-{size}", every=1), tmp_path / "out", hypotheses=(1, 2), batch=50
+    )
+    assert predictor.calls == 2 * (count + 1)
+    records = report["records"][f"advocc-{size}"]
+    for i, spot in enumerate(SPOTS):
+        place, distance = nearest(size, spot, dataset[i].box)
+        assert records["worst_placement"][i] == {"1": place, "2": place}
+        factor = np.random.default_rng([0, i, 0]).uniform(0.9, 1.1)
+        assert records["values"]["1/single/clean_mpjpe"][i] == pytest.approx(30 * factor, rel=1e-5)
+        assert records["values"]["1/single/degradation_mpjpe"][i] == pytest.approx(
+            300 * np.exp(-distance / 50) * factor, rel=1e-5
+        )
+        assert records["values"]["1/single/mpjpe"][i] == pytest.approx(
+            (30 + 300 * np.exp(-distance / 50)) * factor, rel=1e-5
+        )
+        assert records["values"]["1/single/pa_mpjpe_worst"][i] >= records["values"]["1/single/pa_mpjpe"][i] > 0
+
+
+class ErrsUnderThePatch:
+    """Right wherever one can see, 1 m off for every joint that lies a pixel or more inside of the patch."""
+
+    def __init__(self, clean):
+        self.clean = clean
+
+    def predict(self, images, samples, hypotheses, steps, seed):
+        poses = np.stack([sample.joints_mm for sample in samples])
+        for pose, image, sample in zip(poses, images, samples, strict=True):
+            changed = (np.asarray(image) != self.clean).any(-1)
+            for joint, (x, y) in enumerate(sample.joints_2d.astype(int)):
+                if joint and changed[y - 1 : y + 2, x - 1 : x + 2].all():
+                    pose[joint] += 1000
+        return poses[:, None].repeat(hypotheses, axis=1)
+
+
+def test_hidden_joints_do_not_count(dataset, tmp_path):
+    clean = np.asarray(dataset.read_image(dataset[0]))
+    report = evaluate_dataset(
+        ErrsUnderThePatch(clean), dataset, parse_protocols("advocc-80", every=1), tmp_path / "out"
+    )
+    errors = [
+        line["results"]["advocc-80"]["placement_errors_mm"]
+        for line in map(json.loads, (tmp_path / "out/records/advocc-80.rank0000.jsonl").read_text().splitlines())
+    ]
+    assert np.array(errors, float).max() == 0 == report["numbers"][0]["value"]
+    occ = evaluate_dataset(ErrsUnderThePatch(clean), dataset, parse_protocols("occ-80"), tmp_path / "occ")
+    numbers = {number["metric"]: number["value"] for number in occ["numbers"]}
+    assert numbers["mpjpe_hidden"] > 1000  # in `occ` all joints count, and hidden ones are told apart
+    assert numbers["mpjpe_seen"] < numbers["mpjpe"] < numbers["mpjpe_hidden"]
+
+
+def test_the_search_is_the_same_twice_and_when_two_ranks_split_it(dataset, patch_seer, tmp_path):
+    def run(out):
+        evaluate_dataset(patch_seer(), dataset, parse_protocols("advocc-80", every=1), out, hypotheses=(1, 2), batch=64)
+        return (out / "report.json").read_bytes(), (out / "worst.html").read_bytes()
+
+    one, again, split = run(tmp_path / "one"), run(tmp_path / "again"), tmp_path / "split"
+    script = str(Path(__file__).with_name("patch_seer.py"))
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, script, str(dataset.folder), str(split), "advocc-80"],
+            env=os.environ | {"RANK": str(rank), "WORLD_SIZE": "2"},
+        )
+        for rank in range(2)
+    ]
+    assert [rank.wait() for rank in ranks] == [0, 0]
+    assert one == again
+    assert len(list((split / "records").glob("advocc-80.rank*.jsonl"))) == 2
+    assert ((split / "report.json").read_bytes(), (split / "worst.html").read_bytes()) == one

@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+import torch
+
+from di2pose.errors import InputError
+from di2pose.evaluation.protocol import PROTOCOLS
+from di2pose.evaluation.scoring import Scorer
+from di2pose.occlusion.protocols import LIMB_12
+from di2pose.pose.metrics import mpjpe, pa_mpjpe
+from di2pose.pose.skeleton import COCO_17, H36M_17, LSP_14, SMPL_24, convert
+
+
+def scored(protocol, samples, poses, truth=H36M_17, prediction=H36M_17, hypotheses=1):
+    scorer = Scorer(PROTOCOLS[protocol], truth, prediction)
+    target, mask = (torch.stack(parts) for parts in zip(*map(scorer.truth, samples), strict=True))
+    return scorer.score(scorer.prediction(poses), target, mask, hypotheses)
+
+
+@pytest.fixture
+def case(make_samples):
+    samples = make_samples(6)
+    truth = np.stack([s.joints_mm for s in samples])
+    noise = np.random.default_rng(1).normal(0, 60, (6, 4, 17, 3))
+    return samples, torch.from_numpy(truth).double(), truth[:, None] + noise
+
+
+def test_human36m_numbers_are_the_metrics_of_17_joints_at_the_pelvis(case):
+    samples, truth, poses = case
+    first = torch.from_numpy(poses[:, 0])
+    p1, p2 = (
+        scored(name, samples, poses)[f"1/single/{m}"] for name, m in (("h36m-p1", "mpjpe"), ("h36m-p2", "pa_mpjpe"))
+    )
+    assert torch.allclose(p1, mpjpe(first, truth, root=0), rtol=0, atol=1e-9)
+    assert torch.allclose(p2, pa_mpjpe(first, truth), rtol=0, atol=1e-9)
+
+
+def test_limb_12_counts_the_limbs_at_the_middle_of_the_hips(case):
+    samples, truth, poses = case
+    columns = list(H36M_17.indices(*LIMB_12))
+    first = torch.from_numpy(poses[:, 0])
+    expected = mpjpe(first[:, columns], truth[:, columns], root=(0, 3))
+    assert LIMB_12[0] == "right_hip"
+    assert LIMB_12[3] == "left_hip"
+    assert torch.allclose(scored("limb-12", samples, poses)["1/single/mpjpe"], expected, rtol=0, atol=1e-9)
+
+
+def test_the_14_joints_are_those_of_the_native_human36m_order_at_the_pelvis(case):
+    samples, truth, poses = case
+    native = [3, 2, 1, 4, 5, 6, 16, 15, 14, 11, 12, 13, 8, 10]  # METHOD 5.3
+    first = torch.from_numpy(poses[:, 0] - poses[:, 0, :1])
+    expected = mpjpe(first[:, native], truth[:, native])
+    assert torch.allclose(scored("3dpw-14", samples, poses)["1/single/mpjpe"], expected, rtol=0, atol=1e-9)
+
+
+def test_predictions_without_a_pelvis_stand_at_their_own_origin(case):
+    samples, _, poses = case
+    poses = poses - poses[:, :, :1]
+    lsp, _ = convert(poses, H36M_17, LSP_14)
+    same = scored("3dpw-14", samples, poses)["1/single/mpjpe"]
+    assert torch.allclose(scored("3dpw-14", samples, lsp, prediction=LSP_14)["1/single/mpjpe"], same, rtol=0, atol=1e-9)
+
+
+def test_several_hypotheses_give_the_mean_and_labelled_oracles(case):
+    samples, truth, poses = case
+    values = scored("h36m-p1", samples, poses, hypotheses=4)
+    moved = torch.from_numpy(poses - poses[:, :, :1])
+    each = torch.stack([mpjpe(moved[:, h], truth) for h in range(4)])
+    joints = torch.linalg.vector_norm(moved - truth[:, None], dim=-1)
+    assert set(values) == {"4/p-agg/mpjpe", "4/p-best/mpjpe", "4/j-best/mpjpe"}
+    assert torch.allclose(values["4/p-agg/mpjpe"], mpjpe(moved.mean(1), truth))
+    assert torch.allclose(values["4/p-best/mpjpe"], each.amin(0))
+    assert torch.allclose(values["4/j-best/mpjpe"], joints.amin(1).mean(-1))
+
+
+def test_fewer_hypotheses_are_the_first_ones(case):
+    samples, _, poses = case
+    few, many = scored("limb-12", samples, poses[:, :2], hypotheses=2), scored("limb-12", samples, poses, hypotheses=2)
+    assert all(torch.equal(few[key], many[key]) for key in few)
+
+
+def test_joints_that_are_not_annotated_do_not_count(make_samples, case):
+    _, truth, poses = case
+    valid = np.ones(17, bool)
+    valid[[3, 16]] = False
+    partly = make_samples(6, valid=valid)
+    first = torch.from_numpy(poses[:, 0])
+    expected = mpjpe(first, truth, torch.from_numpy(valid).expand(6, 17), root=0)
+    assert torch.allclose(scored("h36m-p1", partly, poses)["1/single/mpjpe"], expected, rtol=0, atol=1e-9)
+
+
+def test_a_record_whose_root_is_not_annotated_is_refused(make_samples):
+    valid = np.ones(17, bool)
+    valid[1] = False
+    (sample,) = make_samples(1, valid=valid)
+    with pytest.raises(InputError, match="not its root"):
+        Scorer(PROTOCOLS["limb-12"], H36M_17, H36M_17).truth(sample)
+
+
+def test_a_skeleton_without_the_protocols_joints_is_refused_with_the_name_of_another_protocol():
+    with pytest.raises(
+        InputError, match=r"3dpw-14 needs head_top, which the dataset \(smpl_24\) lacks.*3dpw-14-smpl14"
+    ):
+        Scorer(PROTOCOLS["3dpw-14"], SMPL_24, H36M_17)
+    with pytest.raises(InputError, match=r"the prediction \(coco_17\) lacks.*limb-12"):
+        Scorer(PROTOCOLS["h36m-p1"], H36M_17, COCO_17)
+    assert Scorer(PROTOCOLS["3dpw-14-smpl14"], SMPL_24, H36M_17)
+
+
+def test_j_agg_takes_the_hypothesis_that_projects_nearest(make_samples):
+    (sample,) = make_samples(1)
+    wrong = sample.joints_mm + np.where(np.arange(17)[:, None] == 13, 300, 0)
+    far = sample.joints_mm + np.where(np.arange(17)[:, None] == 3, 300, 0)
+    scorer = Scorer(PROTOCOLS["h36m-p1"], H36M_17, H36M_17)
+    truth, mask = scorer.truth(sample)
+    poses = scorer.prediction(np.stack([wrong, far])[None].astype(float))
+    (values,) = scorer.score_reprojected(poses, truth[None], mask[None], 2, [sample])
+    mean = scorer.score(poses, truth[None], mask[None], 2)["2/p-agg/mpjpe"]
+    assert values["2/j-agg/mpjpe"] < 0.2 * float(mean)

@@ -1,0 +1,44 @@
+import base64
+import io
+import re
+
+import numpy as np
+from PIL import Image
+
+from di2pose.evaluation.evaluate import evaluate_dataset
+from di2pose.evaluation.protocol import parse_protocols
+
+
+class OffBy:
+    """Record r<i> is off by 10 mm times i."""
+
+    def predict(self, images, samples, hypotheses, steps, seed):
+        poses = np.stack([sample.joints_mm for sample in samples])
+        poses[:, 1:] += np.float32([10 * int(sample.id[1:]) for sample in samples])[:, None, None]
+        return poses[:, None]
+
+
+def test_the_page_shows_the_worst_records_first_with_pictures_and_nothing_from_elsewhere(
+    make_samples, write_dataset, tmp_path
+):
+    dataset = write_dataset(make_samples(6))
+    evaluate_dataset(OffBy(), dataset, parse_protocols("3dpw-14,occ-40"), tmp_path / "out", worst=3)
+    page = (tmp_path / "out" / "worst.html").read_text()
+    assert re.findall(r"</b> (r\d)", page) == ["r5", "r4", "r3"] * 2
+    assert page.count("<svg") == 12
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    pictures = [Image.open(io.BytesIO(base64.b64decode(code))) for code in re.findall(r"base64,([^\"]+)", page)]
+    assert [picture.size for picture in pictures] == [(300, 300)] * 6
+    green, orange = (np.array(c) for c in ((0x15, 0x80, 0x3D), (0xE4, 0x57, 0x2E)))
+    pixels = np.asarray(pictures[0]).astype(int)
+    for colour in (green, orange):
+        assert (np.abs(pixels - colour).sum(-1) < 60).sum() > 100
+
+
+def test_poses_without_pictures_still_have_a_page(make_samples, write_dataset, tmp_path):
+    dataset = write_dataset(make_samples(2, image=None))
+    evaluate_dataset(OffBy(), dataset, parse_protocols("limb-12"), tmp_path / "out")
+    page = (tmp_path / "out" / "worst.html").read_text()
+    assert page.count("<figure>") == 2
+    assert "<img" not in page
+    assert "no picture" in page
