@@ -1,0 +1,203 @@
+"""BlazePose as a frozen encoder: one pass over a crop gives features, 2D landmarks and its own 3D (the peer).
+
+B batch, L tokens, F channels. On the road to its 3D landmarks the network has one residual stream, halved by max
+pooling (heavy: from 32x32 down; full and lite: from 8x8 down), with zeros appended where it becomes wider. So its maps
+share their channels, and a narrower map is filled up with zeros, as the network itself does. The landmark tokens are
+another kind of thing and have channels of their own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+from di2pose.assets import fetch
+from di2pose.errors import InputError
+from di2pose.image.litert import LitertGraph
+from di2pose.image.movenet import TOKEN_CHANNELS, MoveNet, MoveNetOutput
+from di2pose.image.tflite_file import TfliteFile
+from di2pose.image.tflite_graph import TfliteGraph
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17
+
+Variant = Literal["heavy", "full", "lite"]
+
+CROP = 256
+LANDMARK_CHANNELS = 8
+PEER_JOINTS = tuple(name for name in H36M_17.joints if name.startswith(("left_", "right_")))
+"""The twelve limb joints that BlazePose and Human3.6M share, in H36M order."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A run of tokens of the feature sequence: `count` tokens that fill `width` channels from channel `first` on."""
+
+    name: str
+    count: int
+    width: int
+    first: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The feature sequence as named blocks; everything between them is zero."""
+
+    blocks: tuple[Block, ...]
+
+    @property
+    def length(self) -> int:
+        return sum(block.count for block in self.blocks)
+
+    @property
+    def width(self) -> int:
+        return max(block.first + block.width for block in self.blocks)
+
+    def tokens(self, name: str) -> slice:
+        """Where a block's tokens stand in the sequence."""
+        start = 0
+        for block in self.blocks:
+            if block.name == name:
+                return slice(start, start + block.count)
+            start += block.count
+        raise InputError(f"the features have no block '{name}', only {', '.join(block.name for block in self.blocks)}")
+
+    def assemble(self, parts: Mapping[str, Tensor]) -> Float[Tensor, "B L F"]:
+        """Named blocks (B, count, width) -> one sequence, in the blocks' own precision and device."""
+        first = parts[self.blocks[0].name]
+        sequence = first.new_zeros(first.shape[0], self.length, self.width)
+        for block in self.blocks:
+            sequence[:, self.tokens(block.name), block.first : block.first + block.width] = parts[block.name]
+        return sequence
+
+
+@dataclass(frozen=True)
+class BlazePoseOutput:
+    """One pass over B crops. Pixels are those of the crop, 3D is in crop axes (x right, y down, z away)."""
+
+    maps: dict[str, Float[Tensor, "B _ _"]]
+    """`map8` (B, 64, C), `map4` (B, 16, C), `map2` (B, 4, C) and, where asked, `map16` (B, 256, C); rows first."""
+    landmarks: Float[Tensor, "B 39 5"]
+    """x, y, z in crop pixels, visibility, presence (logits); the first 33 are the body's, then helper points."""
+    world_mm: Float[Tensor, "B 33 3"]
+    """BlazePose's own 3D, hip-centred."""
+    person: Float[Tensor, " B"]
+    """Probability that somebody is in the crop; high on wrong poses too, so no measure of quality."""
+    movenet: MoveNetOutput | None
+    layout: Layout
+
+    @property
+    def landmarks_2d(self) -> Float[Tensor, "B 33 2"]:
+        return self.landmarks[:, :33, :2]
+
+    @property
+    def visibility(self) -> Float[Tensor, "B 33"]:
+        return self.landmarks[:, :33, 3].sigmoid()
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """Everything that the feature sequence is made of, compactly; `sequence` assembles it."""
+        second = {} if self.movenet is None else {"movenet": self.movenet.tokens}
+        return self.maps | {"landmarks": self.landmarks, "world_mm": self.world_mm} | second
+
+    @property
+    def features(self) -> Float[Tensor, "B L F"]:
+        return sequence(self.layout, self.parts)
+
+
+class BlazePose(nn.Module):
+    """Crops (B, 256, 256, 3), RGB uint8 -> BlazePoseOutput. Frozen; weights come by `di2pose.assets`.
+
+    `map16` adds the 16x16 map, `movenet` the keypoint tokens of a second observer (channels of their own, again).
+    `runtime="litert"` gives the same numbers faster on a CPU and needs the extra `litert`.
+    """
+
+    def __init__(
+        self,
+        variant: Variant = "heavy",
+        map16: bool = False,
+        movenet: bool = False,
+        runtime: Literal["torch", "litert"] = "torch",
+        path: Path | None = None,
+    ) -> None:
+        super().__init__()
+        if variant not in ("heavy", "full", "lite"):
+            raise InputError(f"BlazePose comes as heavy, full or lite, got '{variant}'")
+        path = path or fetch(f"blazepose-{variant}")
+        file = TfliteFile(path)
+        self.sizes = (16, 8, 4, 2) if map16 else (8, 4, 2)
+        taps = [find_tap(file, size) for size in self.sizes]
+        heads = [file.output_named(name) for name in ("Identity", "Identity_4", "Identity_1")]
+        wanted = (*taps, *heads)
+        self.graph = LitertGraph(path, wanted) if runtime == "litert" else TfliteGraph(file, wanted)
+        self.taps = dict(zip(self.sizes, taps, strict=True))
+        width = max(file.shapes[tap][3] for tap in taps)
+        blocks = [Block(f"map{n}", n * n, file.shapes[tap][3], 0) for n, tap in self.taps.items()]
+        blocks.append(Block("landmarks", 33, LANDMARK_CHANNELS, width))
+        self.movenet = MoveNet() if movenet else None
+        if movenet:
+            blocks.append(Block("movenet", 17, TOKEN_CHANNELS, width + LANDMARK_CHANNELS))
+        self.layout = Layout(tuple(blocks))
+
+    @torch.inference_mode()
+    def forward(self, crops: UInt8[Tensor, "B 256 256 3"]) -> BlazePoseOutput:
+        *maps, landmarks, world, person = self.graph(crops.float() / 255)
+        named = {f"map{n}": x.flatten(1, 2) for n, x in zip(self.sizes, maps, strict=True)}  # B n*n C
+        return BlazePoseOutput(
+            maps=named,
+            landmarks=landmarks.reshape(-1, 39, 5),
+            world_mm=world.reshape(-1, 39, 3)[:, :33] * 1000,
+            person=person[:, 0],
+            movenet=None if self.movenet is None else self.movenet(crops),
+            layout=self.layout,
+        )
+
+    def encode_batch(self, crops: UInt8[np.ndarray, "B 256 256 3"]) -> dict[str, np.ndarray]:
+        """What a feature cache keeps: maps in fp16; landmarks (B, 39, 5), world_mm (B, 33, 3), movenet in fp32.
+
+        Landmarks stay in fp32 because fp16 knows only eighths of a pixel at 256.
+        """
+        seen = self(torch.from_numpy(crops).to(self.device))
+        return {name: (x.half() if name in seen.maps else x).cpu().numpy() for name, x in seen.parts.items()}
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.graph.parameters(), torch.empty(0)).device
+
+
+def sequence(layout: Layout, parts: Mapping[str, Tensor]) -> Float[Tensor, "B L F"]:
+    """The fp32 feature sequence from an encoder's parts, fresh or as `encode_batch` gave them to a cache."""
+    blocks = {name: x.float() for name, x in parts.items()}
+    return layout.assemble(blocks | {"landmarks": landmark_tokens(blocks["landmarks"], blocks["world_mm"])})
+
+
+def landmark_tokens(landmarks: Float[Tensor, "B 39 5"], world_mm: Float[Tensor, "B 33 3"]) -> Float[Tensor, "B 33 8"]:
+    """A token a landmark: x, y, z over half the crop (centre 0, border 1), visibility, presence, world in metres."""
+    body = landmarks[:, :33]
+    centred = (body[..., :3] - body.new_tensor([CROP / 2, CROP / 2, 0.0])) / (CROP / 2)
+    return torch.cat([centred, body[..., 3:].sigmoid(), world_mm / 1000], dim=-1)
+
+
+def peer(world_mm: Float[Tensor, "B 33 3"]) -> Float[Tensor, "B 12 3"]:
+    """BlazePose's own 3D as PEER_JOINTS: crop axes, millimetres, the middle of the hips at 0."""
+    hips = world_mm[:, BLAZEPOSE_33.indices("left_hip", "right_hip")].mean(1, keepdim=True)
+    return world_mm[:, BLAZEPOSE_33.indices(*PEER_JOINTS)] - hips
+
+
+def find_tap(file: TfliteFile, size: int) -> int:
+    """The last map of size x size on the road to the 3D landmarks.
+
+    It is what the network pools to half that size; where it does not pool (its first stages, the end), its last sum.
+    heavy: 614, 644, 669, 694 for 16, 8, 4, 2; full: 251, 300, 316, 335; lite: 236, 285, 295, 308.
+    """
+    road = file.upstream(file.output_named("Identity_4"))
+    pooled = [op.inputs[0] for op in road if op.kind == "MAX_POOL_2D"]
+    sums = [op.output for op in road if op.kind == "ADD"]
+    for candidates in (pooled, sums):
+        for index in reversed(candidates):
+            if file.shapes[index][1:3] == (size, size):
+                return index
+    raise InputError(f"this tflite network has no {size}x{size} map on the road to its 3D landmarks")

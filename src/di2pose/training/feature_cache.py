@@ -1,0 +1,185 @@
+"""Cached features of a frozen encoder, in memory-mapped shards.
+
+    features.json      encoder, fields, count, rows a shard; written first, and compared when a run goes on
+    shard-00012.npy    one record a crop: the encoder's parts (maps in fp16) and the labels; written whole or not at all
+    shard-00012.jsonl  id, subject, action, sequence, split of the same crops
+
+Shard k holds crops k * rows to (k + 1) * rows whatever the number of processes, so a run that was killed, split over
+torchrun ranks or extended by more crops gives the identical files. Labels are in the axes and pixels of the crop.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from tqdm import tqdm
+
+from di2pose.errors import InputError
+from di2pose.image.blazepose import Block, Layout, sequence
+
+FORMAT_VERSION = 1
+ROWS = 1024
+BATCH = 8
+TEXT = ("id", "subject", "action", "sequence", "split")
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Anything that turns a batch of uint8 crops into named arrays with the batch first."""
+
+    def encode_batch(self, crops: np.ndarray) -> dict[str, np.ndarray]: ...
+
+
+@runtime_checkable
+class CropSource(Protocol):
+    """Anything that can make crop number i: a prepared dataset, or a renderer that keeps no pictures."""
+
+    def __len__(self) -> int: ...
+
+    def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
+        """Pixels, labels (arrays of one fixed shape and dtype each), and the five texts of TEXT."""
+        ...
+
+
+def write_features(
+    source: CropSource, encoder: Encoder, out: Path, layout: Layout, about: Mapping[str, Any], rows: int = ROWS
+) -> None:
+    """Encode every crop of `source` into `out`: this process's share of the shards that are not there yet."""
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    out.mkdir(parents=True, exist_ok=True)
+    pixels, labels, _ = source.crop(0)
+    fields = _fields(encoder.encode_batch(pixels[None]), labels)
+    header = {"format_version": FORMAT_VERSION, **about, "rows": rows, "count": len(source)}
+    header |= {"layout": [asdict(block) for block in layout.blocks], "fields": fields}
+    _agree(out / "features.json", header)
+    spans = [(k, range(k * rows, min((k + 1) * rows, len(source)))) for k in range(-(-len(source) // rows))]
+    missing = [(k, span) for k, span in spans if k % world == rank and _rows_in(_shard(out, k)) != len(span)]
+    with tqdm(total=sum(len(span) for _, span in missing), unit="crop", disable=rank > 0) as progress:
+        for k, span in missing:
+            _write_shard(source, encoder, _shard(out, k), span, _dtype(fields), progress)
+
+
+def _write_shard(
+    source: CropSource, encoder: Encoder, path: Path, span: range, dtype: np.dtype, progress: "tqdm[Any]"
+) -> None:
+    records, lines = np.zeros(len(span), dtype), []
+    for start in range(0, len(span), BATCH):
+        made = [source.crop(i) for i in span[start : start + BATCH]]
+        parts = encoder.encode_batch(np.stack([pixels for pixels, _, _ in made]))
+        some = records[start : start + len(made)]
+        for name, values in parts.items():
+            some[name] = values
+        for record, (_, labels, text) in zip(some, made, strict=True):
+            for name, value in labels.items():
+                record[name] = value
+            lines.append(json.dumps(text) + "\n")
+        progress.update(len(made))
+    _replace(path.with_suffix(".jsonl"), "".join(lines).encode())
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        np.save(file, records)
+    os.replace(temporary, path)  # the shard counts from here on
+
+
+class FeatureCache:
+    """A finished feature cache, memory-mapped: encoder parts and labels of crop i in one contiguous record."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        path = self.folder / "features.json"
+        if not path.is_file():
+            raise InputError(
+                f"{self.folder} holds no features.json: make it with `di2pose features DIR --out {folder}`"
+            )
+        self.header: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if self.header["format_version"] != FORMAT_VERSION:
+            raise InputError(f"{path}: format {self.header['format_version']}, this program reads {FORMAT_VERSION}")
+        self.layout = Layout(tuple(Block(**block) for block in self.header["layout"]))
+        self.rows: int = self.header["rows"]
+        shards = [_shard(self.folder, k) for k in range(-(-len(self) // self.rows))]
+        expected = [min(self.rows, len(self) - k * self.rows) for k in range(len(shards))]
+        missing = sum(_rows_in(shard) != count for shard, count in zip(shards, expected, strict=True))
+        if missing:
+            raise InputError(
+                f"{self.folder}: {missing} of {len(shards)} shards are not there yet: run `di2pose features` on"
+            )
+        self.shards: list[np.ndarray] = [np.load(shard, mmap_mode="r") for shard in shards]
+
+    def __len__(self) -> int:
+        return int(self.header["count"])
+
+    @cached_property
+    def index(self) -> list[dict[str, str]]:
+        """id, subject, action, sequence, split of every crop."""
+        paths = [_shard(self.folder, k).with_suffix(".jsonl") for k in range(len(self.shards))]
+        return [json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+
+    def select(self, **wanted: str | Sequence[str]) -> np.ndarray:
+        """Crop numbers that match all of e.g. split="train", subject=("S1", "S5")."""
+        allowed = {name: {values} if isinstance(values, str) else set(values) for name, values in wanted.items()}
+        keep = [all(line[name] in values for name, values in allowed.items()) for line in self.index]
+        return np.flatnonzero(keep)
+
+    def column(self, name: str) -> np.ndarray:
+        """One field of all crops, in memory: for labels."""
+        return np.concatenate([shard[name] for shard in self.shards])
+
+    def read(self, crops: np.ndarray, *names: str) -> dict[str, np.ndarray]:
+        """The named fields (default: all) of the given crops, in the given order."""
+        records = np.stack([self.shards[i // self.rows][i % self.rows] for i in crops.tolist()])
+        return {name: np.array(records[name]) for name in names or records.dtype.names or ()}
+
+    def features(self, crops: np.ndarray) -> Float[Tensor, "B L F"]:
+        """The fp32 feature sequence of the given crops."""
+        names = [block.name for block in self.layout.blocks]
+        if "landmarks" not in names:
+            return self.layout.assemble(
+                {name: torch.from_numpy(x).float() for name, x in self.read(crops, *names).items()}
+            )
+        parts = self.read(crops, *names, "world_mm")
+        return sequence(self.layout, {name: torch.from_numpy(x) for name, x in parts.items()})
+
+
+def _shard(folder: Path, k: int) -> Path:
+    return folder / f"shard-{k:05d}.npy"
+
+
+def _rows_in(path: Path) -> int:
+    """How many records a shard holds; 0 where there is none."""
+    return len(np.load(path, mmap_mode="r")) if path.is_file() else 0
+
+
+def _fields(parts: Mapping[str, np.ndarray], labels: Mapping[str, np.ndarray]) -> list[list[Any]]:
+    """[name, dtype, shape] of a record; encoder parts first, then labels."""
+    described = [[name, x.dtype.str, list(x.shape[1:])] for name, x in parts.items()]
+    return described + [[name, x.dtype.str, list(x.shape)] for name, x in labels.items()]
+
+
+def _dtype(fields: list[list[Any]]) -> np.dtype:
+    return np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields], align=True)
+
+
+def _agree(path: Path, header: dict[str, Any]) -> None:
+    """Write the header, or go on with one that differs in nothing but the number of crops."""
+    if path.is_file():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        differing = [key for key in header if key != "count" and before.get(key) != json.loads(json.dumps(header[key]))]
+        if differing:
+            raise InputError(
+                f"{path.parent} holds features of another kind (other {', '.join(differing)}): choose another --out"
+            )
+    _replace(path, json.dumps(header, indent=1).encode())
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)

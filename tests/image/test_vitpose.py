@@ -1,0 +1,85 @@
+"""ViTPose through transformers, with a small random network saved to disk."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from di2pose.errors import InputError
+from di2pose.image.vitpose import VitPose, paper_crop
+
+transformers = pytest.importorskip("transformers", reason="the extra 'vitpose' is not installed")
+
+
+def save(folder, **changes):
+    torch.manual_seed(0)
+    settings = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2} | changes
+    backbone = transformers.VitPoseBackboneConfig(**settings)
+    config = transformers.VitPoseConfig(backbone_config=backbone)
+    model = transformers.VitPoseForPoseEstimation(config).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.fixture
+def crops():
+    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 256, 192, 3), dtype=np.uint8))
+
+
+def test_saved_model_gives_192_tokens_equal_to_its_own_backbone(tmp_path, crops):
+    model = save(tmp_path)
+    encoder = VitPose(str(tmp_path))
+    features = encoder(crops)
+    assert tuple(features.shape) == (2, 192, 32)
+    assert encoder.width == 32
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    pixels = ((crops / 255 - mean) / std).permute(0, 3, 1, 2)
+    with torch.no_grad():
+        expected = model.backbone(pixels).feature_maps[-1]
+    assert (features - expected).abs().max() < 1e-5
+    assert not any(weight.requires_grad for weight in encoder.parameters())
+
+
+def test_tokens_run_row_by_row(tmp_path, crops):
+    """A change of the pixels of one patch moves its own token most: row 5, column 7 is token 5 * 12 + 7."""
+    save(tmp_path, num_hidden_layers=1)
+    encoder = VitPose(str(tmp_path))
+    other = crops.clone()
+    other[:, 5 * 16 + 4 : 6 * 16 - 4, 7 * 16 + 4 : 8 * 16 - 4] = 0
+    moved = (encoder(crops) - encoder(other)).abs().amax((0, 2))
+    assert moved.argmax() == 5 * 12 + 7
+    assert moved.max() > 10 * moved.kthvalue(191).values
+
+
+def test_mixture_of_experts_uses_the_coco_expert(tmp_path, crops):
+    save(tmp_path, num_experts=3, part_features=8)
+    assert tuple(VitPose(str(tmp_path))(crops).shape) == (2, 192, 32)
+
+
+def test_cache_form_is_half_precision(tmp_path, crops):
+    save(tmp_path)
+    parts = VitPose(str(tmp_path)).encode_batch(crops.numpy())
+    assert {name: (x.dtype.name, x.shape) for name, x in parts.items()} == {"tokens": ("float16", (2, 192, 32))}
+
+
+def test_crop_agrees_with_the_library_s_own_preprocessing():
+    """Smooth, so that scipy's and PIL's rounding do not matter. The library counts pixels from their centres."""
+    y, x = np.mgrid[0:400, 0:300]
+    waves = [127 + 120 * np.sin(x / 30 + phase) * np.cos(y / 40) for phase in (0, 1, 2)]
+    image = Image.fromarray(np.stack(waves, -1).astype(np.uint8))
+    left, top, width, height = 60.0, 40.0, 150.0, 260.0
+    processor = transformers.VitPoseImageProcessorPil(do_normalize=False, do_rescale=False)
+    theirs = processor(image, boxes=[[[left, top, width, height]]], return_tensors="np")["pixel_values"][0]
+    ours = paper_crop(image, (left + 0.5, top + 0.5, left + width + 0.5, top + height + 0.5))
+    assert np.abs(ours.astype(float) - theirs.transpose(1, 2, 0)).max() < 4
+
+
+def test_another_crop_size_is_refused(tmp_path):
+    save(tmp_path, image_size=[128, 96])
+    with pytest.raises(InputError, match="256x192"):
+        VitPose(str(tmp_path))
+
+
+def test_missing_weights_say_what_to_do(tmp_path):
+    with pytest.raises(InputError, match="local folder"):
+        VitPose(str(tmp_path / "nowhere"))

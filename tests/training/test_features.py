@@ -1,0 +1,199 @@
+"""The feature cache: the command on a small prepared dataset, resuming, ranks, extension, reading."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from di2pose.cli import main
+from di2pose.data.sample import Dataset, Sample, Writer
+from di2pose.errors import InputError
+from di2pose.image.blazepose import BlazePose, Block, Layout
+from di2pose.image.crop import Roi, crop
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import H36M_17
+from di2pose.training.feature_cache import FeatureCache, write_features
+from di2pose.training.features import DatasetCrops, region
+
+CAMERA = Camera((900.0, 900.0), (320.0, 240.0), (640, 480))
+
+
+def people(count):
+    """Random standing figures off the axis of one camera, with their projections."""
+    rng = np.random.default_rng(0)
+    for i in range(count):
+        joints = rng.normal(scale=250, size=(17, 3))
+        joints[:, 1] += np.linspace(-400, 400, 17)[np.argsort(np.argsort(joints[:, 1]))]
+        for name, y in (("left_hip", 0), ("right_hip", 0), ("left_shoulder", -500), ("right_shoulder", -500)):
+            joints[H36M_17.index(name), 1] = y
+        root = np.array([400.0, -100.0, 4000.0])
+        joints -= joints[0]
+        yield Sample(
+            id=f"p{i}",
+            joints_mm=joints.astype(np.float32),
+            root_mm=root,
+            joints_2d=CAMERA.project(joints + root).astype(np.float32),
+            visibility=np.full(17, i % 2, np.int8),
+            image=f"{i}.png",
+            camera=CAMERA,
+            subject=f"S{i % 2}",
+            split="train" if i % 2 else "test",
+            extra={"roi": [330.0, 230.0, 200.0, 0.4]} if i == 1 else {},
+        )
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepared")
+    (folder / "images").mkdir()
+    rng = np.random.default_rng(1)
+    writer = Writer(folder / "set", "figures", H36M_17, image_root=str(folder / "images"))
+    with writer.part("all"):
+        for sample in people(5):
+            Image.fromarray(rng.integers(0, 256, (480, 640, 3), dtype=np.uint8)).save(folder / "images" / sample.image)
+            writer.add(sample)
+        writer.add(Sample(id="unseen", joints_mm=np.zeros((17, 3), np.float32)))
+    writer.finish()
+    return folder / "set"
+
+
+class Numbers:
+    """A source and an encoder in one: crop i is a plain picture of i, its features are its brightness."""
+
+    def __init__(self, count, fail_at=None):
+        self.count, self.fail_at = count, fail_at
+
+    def __len__(self):
+        return self.count
+
+    def crop(self, i):
+        if i == self.fail_at:
+            raise KeyboardInterrupt
+        text = {name: f"{name}{i}" for name in ("id", "subject", "action", "sequence")} | {"split": "ab"[i % 2]}
+        return np.full((4, 4, 3), i, np.uint8), {"row": np.array(i), "flag": np.array(i % 2 == 0)}, text
+
+    def encode_batch(self, crops):
+        return {"tokens": crops[:, :, :2, 0].astype(np.float16)}
+
+
+LAYOUT = Layout((Block("tokens", 4, 2, 0),))
+
+
+def write(out, count=10, fail_at=None, **about):
+    numbers = Numbers(count, fail_at)
+    write_features(numbers, numbers, out, LAYOUT, about, rows=4)
+
+
+def content(out):
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+def test_the_command_writes_what_the_encoder_sees(prepared, tmp_path):
+    assert main(["features", str(prepared), "--encoder", "blazepose-lite", "--out", str(tmp_path)]) == 0
+    cache, dataset, encoder = FeatureCache(tmp_path), Dataset(prepared), BlazePose("lite")
+    assert len(cache) == 5  # the record without an image is left out
+    assert cache.layout == encoder.layout
+    source = DatasetCrops(dataset)
+    for i in range(5):
+        sample = dataset[i]
+        pixels = crop(dataset.read_image(sample), region(sample, H36M_17))
+        assert np.array_equal(source.crop(i)[0], pixels)
+        expected = encoder(torch.from_numpy(pixels)[None]).features
+        assert (cache.features(np.array([i])) - expected).abs().max() < 2e-3 * expected.abs().max()
+
+
+def test_labels_are_in_the_crop_and_come_back(prepared, tmp_path):
+    dataset = Dataset(prepared)
+    source = DatasetCrops(dataset)
+    for i in range(5):
+        _, labels, text = source.crop(i)
+        sample = dataset[i]
+        roi = Roi((float(labels["roi"][0]), float(labels["roi"][1])), *map(float, labels["roi"][2:]))
+        assert text == {"id": f"p{i}", "subject": f"S{i % 2}", "action": "", "sequence": "", "split": sample.split}
+        assert np.abs(labels["joints_mm"] @ labels["rotation"] - sample.joints_mm).max() < 0.1
+        assert np.abs(roi.to_image(labels["joints_2d"]) - sample.joints_2d).max() < 0.01
+        assert labels["row"] == i
+        assert labels["focal"] > 900 * 256 / roi.side
+
+
+def test_region_holds_all_joints_hips_in_the_middle_shoulders_up(prepared):
+    dataset = Dataset(prepared)
+    for i in (0, 2, 3, 4):
+        inside = region(dataset[i], H36M_17).to_crop(dataset[i].joints_2d)
+        assert (inside > 0).all()
+        assert (inside < 256).all()
+        hips, shoulders = (
+            inside[list(H36M_17.indices(f"left_{name}", f"right_{name}"))].mean(0) for name in ("hip", "shoulder")
+        )
+        assert np.abs(hips - 128).max() < 0.1
+        assert abs(shoulders[0] - 128) < 0.1
+        assert shoulders[1] < 128
+    assert region(dataset[1], H36M_17) == Roi((330.0, 230.0), 200.0, 0.4)
+
+
+def test_a_killed_run_goes_on_to_the_identical_files(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "killed", fail_at=6)
+    assert sorted(path.name for path in (tmp_path / "killed").glob("*.npy")) == ["shard-00000.npy"]
+    with pytest.raises(InputError, match="2 of 3 shards"):
+        FeatureCache(tmp_path / "killed")
+    write(tmp_path / "killed")
+    write(tmp_path / "whole")
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+def test_two_ranks_give_the_identical_files(tmp_path, monkeypatch):
+    write(tmp_path / "one")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in "10":
+        monkeypatch.setenv("RANK", rank)
+        write(tmp_path / "two")
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+
+
+def test_a_finished_shard_is_not_encoded_again(tmp_path):
+    write(tmp_path)
+    write(tmp_path, fail_at=5)  # crop 5 lies in a finished shard: it is not asked for
+
+
+def test_a_cache_can_be_extended(tmp_path):
+    write(tmp_path / "grown", count=10)
+    write(tmp_path / "grown", count=15, fail_at=2)
+    write(tmp_path / "whole", count=15)
+    assert content(tmp_path / "grown") == content(tmp_path / "whole")
+
+
+def test_another_encoder_is_refused(tmp_path):
+    write(tmp_path, encoder="a")
+    with pytest.raises(InputError, match="other encoder"):
+        write(tmp_path, encoder="b")
+    assert json.loads((tmp_path / "features.json").read_text())["encoder"] == "a"
+
+
+def test_reading_by_number_by_split_and_by_column(tmp_path):
+    write(tmp_path)
+    cache = FeatureCache(tmp_path)
+    order = np.array([9, 0, 4, 4])
+    assert cache.read(order, "row")["row"].tolist() == [9, 0, 4, 4]
+    assert set(cache.read(order)) == {"tokens", "row", "flag"}
+    assert cache.features(order)[:, 2, 1].tolist() == [9.0, 0.0, 4.0, 4.0]
+    assert cache.column("row").tolist() == list(range(10))
+    assert cache.select(split="b").tolist() == [1, 3, 5, 7, 9]
+    assert cache.select(split=("a", "b"), subject="subject4").tolist() == [4]
+    assert isinstance(cache.shards[0], np.memmap)
+
+
+def test_a_folder_without_features_is_named(tmp_path):
+    with pytest.raises(InputError, match="di2pose features"):
+        FeatureCache(tmp_path)
+
+
+def test_a_dataset_without_images_is_refused(tmp_path):
+    writer = Writer(tmp_path, "poses", H36M_17)
+    with writer.part("all"):
+        writer.add(Sample(id="a", joints_mm=np.zeros((17, 3), np.float32)))
+    writer.finish()
+    with pytest.raises(InputError, match="nothing to encode"):
+        DatasetCrops(Dataset(tmp_path))
