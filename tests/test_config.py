@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,15 +24,16 @@ def test_paper_has_the_papers_numbers():
     assert (den.layers, den.heads, den.width) == (21, 16, 1024)
     assert (dif.steps, dif.final_occlude, dif.aux_weight) == (100, 0.9, 5e-4)
     one, two = config.tokenizer_training, config.denoiser_training
-    assert (one.learning_rate, one.betas, one.weight_decay, one.batch, one.epochs) == (1e-3, (0.9, 0.999), 0.15, 256, 20)
-    assert (two.learning_rate, two.betas, two.weight_decay, two.batch, two.epochs) == (5.5e-4, (0.9, 0.96), 4.5e-2, 64, 50)
+    assert (one.learning_rate, one.betas, one.weight_decay) == (1e-3, (0.9, 0.999), 0.15)
+    assert (two.learning_rate, two.betas, two.weight_decay) == (5.5e-4, (0.9, 0.96), 4.5e-2)
+    assert (one.batch, one.epochs, two.batch, two.epochs) == (256, 20, 64, 50)
 
 
 def test_paper_builds_with_the_parameter_counts_that_the_docs_state():
     with torch.device("meta"):
         model = Di2Pose(recipes.paper())
     counts = {name: sum(p.numel() for p in part.parameters()) for name, part in model.parts().items()}
-    text = (__import__("pathlib").Path(__file__).parents[1] / "docs" / "paper.md").read_text()
+    text = (Path(__file__).parents[1] / "docs" / "paper.md").read_text()
     for name, count in counts.items():
         assert f"| {name} | {count:,} |" in text
 

@@ -32,8 +32,9 @@ def save(folder: Path | str, config: Config, parts: Mapping[str, nn.Module], not
         for name, part in parts.items():
             save_file({key: value.contiguous() for key, value in part.state_dict().items()}, _weights(new, name))
         files = {name: _fingerprint(_weights(new, name)) for name in parts}
-        description = {"format_version": FORMAT_VERSION, "config": to_json(config), "files": files, "notes": dict(notes)}
-        (new / "config.json").write_text(json.dumps(description, indent=2) + "\n")
+        parts_of_it = {"config": to_json(config), "files": files, "notes": dict(notes)}
+        text = json.dumps({"format_version": FORMAT_VERSION, **parts_of_it}, indent=2)
+        (new / "config.json").write_text(text + "\n")
         os.chmod(new, 0o755)  # mkdtemp makes it private
         _replace(folder, new)
     finally:

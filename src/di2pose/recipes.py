@@ -49,7 +49,7 @@ def small(feature_width: int = 288) -> Config:
 def tiny(feature_width: int = 32) -> Config:
     """Small enough to learn eight poses in a minute: tests and the first demo."""
     tokenizer = TokenizerConfig(
-        tokens=16, levels=(5, 5, 5), encoder_blocks=2, encoder_width=64, decoder_blocks=1, decoder_width=64
+        tokens=16, levels=(5, 5, 5), encoder_blocks=2, encoder_width=64, decoder_blocks=2, decoder_width=64
     )
     training = TrainingConfig(
         learning_rate=2e-3, betas=(0.9, 0.99), weight_decay=0.0, batch=64, epochs=1, warmup=20, ema=0.99

@@ -11,7 +11,7 @@ RATES = (0.0, 0.3, 0.6, 0.9, 1.0)
 
 
 def one_step(schedule: Schedule, s: int) -> Tensor:
-    """M_s of "masked and uniform transition mat": column j is q(k_s | k_{s-1} = j). From the cumulative arrays alone."""
+    """M_s of "masked and uniform transition mat": column j is q(k_s | k_{s-1} = j)."""
     C = schedule.codes
     alpha = (schedule.keep[s] / schedule.keep[s - 1]).item()
     gamma = 1 - ((1 - schedule.occlude[s]) / (1 - schedule.occlude[s - 1])).item()

@@ -16,12 +16,14 @@ def test_one_joint_is_the_identity():
     assert torch.equal(joint_shift(x, 1), x)
 
 
-@pytest.mark.parametrize(("width", "joints", "sizes"), [(2048, 3, [683, 683, 682]), (512, 3, [171, 171, 170]), (7, 5, [2, 2, 1, 1, 1])])
+@pytest.mark.parametrize(
+    ("width", "joints", "sizes"), [(2048, 3, [683, 683, 682]), (512, 3, [171, 171, 170]), (7, 5, [2, 2, 1, 1, 1])]
+)
 def test_there_are_always_as_many_groups_as_joints(width, joints, sizes):
     x = torch.arange(17.0).view(1, 17, 1).expand(1, 17, width) + 1
     moved = joint_shift(x, joints)[0, 8] - 9  # what reached joint 8, relative to itself
-    wanted = [offset for offset, size in zip(range(joints // 2, -joints // 2, -1), sizes, strict=True) for _ in range(size)]
-    assert moved.tolist() == wanted
+    offsets = range(joints // 2, -joints // 2, -1)
+    assert moved.tolist() == [offset for offset, size in zip(offsets, sizes, strict=True) for _ in range(size)]
 
 
 @pytest.mark.parametrize("joints", [0, 2, 4, 9, -1])

@@ -64,7 +64,7 @@ class Denoiser(nn.Module):
         if not condition.keys or len(ks) % len(condition.keys[0]):
             raise InputError(f"{len(ks)} token rows cannot be shared out over {len(condition.keys[0])} images")
         check_tokens(ks, self.config.codes + 1)
-        if s.device.type != "meta" and s.numel() and not (1 <= int(s.min()) and int(s.max()) <= self.config.steps):
+        if s.device.type != "meta" and s.numel() and (int(s.min()) < 1 or int(s.max()) > self.config.steps):
             raise InputError(f"steps must lie in 1..{self.config.steps}, got {int(s.min())}..{int(s.max())}")
 
 

@@ -47,10 +47,8 @@ def sample(
             raise InputError(f"predict_p0 must return shape {(*shape, schedule.codes)}, got {tuple(p0.shape)}")
         p0 = sharpen(p0, temperature, truncation)
         probs = posterior(p0, ks, r, s, schedule)
-        if confidence_order:
-            ks = reveal_surest(probs, p0, ks, r, s, schedule, generator)
-        else:
-            ks = draw(probs, generator)
+        surest = (p0, ks, r, s, schedule, generator)
+        ks = reveal_surest(probs, *surest) if confidence_order else draw(probs, generator)
         yield ks
 
 

@@ -48,9 +48,9 @@ def seen_from_the_front(joints_mm: Tensor, width: int) -> Tensor:
 
 
 def fit(loss: Callable[[int], Tensor], model: torch.nn.Module, iterations: int, rate: float, name: str) -> None:
-    """Adam with a cosine rate over `loss(iteration)`."""
+    """Adam, warm-up and cosine rate, over `loss(iteration)`."""
     optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=rate)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, iterations)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=iterations)
     progress = tqdm(range(iterations), desc=name)
     for iteration in progress:
         value = loss(iteration)
@@ -62,7 +62,7 @@ def fit(loss: Callable[[int], Tensor], model: torch.nn.Module, iterations: int, 
             progress.set_postfix(loss=f"{value.item():.4f}")
 
 
-def train_tiny(seed: int, iterations: tuple[int, int] = (900, 700)) -> tuple[Di2Pose, Tensor, Tensor]:
+def train_tiny(seed: int, iterations: tuple[int, int] = (1000, 400)) -> tuple[Di2Pose, Tensor, Tensor]:
     """A tiny Di2Pose that has learned eight poses: (model, joints_mm (8, 17, 3), features (8, 17, F))."""
     torch.manual_seed(seed)
     model = Di2Pose(recipes.tiny())
@@ -70,15 +70,15 @@ def train_tiny(seed: int, iterations: tuple[int, int] = (900, 700)) -> tuple[Di2
     features = seen_from_the_front(joints_mm, model.config.denoiser.feature_width)
 
     model.tokenizer.requires_grad_(True)
-    fit(lambda i: model.tokenizer.loss(joints_mm)["loss"], model.tokenizer, iterations[0], 2e-3, "tokenizer")
+    fit(lambda i: model.tokenizer.loss(joints_mm)["loss"], model.tokenizer, iterations[0], 5e-3, "tokenizer")
     model.tokenizer.requires_grad_(False)
 
-    batch = {"features": features.repeat(8, 1, 1), "joints_mm": joints_mm.repeat(8, 1, 1)}
+    batch = {"features": features.repeat(4, 1, 1), "joints_mm": joints_mm.repeat(4, 1, 1)}
     fit(
-        lambda i: model.loss(batch, training_generators(seed, i, 0, 64))["loss"],
+        lambda i: model.loss(batch, training_generators(seed, i, 0, 32))["loss"],
         model.denoiser,
         iterations[1],
-        2e-3,
+        3e-3,
         "denoiser",
     )
     return model.eval(), joints_mm, features

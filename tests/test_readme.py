@@ -1,0 +1,41 @@
+"""What the README shows, runs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from di2pose.cli import COMMANDS, main
+
+ROOT = Path(__file__).parents[1]
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_python_blocks_run(block):
+    exec(compile(block, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([*name.split(), "--help"])
+    assert stopped.value.code == 0
+    assert f"usage: di2pose {name}" in capsys.readouterr().out
+
+
+def test_every_command_of_the_docs_exists():
+    shown = {
+        words
+        for text in TEXTS
+        for words in re.findall(r"^(?:\$ )?di2pose ((?:[a-z]+)(?: [a-z]+)?)", text.read_text(), flags=re.MULTILINE)
+    }
+    assert shown
+    assert [w for w in shown if w not in COMMANDS and w.split()[0] not in COMMANDS] == []
+
+
+def test_links_of_the_docs_lead_somewhere():
+    for text in TEXTS:
+        for target in re.findall(r"\]\(([^)#:]+)\)", text.read_text()):
+            assert (text.parent / target).exists(), f"{text.name} links to {target}"
