@@ -16,7 +16,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("di2pose.evaluation.compare:compare", "paired differences of two evaluations"),
     "people render": ("di2pose.people.render:render", "render dressed people in real motion, with exact 3D"),
     "people sheet": ("di2pose.people.sheet:sheet", "draw a contact sheet of rendered people"),
+    "people features": (
+        "di2pose.training.people_features:people_features",
+        "render people straight into cached features",
+    ),
+    "people statistics": ("di2pose.training.people_statistics:statistics", "what is in a set of rendered people"),
     "features": ("di2pose.training.features:features", "cache a frozen backbone's features"),
+    "train tokenizer": ("di2pose.training.command:train_tokenizer", "stage 1: poses to tokens and back"),
+    "train denoiser": ("di2pose.training.command:train_denoiser", "stage 2: tokens from noise and image features"),
+    "train all": ("di2pose.training.command:train_all", "both stages, one after the other"),
+    "evaluate tokenizer": ("di2pose.evaluation.tokenizer:evaluate_tokenizer", "what the tokens lose, and codes used"),
 }
 
 

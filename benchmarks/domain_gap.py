@@ -1,0 +1,41 @@
+"""How well does the frozen backbone see rendered people, and how well real ones? Its 2D error on both, side by side.
+
+    python benchmarks/domain_gap.py RENDERED_FEATURES REAL_FEATURES ...
+
+Each argument is a BlazePose feature cache (`di2pose people features`, `di2pose features`). Errors are in pixels of the
+256-pixel crop, over the twelve limb joints: joints that are seen, and joints that something hides (known on renders).
+"""
+
+import sys
+
+import numpy as np
+
+from di2pose.data.sample import SEEN
+from di2pose.image.blazepose import PEER_JOINTS
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17
+from di2pose.training.feature_cache import FeatureCache
+
+
+def main(folders: list[str]) -> None:
+    ours, theirs = H36M_17.indices(*PEER_JOINTS), BLAZEPOSE_33.indices(*PEER_JOINTS)
+    print(f"{'cache':<24} {'crops':>7} {'joints':<8} {'count':>8} {'median px':>9} {'mean px':>8} {'90 % px':>8}")
+    for folder in folders:
+        cache = FeatureCache(folder)
+        found = cache.column("landmarks")[:, theirs, :2]
+        error = np.linalg.norm(found - cache.column("joints_2d")[:, ours], axis=-1)
+        state = cache.column("visibility")[:, ours]
+        known = np.isfinite(error)
+        groups = {"all": known, "seen": known & (state == SEEN), "hidden": known & (state > SEEN)}
+        for name, rows in groups.items():
+            if rows.any() and not (name != "all" and rows.sum() == known.sum()):
+                e = error[rows]
+                print(
+                    f"{cache.folder.name:<24} {len(cache):>7} {name:<8} {len(e):>8} {np.median(e):>9.1f} "
+                    f"{e.mean():>8.1f} {np.quantile(e, 0.9):>8.1f}"
+                )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    main(sys.argv[1:])

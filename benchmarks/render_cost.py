@@ -1,0 +1,37 @@
+"""What does a rendered training example cost? Drawing a person against encoding the picture, one core, one run.
+
+    OMP_NUM_THREADS=1 python benchmarks/render_cost.py --motion CMU_BVH
+
+Prints CPU time as ratios to encoding alone: machines differ, and other work may share them.
+"""
+
+import time
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+import tyro
+
+from di2pose.image.blazepose import BlazePose
+from di2pose.training.people_features import RenderedCrops
+
+
+def main(motion: Path, count: int = 120, seed: int = 12345, runtime: Literal["torch", "litert"] = "litert") -> None:
+    torch.set_num_threads(1)
+    source = RenderedCrops(motion, count, seed, "train", None)
+    network = BlazePose("heavy", runtime=runtime)
+    network.encode_batch(np.stack([source.crop(i)[0] for i in range(8)]))  # warm
+    drawing = encoding = 0.0
+    for start in range(0, count, 8):
+        begin = time.process_time()
+        pictures = np.stack([source.crop(i)[0] for i in range(start, min(start + 8, count))])
+        middle = time.process_time()
+        network.encode_batch(pictures)
+        drawing, encoding = drawing + middle - begin, encoding + time.process_time() - middle
+    print(f"{count} people, encoder runtime {runtime}, CPU time in units of encoding alone:")
+    print(f"draw {drawing / encoding:.2f}   encode 1.00   draw + encode {(drawing + encoding) / encoding:.2f}")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,172 @@
+"""A small software renderer: compiled loops over triangles and pixels, on one core.
+
+Arrays only. Vertices (N, 3) metres, faces (F, 3) vertex indices, uv (T, 2) with v up, face_uv (F, 3), images (H, W).
+Camera axes are x right, y down, z away. A buffer holds the nearest inverse depth and the index of the triangle that
+drew it (-1: nothing).
+
+`no_type_check` keeps run-time shape checkers away from functions that numba compiles.
+"""
+
+from typing import no_type_check
+
+import numpy as np
+
+from di2pose.errors import require
+
+njit = require("numba", extra="people").njit
+
+NEAR = 0.15
+"""Metres; a triangle that reaches nearer than this to the camera is not drawn."""
+
+
+@njit(cache=True, fastmath=True)
+@no_type_check
+def blend(template: np.ndarray, shapes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """template + sum of weights * shapes, in a fixed order (so the same on every machine load): (N, 3)."""
+    out = template.copy()
+    flat = out.reshape(-1)
+    for k in range(len(weights)):
+        weight = weights[k]
+        if weight != 0.0:
+            shape = shapes[k].reshape(-1)
+            for i in range(flat.size):
+                flat[i] += weight * shape[i]
+    return out
+
+
+@njit(cache=True, fastmath=True)
+@no_type_check
+def skin(rest, bone_index, bone_weight, rotations, translations) -> np.ndarray:
+    """Linear blend skinning: (N, 3)."""
+    out = np.empty_like(rest)
+    for i in range(len(rest)):
+        x, y, z = rest[i, 0], rest[i, 1], rest[i, 2]
+        a = b = c = np.float32(0.0)
+        for k in range(bone_index.shape[1]):
+            w = bone_weight[i, k]
+            if w == 0.0:
+                break
+            r = rotations[bone_index[i, k]]
+            t = translations[bone_index[i, k]]
+            a += w * (r[0, 0] * x + r[0, 1] * y + r[0, 2] * z + t[0])
+            b += w * (r[1, 0] * x + r[1, 1] * y + r[1, 2] * z + t[1])
+            c += w * (r[2, 0] * x + r[2, 1] * y + r[2, 2] * z + t[2])
+        out[i, 0], out[i, 1], out[i, 2] = a, b, c
+    return out
+
+
+@njit(cache=True, fastmath=True)
+@no_type_check
+def vertex_normals(vertices, faces) -> np.ndarray:
+    """Unit normals (N, 3), each face weighted by its area."""
+    out = np.zeros_like(vertices)
+    for f in range(len(faces)):
+        i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
+        ax, ay, az = vertices[j, 0] - vertices[i, 0], vertices[j, 1] - vertices[i, 1], vertices[j, 2] - vertices[i, 2]
+        bx, by, bz = vertices[k, 0] - vertices[i, 0], vertices[k, 1] - vertices[i, 1], vertices[k, 2] - vertices[i, 2]
+        nx, ny, nz = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
+        for v in (i, j, k):
+            out[v, 0] += nx
+            out[v, 1] += ny
+            out[v, 2] += nz
+    for v in range(len(out)):
+        length = np.sqrt(out[v, 0] ** 2 + out[v, 1] ** 2 + out[v, 2] ** 2)
+        if length > 0:
+            out[v] /= length
+    return out
+
+
+@njit(cache=True, fastmath=True)
+@no_type_check
+def move(vertices, rotation, position) -> np.ndarray:
+    """rotation @ (vertex - position), (N, 3) float32."""
+    out = np.empty_like(vertices)
+    for i in range(len(vertices)):
+        x, y, z = vertices[i, 0] - position[0], vertices[i, 1] - position[1], vertices[i, 2] - position[2]
+        for row in range(3):
+            out[i, row] = rotation[row, 0] * x + rotation[row, 1] * y + rotation[row, 2] * z
+    return out
+
+
+@njit(cache=True, fastmath=True)
+@no_type_check
+def bounds(points) -> np.ndarray:
+    """Least x, least y, greatest x, greatest y of points (N, 2 or more): (4,) float32."""
+    out = np.array([np.inf, np.inf, -np.inf, -np.inf], np.float32)
+    for i in range(len(points)):
+        for axis in range(2):
+            out[axis] = min(out[axis], points[i, axis])
+            out[2 + axis] = max(out[2 + axis], points[i, axis])
+    return out
+
+
+@njit(cache=True, fastmath=True)
+@no_type_check
+def to_screen(vertices, bias, focal, centre) -> np.ndarray:
+    """Camera-frame vertices -> (x px, y px, 1 / depth) (N, 3); `bias` metres bring a layer nearer in the depth test.
+
+    A vertex nearer than NEAR gets inverse depth 0, which drops its triangles.
+    """
+    out = np.empty_like(vertices)
+    for i in range(len(vertices)):
+        z = vertices[i, 2]
+        if z < NEAR:
+            out[i, 0] = out[i, 1] = out[i, 2] = 0.0
+            continue
+        out[i, 0] = focal * vertices[i, 0] / z + centre
+        out[i, 1] = focal * vertices[i, 1] / z + centre
+        out[i, 2] = 1.0 / max(z - bias[i], NEAR)
+    return out
+
+
+@njit(cache=True, fastmath=True)
+@no_type_check
+def draw(screen, faces, face_uv, face_kind, uv, atlas, first, inverse_depth, triangle) -> None:
+    """Draw faces into (inverse_depth, triangle), in place; triangle numbers start at `first`.
+
+    face_kind: material * 4 + (1: both sides) + (2: cut out where the texture's alpha is low).
+    """
+    height, width = inverse_depth.shape
+    size = atlas.shape[1]
+    for f in range(len(faces)):
+        i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
+        x0, y0, w0 = screen[i, 0], screen[i, 1], screen[i, 2]
+        x1, y1, w1 = screen[j, 0], screen[j, 1], screen[j, 2]
+        x2, y2, w2 = screen[k, 0], screen[k, 1], screen[k, 2]
+        if w0 <= 0 or w1 <= 0 or w2 <= 0:
+            continue
+        area = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)
+        if area == 0 or (area > 0 and not face_kind[f] & 1):  # y is down: a front face turns anticlockwise on screen
+            continue
+        left = max(int(np.ceil(min(x0, x1, x2) - 0.5)), 0)
+        right = min(int(np.floor(max(x0, x1, x2) - 0.5)), width - 1)
+        top = max(int(np.ceil(min(y0, y1, y2) - 0.5)), 0)
+        bottom = min(int(np.floor(max(y0, y1, y2) - 0.5)), height - 1)
+        if left > right or top > bottom:
+            continue
+        inv = 1.0 / area
+        a_dx, b_dx = -(y2 - y1) * inv, -(y0 - y2) * inv
+        cut = face_kind[f] & 2
+        for row in range(top, bottom + 1):
+            py = row + 0.5
+            px = left + 0.5
+            a = ((x2 - x1) * (py - y1) - (px - x1) * (y2 - y1)) * inv
+            b = ((x0 - x2) * (py - y2) - (px - x2) * (y0 - y2)) * inv
+            for column in range(left, right + 1):
+                c = 1.0 - a - b
+                if a >= 0 and b >= 0 and c >= 0:
+                    w = a * w0 + b * w1 + c * w2
+                    if w > inverse_depth[row, column]:
+                        solid = True
+                        if cut:
+                            p, q, r = face_uv[f, 0], face_uv[f, 1], face_uv[f, 2]
+                            u = (a * w0 * uv[p, 0] + b * w1 * uv[q, 0] + c * w2 * uv[r, 0]) / w
+                            v = (a * w0 * uv[p, 1] + b * w1 * uv[q, 1] + c * w2 * uv[r, 1]) / w
+                            tx = int(u * size) % size
+                            ty = int((1.0 - v) * size) % size
+                            solid = atlas[face_kind[f] >> 2, ty, tx, 3] > 110
+                        if solid:
+                            inverse_depth[row, column] = w
+                            triangle[row, column] = first + f
+                a += a_dx
+                b += b_dx

@@ -1,0 +1,96 @@
+"""`di2pose people sheet`: a contact sheet of rendered people with their skeletons; hidden joints are hollow."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import tyro
+from PIL import Image, ImageDraw
+
+from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SELF_OCCLUDED
+from di2pose.errors import InputError
+from di2pose.people.store import SIZE, People
+from di2pose.pose.skeleton import H36M_17
+
+LEFT, RIGHT, MIDDLE = (60, 130, 255), (255, 70, 60), (90, 230, 90)
+ABOVE = np.radians(35)
+
+
+def sheet(
+    folder: tyro.conf.Positional[Path],
+    out: Path,
+    count: int = 64,
+    only: str = "all",
+    seed: int = 0,
+    skeletons: bool = True,
+) -> None:
+    """Draw a contact sheet: left blue, right red; a joint that is hidden is a ring, dashed lines lead to it.
+
+    Args:
+        folder: what `di2pose people render` wrote
+        out: the picture to write
+        count: how many people
+        only: all, a pose class (seated, lying, ...), above, close, occluded, two_people or truncated
+        seed: another seed picks other people
+        skeletons: draw the joints, or the bare pictures
+    """
+    people = People(folder)
+    rows = chosen(people, only)
+    picked = np.sort(np.random.default_rng(seed).permutation(rows)[:count])
+    across = max(int(np.ceil(np.sqrt(len(picked)))), 1)
+    page = Image.new("RGB", (across * SIZE, -(-len(picked) // across) * SIZE))
+    for place, index in enumerate(picked.tolist()):
+        tile = Image.fromarray(people.image(index))
+        if skeletons:
+            _draw(tile, people.labels("joints_2d")[index], people.labels("visibility")[index])
+        page.paste(tile, (place % across * SIZE, place // across * SIZE))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    scratch = out.with_name(f".{out.name}.{os.getpid()}{out.suffix}")
+    page.save(scratch)
+    os.replace(scratch, out)
+    print(f"{len(picked)} of {len(rows)} people ({only}) in {out}")
+
+
+def chosen(people: People, only: str) -> np.ndarray:
+    """Indices of the pictures that `only` names."""
+    classes, occlusions, crops = (people.names(label) for label in ("pose_class", "occlusion", "crop"))
+    tests = {
+        "all": lambda: np.ones(len(people), bool),
+        "above": lambda: people.labels("pitch") > ABOVE,
+        "close": lambda: people.labels("crop") == crops.index("close"),
+        "occluded": lambda: people.labels("hidden") > 0.4,
+        "two_people": lambda: np.isin(people.labels("occlusion"), [occlusions.index(n) for n in ("person", "behind")]),
+        "truncated": lambda: people.labels("truncated"),
+    }
+    if only in classes:
+        rows = np.flatnonzero(people.labels("pose_class") == classes.index(only))
+    elif only in tests:
+        rows = np.flatnonzero(tests[only]())
+    else:
+        raise InputError(f"--only must be one of {', '.join((*tests, *classes))}, got '{only}'")
+    if not len(rows):
+        raise InputError(f"none of the {len(people)} people in {people.folder} is '{only}'")
+    return rows
+
+
+def _draw(tile: Image.Image, points: np.ndarray, visibility: np.ndarray) -> None:
+    pen = ImageDraw.Draw(tile)
+    for child, parent in H36M_17.bones:
+        a, b = points[child], points[parent]
+        hidden = max(visibility[child], visibility[parent]) >= SELF_OCCLUDED
+        for part in range(0, 12, 2 if hidden else 1):
+            start, end = a + (b - a) * part / 12, a + (b - a) * (part + 1) / 12
+            pen.line([*start.tolist(), *end.tolist()], fill=_colour(child), width=1)
+    for joint, (x, y) in enumerate(points.tolist()):
+        if visibility[joint] == OUT_OF_FRAME:
+            continue
+        box = (x - 2.5, y - 2.5, x + 2.5, y + 2.5)
+        if visibility[joint] in (SELF_OCCLUDED, OCCLUDED):
+            pen.ellipse(box, outline=_colour(joint) if visibility[joint] == SELF_OCCLUDED else (255, 255, 0))
+        else:
+            pen.ellipse(box, fill=_colour(joint))
+
+
+def _colour(joint: int) -> tuple[int, int, int]:
+    name = H36M_17.joints[joint]
+    return LEFT if name.startswith("left_") else RIGHT if name.startswith("right_") else MIDDLE

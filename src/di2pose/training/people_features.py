@@ -1,0 +1,148 @@
+"""Rendered people as crops for a feature cache: from a folder of pictures, or drawn on the fly and not kept."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from di2pose.errors import InputError
+from di2pose.image.blazepose import BlazePose
+from di2pose.people.store import People
+from di2pose.training.feature_cache import write_features
+
+NUMBERS = ("roll", "yaw", "pitch", "distance_m", "photo_fov", "side_ratio", "stature_m", "hidden")
+CODES = ("pose_class", "occlusion", "crop", "truncated")
+
+
+class PeopleCrops:
+    """The pictures of a folder that `di2pose people render` wrote."""
+
+    def __init__(self, people: People) -> None:
+        self.people = people
+        self.names = [*people.to_sample(0).extra]
+        self.about = {"source": "people", "people": people.header, "skeleton": "h36m_17"}
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
+        columns = ("joints_mm", "root_mm", "joints_2d", "visibility", "focal", "subject", "clip", *NUMBERS, *CODES)
+        row = {name: self.people.labels(name)[i] for name in columns}
+        return self.people.image(i), _labels(row), _texts(row, self.people.header, i)
+
+
+class RenderedCrops:
+    """People drawn when they are asked for: the same pictures as `di2pose people render`, never on disk."""
+
+    def __init__(self, motion: Path, count: int, seed: int, split: str, backgrounds: Path | None) -> None:
+        from di2pose.people.backdrop import photo_files
+        from di2pose.people.crew import Plan
+        from di2pose.people.render import header_of
+
+        self.plan = Plan(motion.resolve(), split, seed, photo_files(backgrounds))
+        self.count = count
+        self.header = header_of(self.plan)
+        self.about = {"source": "people", "people": self.header, "skeleton": "h36m_17"}
+
+    def __len__(self) -> int:
+        return self.count
+
+    def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
+        from di2pose.people.crew import picture
+        from di2pose.people.photo import decode
+
+        made = picture(self.plan, i)
+        return decode(made.jpeg), _labels(made.labels), _texts(made.labels, self.header, i)
+
+
+def _labels(row: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """What a feature cache keeps of a picture. The camera looks at the crop's centre: crop axes are camera axes."""
+    size = 256.0
+    return {
+        "joints_mm": np.asarray(row["joints_mm"], np.float32),
+        "root_mm": np.asarray(row["root_mm"], np.float32),
+        "joints_2d": np.asarray(row["joints_2d"], np.float32),
+        "rotation": np.eye(3, dtype=np.float32),
+        "roi": np.array([size / 2, size / 2, size, 0], np.float32),
+        "focal": np.asarray(row["focal"], np.float32),
+        "visibility": np.asarray(row["visibility"], np.int8),
+        "valid": np.ones(len(row["joints_mm"]), bool),
+        **{name: np.asarray(row[name], np.float32) for name in NUMBERS},
+        **{name: np.asarray(row[name], np.int8) for name in CODES},
+    }
+
+
+def _texts(row: Mapping[str, Any], header: Mapping[str, Any], i: int) -> dict[str, str]:
+    split = str(header["split"])
+    return {
+        "id": f"people_{split}_{header['seed']}_{i:07d}",
+        "subject": str(row["subject"]),
+        "action": str(header["pose_class"][int(row["pose_class"])]),
+        "sequence": str(row["clip"]),
+        "split": split,
+    }
+
+
+def people_features(
+    motion: Path,
+    out: Path,
+    count: int = 1000,
+    seed: int = 0,
+    workers: int = 1,
+    split: Literal["train", "test"] = "train",
+    encoder: Literal["blazepose-heavy", "blazepose-full", "blazepose-lite"] = "blazepose-heavy",
+    runtime: Literal["torch", "litert"] = "litert",
+    movenet: bool = False,
+    backgrounds: Path | None = None,
+) -> None:
+    """Render people straight into cached features: the pictures of `people render`, but only features and labels kept.
+
+    Run it again to go on after a stop, or with a larger --count to extend the set.
+
+    Args:
+        motion: folder of BVH clips (the CMU motion capture database in its BVH conversion)
+        out: folder of the feature cache
+        count: how many people
+        seed: another seed gives other people
+        workers: processes, one core each
+        split: train, or test: other motion subjects and other clothes
+        encoder: the frozen backbone
+        runtime: litert is faster on a CPU (extra `litert`); torch runs everywhere
+        movenet: add MoveNet's keypoint tokens
+        backgrounds: folder of photos without people to put behind most figures
+    """
+    if count < 1 or workers < 1:
+        raise InputError(f"--count and --workers must be 1 or more, got {count} and {workers}")
+    source = RenderedCrops(motion, count, seed, split, backgrounds)
+    source.crop(0)  # fills every cache (bodies, clothes, motion, compiled loops, weights) before workers start
+    arguments = (source, out, encoder, runtime, movenet)
+    if workers == 1:
+        _encode(*arguments)
+        return
+    context = multiprocessing.get_context("spawn")
+    ranks = [context.Process(target=_rank, args=(rank, workers, _encode, arguments)) for rank in range(workers)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    if failed := [rank.exitcode for rank in ranks if rank.exitcode]:
+        raise InputError(f"{len(failed)} of {workers} workers stopped with code {failed[0]}: see above; run it again")
+    print(f"{count} people in {out}")
+
+
+def _encode(source: RenderedCrops, out: Path, encoder: str, runtime: Any, movenet: bool) -> None:
+    variant: Any = encoder.removeprefix("blazepose-")
+    network = BlazePose(variant, movenet=movenet, runtime=runtime)
+    about = {"encoder": encoder, "runtime": runtime, "weights": None, **source.about}
+    write_features(source, network, out, network.layout, about)
+
+
+def _rank(rank: int, world: int, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    import torch
+
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world)}
+    torch.set_num_threads(1)
+    work(*arguments)

@@ -1,0 +1,169 @@
+"""The rendered set: geometry of the labels, the same pictures from any run, and what a user can do wrong."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from di2pose.errors import InputError
+from di2pose.people.render import render_people
+from di2pose.people.store import People
+from di2pose.pose.skeleton import H36M_17, bone_lengths
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from di2pose.people.render import render_people
+
+def sink():
+    calls = []
+    def die_in_the_third_shard(images):
+        calls.append(len(images))
+        if len(calls) == 3:
+            os.kill(os.getpid(), 9)
+        return {}
+    return die_in_the_third_shard
+
+render_people(Path(sys.argv[1]), Path(sys.argv[2]), 24, seed=3, sink=sink, shard=8)
+"""
+
+
+def same(a: People, b: People) -> bool:
+    assert len(a) == len(b)
+    labels = [name for name in a._labels if not np.array_equal(a.labels(name), b.labels(name))]
+    pictures = [i for i in range(len(a)) if not np.array_equal(a.image(i), b.image(i))]
+    return labels == [] and pictures == []
+
+
+def test_stored_camera_takes_3d_joints_to_stored_2d(people):
+    for i in range(len(people)):
+        sample = people.to_sample(i)
+        assert sample.fault(H36M_17) is None
+        pixels = sample.camera.project(sample.joints_mm.astype(np.float64) + sample.root_mm)
+        assert np.abs(pixels - sample.joints_2d).max() < 0.1
+
+
+def test_pictures_are_256_square_and_not_empty(people):
+    images = np.stack([people.image(i) for i in range(len(people))])
+    assert images.shape == (24, 256, 256, 3)
+    assert images.dtype == np.uint8
+    assert (images.std(axis=(1, 2, 3)) > 10).all()
+
+
+def test_bones_are_those_of_adults(people):
+    lengths = dict(zip(H36M_17.bones, bone_lengths(people.labels("joints_mm"), H36M_17).T, strict=True))
+    ranges = {
+        ("right_knee", "right_hip"): (340, 510),
+        ("right_ankle", "right_knee"): (360, 520),
+        ("left_elbow", "left_shoulder"): (220, 320),
+        ("left_wrist", "left_elbow"): (185, 305),
+        ("right_hip", "pelvis"): (80, 140),
+        ("left_shoulder", "thorax"): (135, 235),
+        ("spine", "pelvis"): (180, 310),
+        ("head", "nose"): (115, 185),
+    }
+    for (child, parent), (low, high) in ranges.items():
+        found = lengths[H36M_17.index(child), H36M_17.index(parent)]
+        assert low < found.min() <= found.max() < high, (child, parent, found)
+
+
+def test_left_and_right_limbs_are_equally_long(people):
+    joints = people.labels("joints_mm")
+    mirrored = joints[:, list(H36M_17.mirror_order)]
+    limbs = ["_" in H36M_17.joints[parent] for _, parent in H36M_17.bones]  # collar bones move: shoulders may differ
+    assert sum(limbs) == 8
+    assert np.abs(bone_lengths(joints, H36M_17) - bone_lengths(mirrored, H36M_17))[:, limbs].max() < 1
+
+
+def test_pelvis_is_the_root_and_the_middle_of_the_hips(people):
+    joints = people.labels("joints_mm")
+    assert np.abs(joints[:, 0]).max() == 0
+    assert np.abs(joints[:, H36M_17.indices("left_hip", "right_hip")].mean(axis=1)).max() < 0.01
+
+
+def test_two_workers_and_other_shards_make_the_same_set(motion, people, tmp_path):
+    render_people(motion, tmp_path, 24, seed=3, workers=2, shard=8)
+    assert len(list((tmp_path / "shards").glob("*.npz"))) == 3
+    assert same(people, People(tmp_path))
+
+
+def test_a_killed_run_resumes_to_the_identical_set(motion, people, tmp_path):
+    run = subprocess.run([sys.executable, "-c", KILLED, str(motion), str(tmp_path)], capture_output=True)
+    assert run.returncode == -9, run.stderr
+    assert sorted(path.stem for path in (tmp_path / "shards").glob("*.npz")) == ["00000", "00001"]
+    (tmp_path / "shards" / "00002.jpgs").write_bytes(b"half a file")  # what a kill in the middle of writing leaves
+    assert render_people(motion, tmp_path, 24, seed=3, shard=8) == 8
+    assert same(people, People(tmp_path))
+
+
+def test_a_larger_count_extends_and_a_whole_set_is_left_alone(motion, people, tmp_path):
+    assert render_people(motion, tmp_path, 6, seed=3, shard=4) == 6
+    assert render_people(motion, tmp_path, 6, seed=3, shard=4) == 0
+    assert render_people(motion, tmp_path, 8, seed=3, shard=4) == 4
+    longer = People(tmp_path)
+    assert np.array_equal(longer.labels("joints_mm"), people.labels("joints_mm")[:8])
+
+
+def test_features_instead_of_pictures(motion, people, tmp_path):
+    render_people(motion, tmp_path, 4, seed=3, sink=lambda: lambda x: {"mean": x.mean(axis=(1, 2))}, keep_jpegs=False)
+    made = np.load(tmp_path / "shards" / "00000.mean.npy")
+    assert np.allclose(made, [people.image(i).mean(axis=(0, 1)) for i in range(4)])
+    with pytest.raises(InputError, match="features only"):
+        People(tmp_path).image(0)
+
+
+def test_another_seed_gives_other_people(plan):
+    from dataclasses import replace
+
+    from di2pose.people.crew import picture
+
+    first, other = picture(plan, 0), picture(replace(plan, seed=4), 0)
+    assert first.jpeg != other.jpeg
+    assert not np.allclose(first.labels["sliders"], other.labels["sliders"])
+
+
+def test_test_split_shows_held_out_subjects_only(motion, people, tmp_path):
+    render_people(motion, tmp_path, 4, seed=3, split="test")
+    assert set(People(tmp_path).labels("subject")) == {"060"}
+    assert "060" not in people.labels("subject")
+
+
+@pytest.mark.parametrize("count", [0, -3])
+def test_a_count_below_one_is_refused(motion, tmp_path, count):
+    with pytest.raises(InputError, match="1 or more"):
+        render_people(motion, tmp_path, count)
+
+
+def test_a_wrong_motion_folder_is_named(tmp_path):
+    with pytest.raises(InputError, match="is not a folder"):
+        render_people(tmp_path / "nothing", tmp_path / "out", 4)
+    with pytest.raises(InputError, match=r"no \.bvh file below"):
+        render_people(tmp_path, tmp_path / "out", 4)
+
+
+def test_a_folder_with_another_set_is_refused(motion, folder):
+    with pytest.raises(InputError, match=r"holds another set \(seed 3, not 5"):
+        render_people(motion, folder, 24, seed=5)
+
+
+def test_a_folder_without_people_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"holds no people\.json"):
+        People(tmp_path)
+
+
+def test_photos_stand_behind_people(motion, tmp_path):
+    from PIL import Image
+
+    from di2pose.people.backdrop import photo_files
+    from di2pose.people.crew import Plan, picture
+    from di2pose.people.store import decode
+
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (640, 480), (0, 255, 0)).save(tmp_path / "photos" / "green.png")
+    photos = photo_files(tmp_path / "photos")
+    made = [decode(picture(Plan(motion, "train", 3, photos), i).jpeg).astype(int) for i in range(4)]
+    green = [((image[..., 1] > image[..., 0] + 60) & (image[..., 1] > image[..., 2] + 60)).mean() for image in made]
+    assert max(green) > 0.3
+    with pytest.raises(InputError, match="wants a folder of photos"):
+        photo_files(motion)
