@@ -14,18 +14,18 @@ from di2pose.pose.skeleton import H36M_17, bone_lengths
 KILLED = """
 import os, sys
 from pathlib import Path
+from di2pose.people import crew
 from di2pose.people.render import render_people
 
-def sink():
-    calls = []
-    def die_in_the_third_shard(images):
-        calls.append(len(images))
-        if len(calls) == 3:
-            os.kill(os.getpid(), 9)
-        return {}
-    return die_in_the_third_shard
+draw = crew.picture
 
-render_people(Path(sys.argv[1]), Path(sys.argv[2]), 24, seed=3, sink=sink, shard=8)
+def die_in_the_third_shard(plan, index):
+    if index == 20:
+        os.kill(os.getpid(), 9)
+    return draw(plan, index)
+
+crew.picture = die_in_the_third_shard
+render_people(Path(sys.argv[1]), Path(sys.argv[2]), 24, seed=3, shard=8)
 """
 
 
@@ -103,14 +103,6 @@ def test_a_larger_count_extends_and_a_whole_set_is_left_alone(motion, people, tm
     assert render_people(motion, tmp_path, 8, seed=3, shard=4) == 4
     longer = People(tmp_path)
     assert np.array_equal(longer.labels("joints_mm"), people.labels("joints_mm")[:8])
-
-
-def test_features_instead_of_pictures(motion, people, tmp_path):
-    render_people(motion, tmp_path, 4, seed=3, sink=lambda: lambda x: {"mean": x.mean(axis=(1, 2))}, keep_jpegs=False)
-    made = np.load(tmp_path / "shards" / "00000.mean.npy")
-    assert np.allclose(made, [people.image(i).mean(axis=(0, 1)) for i in range(4)])
-    with pytest.raises(InputError, match="features only"):
-        People(tmp_path).image(0)
 
 
 def test_another_seed_gives_other_people(plan):

@@ -160,7 +160,7 @@ class BlazePose(nn.Module):
 
         Landmarks stay in fp32 because fp16 knows only eighths of a pixel at 256.
         """
-        seen = self(torch.from_numpy(crops).to(self.device))
+        seen = self(torch.tensor(crops).to(self.device))  # a copy: decoded pictures may be read-only
         return {name: (x.half() if name in seen.maps else x).cpu().numpy() for name, x in seen.parts.items()}
 
     @property

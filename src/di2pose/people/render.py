@@ -3,29 +3,24 @@
 import json
 import multiprocessing
 import os
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import tyro
 from tqdm import tqdm
 
 from di2pose.errors import InputError, require
-from di2pose.people.store import HEADER, SHARD, decode, is_whole, write_shard
+from di2pose.people.store import HEADER, SHARD, is_whole, write_shard
 
-Sink = Callable[[np.ndarray], dict[str, np.ndarray]]
-"""Pictures (B, 256, 256, 3) bytes -> arrays with B rows, kept beside the labels."""
 RENDERER = 1
 """Raised when the same seed gives other pictures."""
 
 
 def render(
-    motion: Path,
-    out: Path,
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("people"),
+    motion: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
     count: int = 1000,
     seed: int = 0,
     workers: int = 1,
@@ -38,8 +33,9 @@ def render(
     extends a finished set.
 
     Args:
-        motion: folder of BVH clips (the CMU motion capture database in its BVH conversion)
         out: folder that the pictures go to
+        motion: folder of BVH clips (the CMU motion capture database in its BVH conversion: the most varied people);
+            by default 20 open clips, fetched with pip
         count: how many pictures
         seed: another seed gives other people
         workers: processes, one core each
@@ -51,7 +47,7 @@ def render(
 
 
 def render_people(
-    motion: Path,
+    motion: Path | None,
     out: Path,
     count: int,
     *,
@@ -59,31 +55,27 @@ def render_people(
     workers: int = 1,
     split: str = "train",
     backgrounds: Path | None = None,
-    sink: Callable[[], Sink] | None = None,
-    keep_jpegs: bool = True,
     shard: int = SHARD,
 ) -> int:
     """Bring the set in folder `out` to `count` pictures; returns how many were rendered now.
 
-    sink: makes, once in each worker, the function that turns a shard's pictures into arrays (features); it must be
-    importable by name, because workers are fresh processes. Without keep_jpegs only labels and arrays are kept.
+    motion: folder of BVH clips; None for the open clips of `deepmimic.motion_folder`.
     """
     if count < 1 or workers < 1:
         raise InputError(f"--count and --workers must be 1 or more, got {count} and {workers}")
-    if sink is None and not keep_jpegs:
-        raise InputError("nothing would be kept of the pictures: give a sink, or keep the JPEGs")
     require("numba", extra="people")
     from di2pose.people.backdrop import photo_files
     from di2pose.people.crew import Plan, picture
+    from di2pose.people.deepmimic import motion_folder
 
-    plan = Plan(motion.resolve(), split, seed, photo_files(backgrounds))
+    plan = Plan(motion_folder(motion), split, seed, photo_files(backgrounds))
     _write_header({**header_of(plan), "shard": shard}, out)
     shards = [(number, min(shard, count - number * shard)) for number in range(-(-count // shard))]
     missing = [(number, rows) for number, rows in shards if not is_whole(out, number, rows)]
     if not missing:
         return 0
     picture(plan, 0)  # fills every cache (bodies, clothes, motion, compiled loops) before workers start
-    jobs = [_Job(plan, out, number, number * shard, rows, sink, keep_jpegs) for number, rows in missing]
+    jobs = [_Job(plan, out, number, number * shard, rows) for number, rows in missing]
     total = sum(rows for _, rows in missing)
     with tqdm(total=total, unit="people", disable=None, smoothing=0.05) as bar:
         if workers == 1:
@@ -106,25 +98,14 @@ class _Job:
     number: int
     first: int
     rows: int
-    sink: Callable[[], Sink] | None
-    keep_jpegs: bool
 
 
 def _run(job: _Job) -> int:
     from di2pose.people.crew import picture
 
     pictures = [picture(job.plan, job.first + row) for row in range(job.rows)]
-    made = {}
-    if job.sink is not None:
-        made = _made(job.sink)(np.stack([decode(each.jpeg) for each in pictures]))
-    jpegs = [each.jpeg for each in pictures] if job.keep_jpegs else None
-    write_shard(job.out, job.number, jpegs, [each.labels for each in pictures], made)
+    write_shard(job.out, job.number, [each.jpeg for each in pictures], [each.labels for each in pictures])
     return job.rows
-
-
-@lru_cache(maxsize=1)
-def _made(sink: Callable[[], Sink]) -> Sink:
-    return sink()
 
 
 def _one_thread() -> None:

@@ -8,11 +8,11 @@ import tyro
 from PIL import Image, ImageDraw
 
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SELF_OCCLUDED
+from di2pose.data.sheet import colour
 from di2pose.errors import InputError
 from di2pose.people.store import SIZE, People
 from di2pose.pose.skeleton import H36M_17
 
-LEFT, RIGHT, MIDDLE = (60, 130, 255), (255, 70, 60), (90, 230, 90)
 ABOVE = np.radians(35)
 
 
@@ -24,7 +24,7 @@ def sheet(
     seed: int = 0,
     skeletons: bool = True,
 ) -> None:
-    """Draw a contact sheet: left blue, right red; a joint that is hidden is a ring, dashed lines lead to it.
+    """Draw a contact sheet: right side green, left blue; a joint that is hidden is a ring, dashed lines lead to it.
 
     Args:
         folder: what `di2pose people render` wrote
@@ -80,17 +80,13 @@ def _draw(tile: Image.Image, points: np.ndarray, visibility: np.ndarray) -> None
         hidden = max(visibility[child], visibility[parent]) >= SELF_OCCLUDED
         for part in range(0, 12, 2 if hidden else 1):
             start, end = a + (b - a) * part / 12, a + (b - a) * (part + 1) / 12
-            pen.line([*start.tolist(), *end.tolist()], fill=_colour(child), width=1)
+            pen.line([*start.tolist(), *end.tolist()], fill=colour(H36M_17, child, parent), width=1)
     for joint, (x, y) in enumerate(points.tolist()):
         if visibility[joint] == OUT_OF_FRAME:
             continue
         box = (x - 2.5, y - 2.5, x + 2.5, y + 2.5)
+        side = colour(H36M_17, joint, joint)
         if visibility[joint] in (SELF_OCCLUDED, OCCLUDED):
-            pen.ellipse(box, outline=_colour(joint) if visibility[joint] == SELF_OCCLUDED else (255, 255, 0))
+            pen.ellipse(box, outline=side if visibility[joint] == SELF_OCCLUDED else (255, 255, 255))
         else:
-            pen.ellipse(box, fill=_colour(joint))
-
-
-def _colour(joint: int) -> tuple[int, int, int]:
-    name = H36M_17.joints[joint]
-    return LEFT if name.startswith("left_") else RIGHT if name.startswith("right_") else MIDDLE
+            pen.ellipse(box, fill=side)

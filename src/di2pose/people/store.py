@@ -1,8 +1,7 @@
 """Rendered people on disk: shards of 500 pictures, each written whole, and the class that reads them.
 
 people.json           what was rendered: seed, split, motion, renderer version, names of the classes
-shards/00000.jpgs     the JPEG files one after the other (not there when only features were kept)
-shards/00000.NAME.npy what the sink made of the pictures, e.g. features (not there without a sink)
+shards/00000.jpgs     the JPEG files one after the other
 shards/00000.npz      labels, a row per picture, and `offsets` of the JPEGs; written last: a shard that has it is whole
 """
 
@@ -83,8 +82,6 @@ class People:
     def image(self, index: int) -> UInt8[np.ndarray, "256 256 3"]:
         shard, row = divmod(range(len(self))[index], self.header["shard"])
         path = self._files[shard].with_suffix(".jpgs")
-        if not path.is_file():
-            raise InputError(f"{path} is not there: this set was rendered into features only")
         start, stop = self._offsets[shard][row : row + 2]
         with path.open("rb") as file:
             file.seek(int(start))
@@ -143,25 +140,18 @@ def is_whole(folder: Path, number: int, rows: int) -> bool:
 def write_shard(
     folder: Path,
     number: int,
-    jpegs: Sequence[bytes] | None,
+    jpegs: Sequence[bytes],
     labels: Sequence[Mapping[str, Any]],
-    made: Mapping[str, np.ndarray],
 ) -> None:
     """Write one shard; every file gets its name only when it is whole, the labels last."""
     target = shard_path(folder, number)
     target.parent.mkdir(parents=True, exist_ok=True)
     mark = f".{os.getpid()}.tmp"
-    if jpegs is not None:
-        scratch = target.with_suffix(f".jpgs{mark}")
-        scratch.write_bytes(b"".join(jpegs))
-        os.replace(scratch, target.with_suffix(".jpgs"))
-    for name, array in made.items():
-        scratch = target.with_suffix(f".{name}{mark}")
-        with scratch.open("wb") as file:
-            np.save(file, array)
-        os.replace(scratch, target.with_suffix(f".{name}.npy"))
+    scratch = target.with_suffix(f".jpgs{mark}")
+    scratch.write_bytes(b"".join(jpegs))
+    os.replace(scratch, target.with_suffix(".jpgs"))
     columns = {name: np.array([row[name] for row in labels]) for name in labels[0]}
-    sizes = [0] if jpegs is None else [0, *map(len, jpegs)]
+    sizes = [0, *map(len, jpegs)]
     scratch = target.with_suffix(f".npz{mark}")
     with scratch.open("wb") as file:
         np.savez(file, **{"offsets": np.cumsum(sizes), **columns})  # type: ignore[arg-type]

@@ -21,8 +21,11 @@ from di2pose.image.crop import (
     warp,
 )
 from di2pose.image.vitpose import HEIGHT, TOKENS, WIDTH, VitPose
+from di2pose.people.store import HEADER as PEOPLE_HEADER
+from di2pose.people.store import People
 from di2pose.pose.skeleton import Skeleton
 from di2pose.training.feature_cache import TEXT, FeatureCache, write_features
+from di2pose.training.people_features import PeopleCrops
 
 __all__ = ["DatasetCrops", "FeatureCache", "features", "region"]
 
@@ -44,6 +47,7 @@ class DatasetCrops:
         placed = ~np.isnan(dataset.box).any(-1) | ~np.isnan(dataset.joints_2d).all((1, 2))
         rows = [i for i, line in enumerate(dataset.index) if line["image"] and (placed[i] or "roi" in line["extra"])]
         self.rows = np.array(rows, dtype=np.int64)
+        self.about = {"source": dataset.name, "skeleton": dataset.skeleton.name}
         if not rows:
             raise InputError(
                 f"no record of {dataset.folder} has both an image and a box or 2D joints: nothing to encode"
@@ -129,7 +133,7 @@ def features(
         images: where the images are, if not where the dataset says
         device: cpu, cuda, mps
     """
-    source = DatasetCrops(Dataset(folder, images), paper=encoder == "vitpose")
+    source = _source(folder, images, paper=encoder == "vitpose")
     network: BlazePose | VitPose
     if encoder == "vitpose":
         network = VitPose(weights) if weights else VitPose()
@@ -138,6 +142,13 @@ def features(
         variant: Any = encoder.removeprefix("blazepose-")
         network = BlazePose(variant, map16=map16, movenet=movenet, runtime=runtime)
         layout = network.layout
-    about = {"encoder": encoder, "runtime": runtime, "weights": weights, "source": source.dataset.name}
-    about |= {"skeleton": source.dataset.skeleton.name}
+    about = {"encoder": encoder, "runtime": runtime, "weights": weights, **source.about}
     write_features(source, network.to(device), out, layout, about)
+
+
+def _source(folder: Path, images: Path | None, paper: bool) -> DatasetCrops | PeopleCrops:
+    if not (folder / PEOPLE_HEADER).is_file():
+        return DatasetCrops(Dataset(folder, images), paper)
+    if paper:
+        raise InputError(f"{folder} holds square crops of rendered people; ViTPose needs the whole picture")
+    return PeopleCrops(People(folder))

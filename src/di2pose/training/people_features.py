@@ -4,9 +4,10 @@ import multiprocessing
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import tyro
 
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePose
@@ -22,7 +23,6 @@ class PeopleCrops:
 
     def __init__(self, people: People) -> None:
         self.people = people
-        self.names = [*people.to_sample(0).extra]
         self.about = {"source": "people", "people": people.header, "skeleton": "h36m_17"}
 
     def __len__(self) -> int:
@@ -37,12 +37,13 @@ class PeopleCrops:
 class RenderedCrops:
     """People drawn when they are asked for: the same pictures as `di2pose people render`, never on disk."""
 
-    def __init__(self, motion: Path, count: int, seed: int, split: str, backgrounds: Path | None) -> None:
+    def __init__(self, motion: Path | None, count: int, seed: int, split: str, backgrounds: Path | None) -> None:
         from di2pose.people.backdrop import photo_files
         from di2pose.people.crew import Plan
+        from di2pose.people.deepmimic import motion_folder
         from di2pose.people.render import header_of
 
-        self.plan = Plan(motion.resolve(), split, seed, photo_files(backgrounds))
+        self.plan = Plan(motion_folder(motion), split, seed, photo_files(backgrounds))
         self.count = count
         self.header = header_of(self.plan)
         self.about = {"source": "people", "people": self.header, "skeleton": "h36m_17"}
@@ -87,8 +88,8 @@ def _texts(row: Mapping[str, Any], header: Mapping[str, Any], i: int) -> dict[st
 
 
 def people_features(
-    motion: Path,
     out: Path,
+    motion: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
     count: int = 1000,
     seed: int = 0,
     workers: int = 1,
@@ -103,8 +104,9 @@ def people_features(
     Run it again to go on after a stop, or with a larger --count to extend the set.
 
     Args:
-        motion: folder of BVH clips (the CMU motion capture database in its BVH conversion)
         out: folder of the feature cache
+        motion: folder of BVH clips (the CMU motion capture database in its BVH conversion: the most varied people);
+            by default 20 open clips, fetched with pip
         count: how many people
         seed: another seed gives other people
         workers: processes, one core each

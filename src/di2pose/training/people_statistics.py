@@ -1,6 +1,7 @@
 """`di2pose people statistics`: what is in a set of rendered people, as Markdown tables."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ RANGES: dict[str, tuple[str, float, Sequence[float]]] = {
     "yaw": ("degrees, 0 = facing the camera", 180 / np.pi, (-180, -135, -90, -45, 0, 45, 90, 135, 180)),
     "pitch": ("degrees, positive = seen from above", 180 / np.pi, (-90, -30, -15, 0, 15, 30, 45, 60, 90)),
     "roll": ("degrees, crop against gravity", 180 / np.pi, (-180, -90, -55, -20, -5, 5, 20, 55, 90, 180)),
-    "photo_fov": ("degrees across the photo", 180 / np.pi, (0, 30, 45, 60, 75, 90, 120)),
+    "photo_fov": ("degrees across the photo", 1, (0, 30, 45, 60, 75, 90, 120)),
     "distance_m": ("metres from the camera", 1, (0, 1, 2, 3, 5, 8, 13, 100)),
     "side_ratio": (
         "crop side / twice the farthest limb joint from the hips",
@@ -46,7 +47,7 @@ def statistics(folder: tyro.conf.Positional[Path]) -> None:
     for name, (unit, scale, edges) in RANGES.items():
         values = np.clip(cache.column(name) * scale, edges[0], edges[-1])
         shares = np.histogram(values, edges)[0] / len(cache)
-        bins = [f"{low:g} to {high:g}" for low, high in zip(edges[:-1], edges[1:], strict=True)]
+        bins = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
         _table(f"{name} ({unit})", bins, shares)
     seen = cache.column("visibility")
     print("| joint | " + " | ".join(STATES) + " |\n|---|" + "---|" * len(STATES))
