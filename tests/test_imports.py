@@ -11,6 +11,7 @@ LEVEL = {"pose": BASE, "config": BASE, "assets": BASE}
 LEVEL |= {room: BASE | {"pose", "config", "assets", "tokenizer", room} for room in ("tokenizer", "diffusion", "image")}
 LEVEL |= {"data": BASE | {"pose", "assets", "image"}}
 LEVEL |= {room: BASE | {"pose", "assets", "image", "data"} for room in ("people", "occlusion")}
+LEVEL |= {"result": BASE | {"pose", "output"}, "output": BASE | {"pose", "result", "image", "data"}}
 LEVEL |= {"recipes": {"config"}, "checkpoint": BASE | {"config"}}
 LEVEL |= {"pipeline": BASE | {"config", "recipes", "checkpoint", "pose", "assets", "tokenizer", "diffusion", "image"}}
 BELOW = {*LEVEL, *BASE}

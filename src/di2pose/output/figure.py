@@ -1,0 +1,119 @@
+"""A figure for papers: the photo with its overlay beside two views of the 3D poses and their hypotheses."""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image
+
+from di2pose.errors import InputError
+from di2pose.output.files import replacing
+from di2pose.output.overlay import draw_bones, draw_overlay, moved, side_colour
+from di2pose.output.pen import Pen
+from di2pose.output.photo import photo_of
+from di2pose.result import Person, Result
+
+HEIGHT, GAP, CAPTION = 900, 24, 52
+"""Pixels: of the panels, between them, and of the line of text below."""
+DPI = 300
+WHITE, INK, GRID = (255, 255, 255), (40, 44, 52), (222, 226, 232)
+GHOST = 40
+"""Strength of a hypothesis's colour on white, in per cent."""
+VIEWS = (("as the camera sees it", 0.0, 6.0), ("from the camera's left", 90.0, 6.0))
+"""Caption, and degrees by which the viewer walks round the people and looks down on them."""
+
+
+def write_figure(path: Path, results: list[Result], fps: float | None) -> list[Path]:
+    """One PNG of a photo or of one frame, at 300 dots an inch."""
+    if len(results) != 1:
+        raise InputError(f"{path.name}: a figure shows one picture: save a single frame, motion[12].save(...)")
+    figure = draw_figure(results[0])
+    with replacing(path) as temporary:
+        figure.save(temporary, "PNG", dpi=(DPI, DPI))
+    return [path]
+
+
+def draw_figure(result: Result) -> Image.Image:
+    """The photo (where there is one) cut to the people, then the two views."""
+    panels = [(draw_view(list(result.people), yaw, pitch), caption) for caption, yaw, pitch in VIEWS]
+    photo = photo_of(result)
+    if photo is not None:
+        panels.insert(0, (_photo(photo, result), "photo"))
+    width = sum(panel.width for panel, _ in panels) + GAP * (len(panels) - 1)
+    figure = Image.new("RGB", (width, HEIGHT + CAPTION), WHITE)
+    pen = Pen((width, CAPTION))
+    x = 0
+    for panel, caption in panels:
+        figure.paste(panel, (x, 0))
+        pen.text((x + panel.width / 2, CAPTION / 2), caption, 26, INK, "mm")
+        x += panel.width + GAP
+    figure.paste(pen.over(Image.new("RGB", pen.size, WHITE)), (0, HEIGHT))
+    return figure
+
+
+def draw_view(people: list[Person], yaw: float, pitch: float) -> Image.Image:
+    """The people in the camera frame without perspective, from `yaw` degrees to the camera's left and `pitch` degrees
+    higher; hypotheses faint, a floor of quarter-metre squares under the lowest joint."""
+    turn = _turn(yaw, pitch)
+    shown = [_points(joints + p.root_mm) for p in people for joints in (p.joints_mm, p.samples_mm)]
+    points = np.concatenate([np.zeros((0, 3)), *shown]) if people else np.zeros((1, 3))
+    floor = _floor(points.min(0), points.max(0))
+    flat = np.concatenate([points, floor.reshape(-1, 3)]) @ turn.T
+    least, most = flat.min(0)[:2], flat.max(0)[:2]
+    scale = 0.94 * HEIGHT / max(most[1] - least[1], (most[0] - least[0]) / 1.6)
+    size = (round(max((most[0] - least[0]) * scale + 0.06 * HEIGHT, 0.5 * HEIGHT)), HEIGHT)
+
+    def project(place: np.ndarray) -> np.ndarray:
+        return ((place @ turn.T)[..., :2] - (least + most) / 2) * scale + np.array(size) / 2
+
+    pen = Pen(size)
+    for a, b in project(floor):
+        pen.line((a[0], a[1]), (b[0], b[1]), 1.6, GRID)
+    width = float(np.clip(scale * 16, 3.0, 9.0))
+    farthest_first = sorted(people, key=lambda person: -float(turn[2] @ person.root_mm))
+    for person in farthest_first:
+        for at in project(person.samples_mm + person.root_mm):
+            for child, parent in person.skeleton.bones:
+                if np.isfinite(at[[child, parent]]).all():
+                    r, g, b = (255 - (255 - v) * GHOST // 100 for v in side_colour(person.skeleton, child, parent))
+                    pen.line(tuple(at[child]), tuple(at[parent]), 0.4 * width, (r, g, b))
+    for person in farthest_first:
+        draw_bones(pen, person, project(person.joints_mm + person.root_mm), width)
+    return pen.over(Image.new("RGB", size, WHITE))
+
+
+def _photo(photo: Image.Image, result: Result) -> Image.Image:
+    """The overlay, cut to the boxes with a margin. Cut and resized first: the lines are then as sharp as the views'."""
+    x0, y0, x1, y1 = 0.0, 0.0, float(photo.width), float(photo.height)
+    if result.people:
+        boxes = np.array([person.box for person in result.people])
+        (x0, y0), (x1, y1) = boxes[:, :2].min(0), boxes[:, 2:].max(0)
+    high = min(1.15 * max(y1 - y0, (x1 - x0) / 1.5), photo.height)
+    wide = min(max(1.15 * (x1 - x0), 0.66 * high), 1.5 * high, photo.width)
+    left = round(float(np.clip((x0 + x1 - wide) / 2, 0, photo.width - wide)))
+    top = round(float(np.clip((y0 + y1 - high) / 2, 0, photo.height - high)))
+    scale = HEIGHT / max(1, round(high))
+    region = (left, top, left + max(1, round(wide)), top + max(1, round(high)))
+    part = photo.resize((max(1, round((region[2] - left) * scale)), HEIGHT), Image.Resampling.LANCZOS, box=region)
+    return draw_overlay(part, [moved(person, left, top, scale) for person in result.people])
+
+
+def _points(joints_mm: np.ndarray) -> np.ndarray:
+    flat = joints_mm.reshape(-1, 3)
+    return flat[np.isfinite(flat).all(1)]
+
+
+def _turn(yaw: float, pitch: float) -> Float[np.ndarray, "3 3"]:
+    """Camera axes -> the viewer's (x right, y down, z away)."""
+    cy, sy, cp, sp = (f(np.radians(v)) for v in (yaw, pitch) for f in (np.cos, np.sin))
+    return np.array([[1, 0, 0], [0, cp, -sp], [0, sp, cp]]) @ np.array([[cy, 0, -sy], [0, 1, 0], [sy, 0, cy]])
+
+
+def _floor(low: np.ndarray, high: np.ndarray) -> Float[np.ndarray, "L 2 3"]:
+    """Lines every 250 mm, at the height of the lowest point, under everybody and a little beyond."""
+    step = 250.0
+    x0, z0 = np.floor((low[[0, 2]] - 50) / step) * step
+    x1, z1 = np.ceil((high[[0, 2]] + 50) / step) * step
+    lines = [((x, high[1], z0), (x, high[1], z1)) for x in np.arange(x0, x1 + 1, step)]
+    lines += [((x0, high[1], z), (x1, high[1], z)) for z in np.arange(z0, z1 + 1, step)]
+    return np.array(lines)

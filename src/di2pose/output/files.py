@@ -1,0 +1,43 @@
+"""Whole files or none: written under a temporary name, renamed when finished."""
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from di2pose.errors import InputError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` to write to; it takes the place of `path` when the block ends well.
+
+    Makes missing folders. Whatever the system refuses becomes an InputError, and an older file of that name stays.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        yield temporary
+        os.chmod(temporary, 0o644)  # mkstemp makes it private
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            advice = "make room, or choose another folder"
+        else:
+            advice = "choose a folder that you may write to"
+        raise InputError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """`content` as a whole file."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+    return path

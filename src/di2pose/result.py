@@ -1,0 +1,280 @@
+"""What a user gets back: people with named joints in millimetres, what was seen and what was guessed, and how far off.
+
+Axes everywhere: the camera's, x right, y down, z away from the camera. J joints (17 unless converted), H hypotheses.
+"""
+
+import dataclasses
+import tempfile
+import webbrowser
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image
+
+from di2pose.errors import InputError
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import H36M_17, Skeleton, convert, get
+
+STATES = ("seen", "occluded", "out_of_frame", "unknown")
+"""From sure to not there at all; `unknown` only after `convert`, for a joint that cannot be had."""
+
+WRITERS: dict[str, str] = {
+    ".json": "di2pose.output.tables:write_json",
+    ".csv": "di2pose.output.tables:write_csv",
+    ".npz": "di2pose.output.tables:write_npz",
+    ".trc": "di2pose.output.motion:write_trc",
+    ".c3d": "di2pose.output.motion:write_c3d",
+    ".bvh": "di2pose.output.bvh:write_bvh",
+    ".html": "di2pose.output.viewer:write_page",
+    ".png": "di2pose.output.figure:write_figure",
+    ".jpg": "di2pose.output.overlay:write_overlay",
+}
+"""File ending -> module:function(path, results, fps), imported when it is first needed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """One joint of one person."""
+
+    name: str
+    xyz_mm: Float[np.ndarray, " 3"]
+    """Relative to the person's pelvis, camera axes."""
+    std_mm: float
+    """Spread along an axis: sqrt(trace(covariance) / 3)."""
+    r90_mm: float
+    """Radius of the ball round `xyz_mm` that should hold the true joint in 90 % of cases."""
+    state: str
+    """'seen', 'occluded' or 'out_of_frame'."""
+
+
+@dataclass(frozen=True, eq=False)
+class Person:
+    """One person in one picture. The arrays are read-only."""
+
+    joints_mm: Float[np.ndarray, "J 3"]
+    """The estimate, relative to the pelvis, camera axes."""
+    samples_mm: Float[np.ndarray, "H J 3"]
+    """The hypotheses it was made of, same frame."""
+    covariance_mm2: Float[np.ndarray, "J 3 3"]
+    """Calibrated: what the true joint varies by, which is more than the hypotheses do."""
+    r90_mm: Float[np.ndarray, " J"]
+    state: np.ndarray
+    """(J,) strings out of STATES."""
+    joints_2d: Float[np.ndarray, "J 2"]
+    """Pixels of the upright original; `joints_mm + root_mm` projects onto them."""
+    box: tuple[float, float, float, float]
+    """x0, y0, x1, y1 in pixels of the upright original."""
+    root_mm: Float[np.ndarray, " 3"]
+    """The pelvis in the camera frame."""
+    score: float
+    """The detector's, 0 to 1."""
+    track: int | None = None
+    """Who it is in a video; None in a photo."""
+    skeleton: Skeleton = H36M_17
+
+    def __post_init__(self) -> None:
+        count = self.skeleton.count
+        samples = np.shape(self.samples_mm)
+        shapes = {
+            "joints_mm": (count, 3),
+            "samples_mm": (samples[0] if samples else 0, count, 3),
+            "covariance_mm2": (count, 3, 3),
+            "r90_mm": (count,),
+            "state": (count,),
+            "joints_2d": (count, 2),
+            "root_mm": (3,),
+        }
+        for name, shape in shapes.items():
+            array = np.array(getattr(self, name))
+            if array.shape != shape:
+                raise InputError(f"a person of {self.skeleton.name} needs {name} of shape {shape}, got {array.shape}")
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        if wrong := sorted(set(self.state.tolist()) - set(STATES)):
+            raise InputError(f"a joint's state is one of {', '.join(STATES)}, got {', '.join(map(repr, wrong))}")
+        there = self.state != "unknown"
+        for name in ("joints_mm", "covariance_mm2", "r90_mm"):
+            if not np.isfinite(getattr(self, name)[there]).all():
+                raise InputError(f"{name} of a person must be finite for every joint that is not 'unknown'")
+
+    frame = "camera"
+    """Whose axes: never the world's, unless you turn them with `camera.to_world`."""
+
+    def __getitem__(self, name: str) -> Joint:
+        j = self.skeleton.index(name)
+        std, r90 = float(self.std_mm[j]), float(self.r90_mm[j])
+        return Joint(name, self.joints_mm[j], std, r90, str(self.state[j]))
+
+    @property
+    def std_mm(self) -> Float[np.ndarray, " J"]:
+        """sqrt(trace(covariance) / 3) of every joint."""
+        return np.sqrt(np.trace(self.covariance_mm2, axis1=1, axis2=2) / 3)
+
+    @property
+    def guessed(self) -> np.ndarray:
+        """(J,) bool: the joints that were not seen."""
+        return self.state != "seen"
+
+    def convert(self, skeleton: str | Skeleton) -> "Person":
+        """The same person in another skeleton, by the meaning of each joint; still relative to the pelvis.
+
+        Built joints are means of others by the rules of `pose.skeleton`. Their covariance and r90 are the means of the
+        parts': for the covariance an upper bound whatever the correlation (it is convex), and silent about how far the
+        stand-in lies from the point it stands for. Their state is the worst of the parts'. A joint that cannot be had
+        is NaN and 'unknown'.
+        """
+        target = skeleton if isinstance(skeleton, Skeleton) else get(skeleton)
+        # Conversion is linear, so what it makes of the unit vectors are the weights of every part.
+        units = np.repeat(np.eye(self.skeleton.count)[:, :, None], 2, axis=2)
+        weights = convert(units, self.skeleton, target)[0][..., 0].T
+        rank = np.array([STATES.index(state) for state in self.state.tolist()])
+        worst = [int(rank[row > 0].max()) if np.isfinite(row).all() else len(STATES) - 1 for row in weights]
+        return dataclasses.replace(
+            self,
+            joints_mm=convert(self.joints_mm, self.skeleton, target)[0],
+            samples_mm=convert(self.samples_mm, self.skeleton, target)[0],
+            joints_2d=convert(self.joints_2d, self.skeleton, target)[0],
+            covariance_mm2=_mean(weights, self.covariance_mm2),
+            r90_mm=_mean(weights, self.r90_mm),
+            state=np.array([STATES[k] for k in worst]),
+            skeleton=target,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Everybody in one picture, and how the answer was made."""
+
+    image: str | None
+    """Path of the photo, or of the video whose frame `frame_index` this is; None when pixels were handed in."""
+    size: tuple[int, int]
+    """Width and height of the upright picture in pixels."""
+    camera: Camera
+    people: Sequence[Person]
+    seed: int
+    steps: int
+    hypotheses: int
+    model: str
+    version: str
+    frame_index: int | None = None
+    """Frame of the video, from 0; None for a photo."""
+    time_s: float | None = None
+    picture: Image.Image | None = field(default=None, repr=False)
+    """Upright RGB pixels for the pages and pictures, where they were handed in or are to be shown otherwise (faces
+    blurred); None: they are read from `image` when needed. Not written to data files."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "people", tuple(self.people))
+        if len({person.skeleton for person in self.people}) > 1:
+            raise InputError("all people of a result must have the same skeleton: convert all of them, or none")
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Write the file that the ending asks for (see WRITERS) and say what was written.
+
+        .trc, .c3d and .bvh hold one person: of several people each gets a file, `name_p0.trc`, `name_p1.trc`, ...
+        """
+        return _save(path, [self], None)
+
+    def show(self) -> Path:
+        """Write the page to a temporary folder, open it in the browser, and return its path."""
+        return _show(self.save)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Result":
+        """Read what `save` wrote as JSON."""
+        results, _ = _read_json(path)
+        if len(results) != 1:
+            raise InputError(f"{path} holds {len(results)} frames of a video: read it with Motion.load")
+        return results[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Motion:
+    """The results of a video, in order."""
+
+    results: Sequence[Result]
+    """A frame without anybody is a result without people."""
+    fps: float
+    """Results a second."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "results", tuple(self.results))
+        if not self.results or not 0 < self.fps < np.inf:
+            raise InputError(f"a motion needs one frame or more and fps above 0, got {len(self.results)}, {self.fps}")
+        for k, result in enumerate(self.results):
+            tracks = [person.track for person in result.people]
+            if None in tracks or len(set(tracks)) < len(tracks):
+                raise InputError(f"frame {k} of a motion: every person needs a track number of their own, got {tracks}")
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, k: int) -> Result:
+        return self.results[k]
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    @property
+    def tracks(self) -> tuple[int, ...]:
+        """The people's numbers, ascending."""
+        return tuple(sorted({p.track for result in self.results for p in result.people if p.track is not None}))
+
+    def track(self, number: int) -> list[Person | None]:
+        """One person through all frames; None where they were not found."""
+        if number not in self.tracks:
+            raise InputError(f"no track {number}; there are {', '.join(map(str, self.tracks)) or 'none'}")
+        return [next((p for p in result.people if p.track == number), None) for result in self.results]
+
+    def save(self, path: str | Path) -> list[Path]:
+        """As `Result.save`; .trc, .c3d and .bvh get a file for each track."""
+        return _save(path, list(self.results), float(self.fps))
+
+    def show(self) -> Path:
+        """As `Result.show`."""
+        return _show(self.save)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Motion":
+        """Read what `save` wrote as JSON."""
+        results, fps = _read_json(path)
+        if fps is None:
+            raise InputError(f"{path} holds a photo: read it with Result.load")
+        return cls(results, fps)
+
+
+def _mean(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Weighted sums over the first axis; NaN rows of weights stay NaN, and a NaN value reaches only its own joints."""
+    finite = np.isfinite(weights).all(1)
+    out = np.full((len(weights), *values.shape[1:]), np.nan)
+    for row in np.flatnonzero(finite):
+        used = weights[row] > 0
+        out[row] = np.tensordot(weights[row, used], values[used], axes=1)
+    return out
+
+
+def _save(path: str | Path, results: list[Result], fps: float | None) -> list[Path]:
+    path = Path(path)
+    suffix = {".jpeg": ".jpg", ".htm": ".html"}.get(path.suffix.lower(), path.suffix.lower())
+    if suffix not in WRITERS:
+        raise InputError(f"'{path.name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
+    module, function = WRITERS[suffix].split(":")
+    written: list[Path] = getattr(import_module(module), function)(path, results, fps)
+    return written
+
+
+def _read_json(path: str | Path) -> tuple[list[Result], float | None]:
+    read: Any = import_module("di2pose.output.tables").read_json
+    results, fps = read(Path(path))
+    return results, fps
+
+
+def _show(save: Any) -> Path:
+    path: Path = save(Path(tempfile.mkdtemp(prefix="di2pose-")) / "pose.html")[0]
+    webbrowser.open(path.as_uri())
+    return path

@@ -1,0 +1,57 @@
+"""The figure for papers: panels, resolution, and which way the views look."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from output.people import SIZE, person, result
+from PIL import Image
+
+from di2pose.errors import InputError
+from di2pose.output.figure import CAPTION, HEIGHT, _turn, draw_figure, draw_view
+from di2pose.result import Motion
+
+
+def test_png_is_a_figure_of_300_dots_an_inch(tmp_path):
+    photo = Image.new("RGB", SIZE, (90, 90, 90))
+    result([person(1), person(2, root_mm=(900.0, 0.0, 4000.0))], picture=photo).save(tmp_path / "f.png")
+    with Image.open(tmp_path / "f.png") as figure:
+        assert figure.height == HEIGHT + CAPTION
+        assert figure.info["dpi"] == pytest.approx((300, 300), abs=0.1)
+
+
+def test_the_photo_is_a_panel_where_there_is_one():
+    bare = draw_figure(result([person()]))
+    with_photo = draw_figure(result([person()], picture=Image.new("RGB", SIZE, (90, 90, 90))))
+    assert with_photo.width > bare.width + 200
+    assert with_photo.getpixel((5, 5)) == (90, 90, 90)
+    assert bare.getpixel((5, 5)) == (255, 255, 255)
+
+
+def test_hypotheses_are_drawn():
+    someone = person(hypotheses=6)
+    alone = dataclasses.replace(someone, samples_mm=np.repeat(someone.joints_mm[None], 6, axis=0))
+    inked = [np.mean(np.asarray(draw_view([p], 0.0, 0.0)) != 255) for p in (someone, alone)]
+    assert inked[0] > inked[1]
+
+
+def test_the_viewer_walks_to_the_cameras_left_and_looks_down():
+    near, far, right = np.array([0.0, 0, -1]), np.array([0.0, 0, 1]), np.array([1.0, 0, 0])
+    np.testing.assert_allclose(_turn(0, 0), np.eye(3), atol=1e-12)
+    side = _turn(90, 0)
+    assert (side @ near)[0] > 0.99  # seen from the camera's left, what is near the camera is on the right
+    assert (side @ right)[2] > 0.99  # and the camera's right is far away
+    above = _turn(0, 20)
+    assert (above @ far)[1] < 0 < (above @ near)[1]  # y points down: the far floor stands higher in the picture
+
+
+def test_nobody_and_unknown_joints_give_a_figure_too():
+    assert draw_figure(result([])).height == HEIGHT + CAPTION
+    assert draw_figure(result([person().convert("coco17")])).height == HEIGHT + CAPTION
+
+
+def test_a_video_has_no_one_figure(tmp_path):
+    motion = Motion([result([person(k, track=0)]) for k in range(2)], fps=30.0)
+    for name in ("f.png", "f.jpg"):
+        with pytest.raises(InputError, match=r"save a single frame, motion\[12\].save"):
+            motion.save(tmp_path / name)
