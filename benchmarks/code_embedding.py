@@ -2,12 +2,13 @@
 
     python benchmarks/code_embedding.py --data PREPARED_CMU
 
-Trains the paper's tokenizer, narrowed to fit a CPU, on the train split of a prepared BVH set and prints the MPJPE on
+Trains a recipe's tokenizer, narrowed to fit a CPU, on the train split of a prepared BVH set and prints the MPJPE on
 the test split (other subjects), for each embedding and seed.
 """
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,21 +21,25 @@ from di2pose.tokenizer import PoseTokenizer
 
 
 def main(
-    data: Path, iterations: int = 1500, width: int = 128, batch: int = 128, seeds: int = 2, block: str = "local"
+    data: Path,
+    recipe: Literal["paper", "small"] = "paper",
+    iterations: int = 1200,
+    width: int = 128,
+    batch: int = 128,
+    seeds: int = 1,
 ) -> None:
     dataset = Dataset(data)
     poses = torch.from_numpy(np.array(dataset.joints_mm))
     train, test = (torch.from_numpy(dataset.select(split=s)) for s in ("train", "test"))
     held_out = poses[test[:: max(1, len(test) // 2000)]]
-    print(f"{len(train)} training poses, {len(held_out)} of other subjects; {iterations} iterations of {batch}")
+    print(f"recipe {recipe}, {width} channels, {iterations} iterations of {batch} poses")
+    print(f"{len(train)} training poses, tested on {len(held_out)} of other subjects")
     print(f"{'embedding':<10} {'seed':>4} {'MPJPE mm':>9} {'codes used':>10} {'perplexity':>10}")
     for seed in range(seeds):
         for kind in ("linear", "mlp", "table"):
             torch.manual_seed(seed)
-            config = replace(
-                recipes.paper().tokenizer, encoder_width=width, decoder_width=width, code_embed=kind, block=block
-            )
-            model = PoseTokenizer(config)
+            shape = getattr(recipes, recipe)().tokenizer
+            model = PoseTokenizer(replace(shape, encoder_width=width, decoder_width=width, code_embed=kind))
             optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
             schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, total_steps=iterations)
             order = torch.Generator().manual_seed(seed)

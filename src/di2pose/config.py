@@ -56,6 +56,8 @@ class TokenizerConfig:
     loss: Literal["l1", "smooth_l1", "mpjpe", "soft_ce"] = "l1"
     joint_dropout: float = 0.0
     """Share of joints replaced by a learned vector at the encoder's input, in training only."""
+    code_noise: float = 0.0
+    """Deviation of the Gaussian noise on the codes, which lie in [-1, 1], in training only."""
 
     def __post_init__(self) -> None:
         _positive(self, "tokens", "encoder_width", "decoder_width", "mlp_ratio", "encoder_blocks", "decoder_blocks")
@@ -63,6 +65,8 @@ class TokenizerConfig:
         _choice(self, "block", "joint_order", "code_embed", "loss")
         if not self.levels or any(level < 2 for level in self.levels):
             raise InputError(f"FSQ levels must be one or more integers >= 2, got {list(self.levels)}")
+        if self.code_noise < 0:
+            raise InputError(f"TokenizerConfig.code_noise must be 0 or above, got {self.code_noise}")
         narrowest = min(self.encoder_width, self.decoder_width)
         if self.local_joints % 2 == 0 or not 1 <= self.local_joints <= narrowest:
             raise InputError(f"local_joints must be odd and within 1..{narrowest}, got {self.local_joints}")
@@ -84,12 +88,15 @@ class DiffusionConfig:
     """Lambda, weight of the cross-entropy to the clean tokens."""
     importance_sampling: bool = False
     """Draw training steps by their loss (VQ-Diffusion) instead of uniformly (Algorithm 1)."""
+    pose_weight: float = 0.0
+    """Weight of the softly decoded pose's mean joint error, in metres; 0 is the paper's objective."""
 
     def __post_init__(self) -> None:
         _positive(self, "steps")
         _fraction(self, "final_occlude")
-        if self.aux_weight < 0:
-            raise InputError(f"DiffusionConfig.aux_weight must be 0 or above, got {self.aux_weight}")
+        for name in ("aux_weight", "pose_weight"):
+            if getattr(self, name) < 0:
+                raise InputError(f"DiffusionConfig.{name} must be 0 or above, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -126,11 +133,16 @@ class TrainingConfig:
     clip: float = 1.0
     """Largest gradient norm."""
     ema: float = 0.999
-    """Decay of the averaged weights, per iteration."""
+    """Decay of the averaged weights, per iteration; less in runs so short that it would span over a tenth of them."""
+    iterations: int = 0
+    """Length of the training; 0 is as long as the epochs need."""
 
     def __post_init__(self) -> None:
         _positive(self, "learning_rate", "batch", "epochs", "clip")
-        _fraction(self, "ema")
+        if not 0 <= self.ema < 1:
+            raise InputError(f"TrainingConfig.ema must lie in [0, 1), got {self.ema}")
+        if self.iterations < 0 or self.warmup < 0:
+            raise InputError(f"iterations and warmup must be 0 or above, got {self.iterations} and {self.warmup}")
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ from di2pose.diffusion.sampler import Start, sample
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import forward_sample
 from di2pose.errors import InputError
+from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import Noise
-from di2pose.tokenizer.tokenizer import PoseTokenizer
+from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 
 
 class Di2Pose(nn.Module):
@@ -55,6 +56,9 @@ class Di2Pose(nn.Module):
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
         """Algorithm 1 on `{"features": (B, L, F), "joints_mm": (B, 17, 3)}`: `loss`, `vlb`, `aux`, `accuracy`.
 
+        Where `pose_weight` is above 0 (an extension), the predicted probabilities are also decoded softly by the
+        frozen tokenizer: `pose`, the mean joint error in metres, joins the loss with that weight.
+
         The generator draws s, then the noise of k_s; with one generator per row a sample's noise is its own.
         """
         if missing := {"features", "joints_mm"} - batch.keys():
@@ -68,6 +72,10 @@ class Di2Pose(nn.Module):
         logits = self.denoiser(ks, s.to(ks.device), self.denoiser.condition(features))
         losses = diffusion_loss(logits, k0, ks, s, self.schedule, self.config.diffusion.aux_weight, weights)
         per_sample = losses.pop("vlb_per_sample")
+        if self.config.diffusion.pose_weight:
+            errors = mpjpe(self.tokenizer.decode_soft(logits.float().softmax(-1)), joints_mm, root=0)
+            losses["pose"] = (weights.to(errors) * errors).mean() / MM_PER_METRE
+            losses["loss"] = losses["loss"] + self.config.diffusion.pose_weight * losses["pose"]
         if self.training:
             self.step_sampler.update(s, per_sample.cpu())
         return losses | {"accuracy": (logits.argmax(-1) == k0).float().mean()}

@@ -36,9 +36,8 @@ def test_the_start_is_stationary():
 
 def test_an_all_occluded_start_of_a_replace_only_process_is_refused():
     predict = oracle(torch.zeros(1, 2).long(), 5)
-    states = sample(predict, Schedule(5, 10, 0.0), 5, (1, 2), torch.Generator(), "all_occluded")
     with pytest.raises(ValueError, match="impossible at final_occlude = 0"):
-        next(states)
+        sample(predict, Schedule(5, 10, 0.0), 5, (1, 2), torch.Generator(), "all_occluded")
 
 
 def test_grids():

@@ -111,3 +111,10 @@ def test_bad_input_is_named(as_user):
     for bad in ({"levels": (5, 1)}, {"local_joints": 2}, {"block": "conv"}, {"tokens": 0}, {"joint_dropout": 2.0}):
         with pytest.raises(InputError):
             replace(TINY, **bad)
+
+
+def test_poses_stay_float32_under_autocast():
+    model = tokenizer()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model.decode(model.encode(poses(2))).dtype == torch.float32
+        assert model.loss(poses(2))["loss"].dtype == torch.float32

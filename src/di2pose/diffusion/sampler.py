@@ -31,7 +31,7 @@ def sample(
     truncation: float = 1.0,
     confidence_order: bool = False,
 ) -> Iterator[Int[Tensor, "B N"]]:
-    """Yield the start k_S, then k_r after each reverse jump, k_0 last: steps + 1 tensors of `shape` (B, N).
+    """Iterate over the start k_S, then k_r after each reverse jump, k_0 last: steps + 1 tensors of `shape` (B, N).
 
     `steps` is a count, spread evenly over S..0, or an explicit descending list from S to 0; jumps of any length use
     the exact posterior. Extensions, off by default and not in the paper: `temperature` of p0, `truncation` to the
@@ -39,17 +39,23 @@ def sample(
     """
     if temperature <= 0 or not 0 < truncation <= 1:
         raise InputError(f"temperature must be > 0 and truncation in (0, 1], got {temperature} and {truncation}")
-    ks = draw_start(schedule, shape, start, generator).to(device)
-    yield ks
-    for s, r in pairwise(step_grid(steps, schedule)):
-        p0 = predict_p0(ks, torch.full((shape[0],), s, device=ks.device))
-        if tuple(p0.shape) != (*shape, schedule.codes):
-            raise InputError(f"predict_p0 must return shape {(*shape, schedule.codes)}, got {tuple(p0.shape)}")
-        p0 = sharpen(p0, temperature, truncation)
-        probs = posterior(p0, ks, r, s, schedule)
-        surest = (p0, ks, r, s, schedule, generator)
-        ks = reveal_surest(probs, *surest) if confidence_order else draw(probs, generator)
+    grid = step_grid(steps, schedule)
+    first = draw_start(schedule, shape, start, generator).to(device)
+
+    def states() -> Iterator[Tensor]:
+        ks = first
         yield ks
+        for s, r in pairwise(grid):
+            p0 = predict_p0(ks, torch.full((shape[0],), s, device=ks.device))
+            if tuple(p0.shape) != (*shape, schedule.codes):
+                raise InputError(f"predict_p0 must return shape {(*shape, schedule.codes)}, got {tuple(p0.shape)}")
+            p0 = sharpen(p0, temperature, truncation)
+            probs = posterior(p0, ks, r, s, schedule)
+            surest = (p0, ks, r, s, schedule, generator)
+            ks = reveal_surest(probs, *surest) if confidence_order else draw(probs, generator)
+            yield ks
+
+    return states()  # not a generator function itself: bad arguments are refused by the call, not by the first step
 
 
 def step_grid(steps: int | Sequence[int], schedule: Schedule) -> list[int]:

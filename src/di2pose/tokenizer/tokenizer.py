@@ -4,6 +4,7 @@ Every public function takes and returns root-relative millimetres, camera axes, 
 works in metres.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -90,7 +91,8 @@ class PoseTokenizer(nn.Module):
         if probabilities.ndim != 3 or probabilities.shape[1:] != wanted:
             raise InputError(f"probabilities must have shape (B, {wanted[0]}, {wanted[1]}), "
                              f"got {tuple(probabilities.shape)}")  # fmt: skip
-        return self._joints(probabilities @ self.codebook())
+        codebook = self.codebook()
+        return self._joints(probabilities.to(codebook.dtype) @ codebook)
 
     def reconstruct(self, joints_mm: Float[Tensor, "B 17 3"]) -> Float[Tensor, "B 17 3"]:
         """decode(encode(P)), differentiable through the quantiser."""
@@ -98,10 +100,13 @@ class PoseTokenizer(nn.Module):
         return self._joints(self._embed(codes, tokens))
 
     def loss(self, joints_mm: Float[Tensor, "B 17 3"], generator: Noise | None = None) -> dict[str, Tensor]:
-        """Scalars: `loss` (what is minimised), `mpjpe_mm`, `perplexity`. The generator draws the dropped joints."""
+        """Scalars: `loss` (what is minimised), `mpjpe_mm`, `perplexity`.
+
+        The generator draws the dropped joints, then the noise of the codes.
+        """
         target = self._metres(joints_mm)
         codes, tokens = self._quantise(target, self._dropped(len(target), generator, target.device))
-        outputs = self._decode(self._embed(codes, tokens))
+        outputs = self._decode(self._embed(self._noisy(codes, generator), tokens))
         pose = self._coordinates(outputs)
         error = (pose - target).norm(dim=-1).mean()
         match self.config.loss:
@@ -151,6 +156,15 @@ class PoseTokenizer(nn.Module):
             raise InputError("joint_dropout is random: pass loss(joints_mm, generator)")
         return uniform((batch, JOINTS), generator, device) < self.config.joint_dropout
 
+    def _noisy(self, codes: Tensor, generator: Noise | None) -> Tensor:
+        if not (self.config.code_noise and self.training):
+            return codes
+        if generator is None:
+            raise InputError("code_noise is random: pass loss(joints_mm, generator)")
+        u = uniform(codes.shape, generator, codes.device)
+        normal = math.sqrt(2) * (2 * u - 1).clamp(-1 + 1e-6, 1 - 1e-6).erfinv()
+        return codes + self.config.code_noise * normal
+
     def _quantise(self, pose_m: Tensor, dropped: Tensor | None = None) -> tuple[Tensor, Tensor]:
         x = self.joint_embed(pose_m)                                    # B J D
         if dropped is not None and self.dropped_joint is not None:
@@ -166,7 +180,8 @@ class PoseTokenizer(nn.Module):
 
     def _decode(self, embedded: Tensor) -> Tensor:
         x = self.tokens_to_joints(embedded.transpose(1, 2)).transpose(1, 2)  # B J W
-        return self.to_joints(self.decoder(x))[:, self.order.argsort()]      # B J 3 (or 3 * BINS)
+        x = self.to_joints(self.decoder(x))[:, self.order.argsort()]         # B J 3 (or 3 * BINS)
+        return x.float()                                                     # also under autocast
 
     def _coordinates(self, outputs: Tensor) -> Tensor:
         if self.config.loss == "soft_ce":
