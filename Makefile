@@ -2,25 +2,31 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint clean
 
-demo: $(READY)
+demo: $(VENV)/.core
 	$(BIN)/di2pose demo --out out/demo
 
-test: $(READY) lint
+test: lint
 	$(BIN)/pytest
 
-lint: $(READY)
+lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-$(READY): pyproject.toml constraints.txt
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "di2pose needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $(READY)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/pip
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
+	$(PIP) -e '.[dev]'
+	touch $@
 
 clean:
 	rm -rf $(VENV) out

@@ -53,7 +53,7 @@ class RenderedCrops:
 
     def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
         from di2pose.people.crew import picture
-        from di2pose.people.photo import decode
+        from di2pose.people.store import decode
 
         made = picture(self.plan, i)
         return decode(made.jpeg), _labels(made.labels), _texts(made.labels, self.header, i)
