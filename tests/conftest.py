@@ -2,6 +2,9 @@
 
 import jaxtyping
 import pytest
+import torch
+
+torch.set_num_threads(1)  # tests are small: threads would only wait for each other
 
 
 @pytest.fixture

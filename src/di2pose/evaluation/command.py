@@ -9,7 +9,8 @@ import tyro
 from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.evaluation.evaluate import evaluate_dataset, torchrun_rank
-from di2pose.evaluation.predictor import PredictionFile, load_predictor
+from di2pose.evaluation.peer import Finder
+from di2pose.evaluation.predictor import PredictionFile, Predictor, load_predictor
 from di2pose.evaluation.protocol import PROTOCOLS, parse_protocols
 from di2pose.evaluation.report import text_table
 from di2pose.occlusion.textures import DtdTextures
@@ -36,7 +37,7 @@ def evaluate(
     images: Path | None = None,
     worst: int = 20,
 ) -> int:
-    """Evaluate a checkpoint, or anybody's poses, on a prepared dataset.
+    """Evaluate a checkpoint, a peer (blazepose-heavy, -full, -lite) or anybody's poses on a prepared dataset.
 
     Prints a table and writes report.json, report.md, report.tex and worst.html to --out. The same command goes on with
     a run that was stopped; under torchrun the records are shared among the ranks.
@@ -62,17 +63,22 @@ def evaluate(
     dataset = Dataset(data, images)
     source = predictions or checkpoint
     assert source is not None
-    predictor = PredictionFile(source) if predictions is not None else load_predictor(source)
+    predictor: Predictor
+    if predictions is not None:
+        predictor, regions = PredictionFile(source), None
+    else:
+        predictor, regions = load_predictor(source), Finder()
     report = evaluate_dataset(
         predictor,
         dataset,
         chosen,
         out,
-        name=f"{source.name} ({_fingerprint(source)})",
+        name=f"{source.name} ({_fingerprint(source)})" if source.exists() else str(source),
         hypotheses=counts,
         steps=steps,
         seed=seed,
         batch=batch,
+        roi_of=regions,
         textures=None if textures is None else DtdTextures(textures),
         worst=worst,
     )

@@ -49,11 +49,11 @@ def evaluate_dataset(
     """Run the protocols and write report.json, .md, .tex and worst.html to `out`; the report, or None while other ranks
     still have records to do.
 
-    `skeleton`: the joint order of the predictor's poses (a PredictionFile brings its own). `hypotheses`: each count is
-    reported; the predictor runs once with the greatest. `name` stands in the report for the predictor and its weights.
+    `skeleton`: the joint order of the predictor's poses, unless it has a `skeleton` of its own. `hypotheses`: each
+    count is reported; the predictor runs once with the greatest. `name` stands in the report for the predictor and its
+    weights. `roi_of`: the region of a person in the clean picture, by which occ patches are sized.
     """
-    if isinstance(predictor, PredictionFile):
-        skeleton = predictor.skeleton
+    skeleton = getattr(predictor, "skeleton", skeleton)
     rank, ranks = torchrun_rank()
     counts = tuple(sorted(set(hypotheses)))
     _check(predictor, protocols, counts, steps, batch)
@@ -71,7 +71,7 @@ def evaluate_dataset(
         "steps": None if isinstance(predictor, PredictionFile) else steps,
         "seed": seed,
         "textures": getattr(source, "name", type(source).__name__),
-        "occ_roi": "from the record's box" if roi_of is None else "given",
+        "occ_roi": "from the record's box" if roi_of is None else "of the detector on the clean picture",
         "protocols": [
             protocol.statement() | {"truth": _digest(dataset, selected[protocol.id])} for protocol in protocols
         ],

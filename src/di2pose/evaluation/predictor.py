@@ -127,9 +127,17 @@ class PredictionFile:
 
 
 def load_predictor(path: Path) -> Predictor:
-    """The checkpoint as a predictor. A checkpoint without an image encoder cannot be one."""
+    """The checkpoint as a predictor, or the peer of that name. A checkpoint without an image encoder cannot be one."""
     if not path.exists():
-        raise InputError(f"no checkpoint at {path}; poses from another program are given by --predictions FILE.npz")
+        from di2pose.evaluation.peer import PEERS, BlazePosePeer
+
+        for variant in ("heavy", "full", "lite"):
+            if str(path) == f"blazepose-{variant}":
+                return BlazePosePeer(variant)
+        raise InputError(
+            f"no checkpoint at {path}, and it is none of the peers {', '.join(PEERS)}; poses from another program are "
+            "given by --predictions FILE.npz"
+        )
     from di2pose.pipeline import Di2Pose  # only here: prediction files are evaluated without loading the model's code
 
     model = Di2Pose.from_pretrained(path)

@@ -1,4 +1,4 @@
-"""`di2pose demo`: both stages learn eight stick figures in about a minute, from nothing but this file.
+"""`di2pose demo`: both stages learn eight stick figures, from nothing but this file.
 
 The smallest whole Di2Pose: poses -> tokens -> noise -> tokens -> poses, conditioned on where each joint is seen.
 """
@@ -93,6 +93,7 @@ def demo(out: Path = Path("out/demo"), seed: int = 0) -> None:
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"--out must be a folder, {out} is a file")
+    torch.set_num_threads(1)  # so small a network is done before threads have met
     model, joints_mm, features = train_tiny(seed)
     stage_one = mpjpe(model.tokenizer.reconstruct(joints_mm), joints_mm).mean().item()
     noise = hypothesis_generators(seed, range(len(features)), hypotheses=4)
