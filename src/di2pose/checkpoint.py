@@ -31,6 +31,7 @@ def save(folder: Path | str, config: Config, parts: Mapping[str, nn.Module], not
     try:
         for name, part in parts.items():
             save_file({key: value.contiguous() for key, value in part.state_dict().items()}, _weights(new, name))
+            os.chmod(_weights(new, name), 0o644)  # safetensors makes it private
         files = {name: _fingerprint(_weights(new, name)) for name in parts}
         parts_of_it = {"config": to_json(config), "files": files, "notes": dict(notes)}
         text = json.dumps({"format_version": FORMAT_VERSION, **parts_of_it}, indent=2)
