@@ -1,0 +1,91 @@
+"""Poses without pictures: the 17 joints of a prepared dataset, and the turns that a crop gives to them.  B poses."""
+
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from di2pose.data.dataset import Dataset
+from di2pose.errors import InputError
+from di2pose.pose.skeleton import H36M_17, convert, mirror
+from di2pose.randomness import Noise, uniform
+
+ROLL = math.radians(55)
+"""How far crops are turned in the image, as the detector's are on real footage."""
+TILT = math.radians(25)
+"""How far the ray through a crop's centre leaves the optical axis, about x and about y."""
+BODY_SCALE, BONE_SCALE = 0.10, 0.08
+"""Other bodies: all bones by up to this share, and each bone (with its twin on the other side) on top of it."""
+UPRIGHT_SHARE = 0.3
+PELVIS, THORAX = H36M_17.indices("pelvis", "thorax")
+
+
+def dataset_poses(dataset: Dataset) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray]:
+    """Root-relative mm in camera axes, Human3.6M's joints, of every record that has them all; and each one's split."""
+    joints, _ = convert(np.asarray(dataset.joints_mm, np.float32), dataset.skeleton, H36M_17)
+    whole = np.flatnonzero(np.isfinite(joints).all((1, 2)))
+    if not len(whole):
+        raise InputError(f"no record of {dataset.folder} has all 17 joints of Human3.6M ({dataset.skeleton.name})")
+    joints = joints[whole]
+    return joints - joints[:, [PELVIS]], dataset.column("split")[whole]
+
+
+def crop_turns(count: int, noise: Noise) -> Float[Tensor, "count 3 3"]:
+    """Rotations from camera axes to those of crops: roll uniform to ROLL, then the ray's tilt uniform to TILT."""
+    u = 2 * uniform((count, 3), noise) - 1
+    return rotations(ROLL * u[:, 0], TILT * u[:, 1], TILT * u[:, 2])
+
+
+def rotations(roll: Float[Tensor, " B"], about_x: Float[Tensor, " B"], about_y: Float[Tensor, " B"]) -> Tensor:
+    """(B, 3, 3) R_z(roll) R_x R_y, radians; a positive roll turns clockwise in the image (y points down)."""
+    return _axis(2, roll) @ _axis(0, about_x) @ _axis(1, about_y)
+
+
+def augment(joints_mm: Float[Tensor, "B 17 3"], noise: Noise) -> Float[Tensor, "B 17 3"]:
+    """The same poses by other bodies, half of them mirrored, turned as crops are.
+
+    Most rolls are small (cubic in a uniform); a share of the poses is first brought upright in the image, as the
+    detector does with people who lie or lean.
+    """
+    u = uniform((len(joints_mm), 6 + int(_GROUPS.max()) + 1), noise, joints_mm.device)
+    joints_mm = torch.where((u[:, 0] < 0.5).view(-1, 1, 1), mirror(joints_mm, H36M_17), joints_mm)
+    signed = 2 * u - 1
+    scale = (1 + BODY_SCALE * signed[:, 1:2]) * (1 + BONE_SCALE * signed[:, 6:])[:, _GROUPS]
+    bones = joints_mm[:, _CHILDREN] - joints_mm[:, _PARENTS]  # B 16 3
+    joints_mm = _PATHS.to(joints_mm) @ (scale.unsqueeze(-1) * bones)  # B 17 3
+    torso = joints_mm[:, THORAX] - joints_mm[:, PELVIS]
+    lean = torch.atan2(torso[:, 0], -torso[:, 1])  # clockwise from up
+    roll = ROLL * signed[:, 2] ** 3 - torch.where(u[:, 5] < UPRIGHT_SHARE, lean, 0.0)
+    return joints_mm @ rotations(roll, TILT * signed[:, 3], TILT * signed[:, 4]).mT
+
+
+def _axis(axis: int, angle: Tensor) -> Tensor:
+    cos, sin, zero, one = angle.cos(), angle.sin(), torch.zeros_like(angle), torch.ones_like(angle)
+    rows = [[one, zero, zero], [zero, cos, -sin], [zero, sin, cos]]  # about x; shifted along for y and z
+    turned = [torch.stack([rows[(i - axis) % 3][(j - axis) % 3] for j in range(3)], -1) for i in range(3)]
+    return torch.stack(turned, -2)
+
+
+def _bone_groups() -> Tensor:
+    """A number for each bone, left and right alike."""
+    names = [H36M_17.joints[child].removeprefix("left_").removeprefix("right_") for child, _ in H36M_17.bones]
+    order = list(dict.fromkeys(names))
+    return torch.tensor([order.index(name) for name in names])
+
+
+def _paths() -> Tensor:
+    """(17, 16): 1 where a bone lies between the pelvis and the joint, so that paths @ bones = joints."""
+    paths = torch.zeros(H36M_17.count, len(H36M_17.bones))
+    for joint in range(H36M_17.count):
+        at = joint
+        while H36M_17.parents[at] != -1:
+            paths[joint, [child for child, _ in H36M_17.bones].index(at)] = 1
+            at = H36M_17.parents[at]
+    return paths
+
+
+_CHILDREN, _PARENTS = (list(side) for side in zip(*H36M_17.bones, strict=True))
+_GROUPS = _bone_groups()
+_PATHS = _paths()

@@ -1,0 +1,151 @@
+"""`di2pose evaluate tokenizer`: what a pose loses on its way through tokens, and how many codes are used."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import tyro
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from di2pose import checkpoint
+from di2pose.data.dataset import Dataset
+from di2pose.data.poses import crop_turns, dataset_poses
+from di2pose.errors import InputError
+from di2pose.people.store import HEADER, People
+from di2pose.pose.metrics import mpjpe, pa_mpjpe
+from di2pose.pose.skeleton import H36M_17
+from di2pose.randomness import generator_of, uniform, uniform_integers
+from di2pose.tokenizer.tokenizer import PoseTokenizer
+
+WRONG = 0.1
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """Errors in mm over all 17 joints, the pelvis at 0 in both poses (it counts, with error 0); codes without noise."""
+
+    poses: int
+    mpjpe_mm: float
+    pa_mpjpe_mm: float
+    p95_mm: float
+    """95 of 100 poses have a smaller MPJPE."""
+    worst_joint: str
+    worst_joint_mm: float
+    wrong_tokens_mm: float
+    """MPJPE when a tenth of the tokens is replaced by random ones: how much hangs on a single token."""
+    codes_used: int
+    codes_used_per_position: float
+    perplexity: float
+    perplexity_per_position: float
+
+
+@torch.no_grad()
+def reconstruction(
+    tokenizer: PoseTokenizer, joints_mm: Float[Tensor, "n 17 3"], seed: int = 0, batch: int = 1024
+) -> Reconstruction:
+    """decode(encode(P)) against P."""
+    tokens = torch.cat([tokenizer.encode(some) for some in joints_mm.split(batch)])
+    found = torch.cat([tokenizer.decode(some) for some in tokens.split(batch)])
+    generator = generator_of(seed, "wrong tokens")
+    other = uniform_integers(tokens.shape, tokenizer.config.codes, generator)
+    spoilt = torch.where(uniform(tokens.shape, generator) < WRONG, other, tokens)
+    broken = torch.cat([tokenizer.decode(some) for some in spoilt.split(batch)])
+    errors = mpjpe(found, joints_mm)
+    by_joint = (found - joints_mm).norm(dim=-1).mean(0)
+    usage = tokenizer.usage(tokens)
+    return Reconstruction(
+        poses=len(joints_mm),
+        mpjpe_mm=float(errors.mean()),
+        pa_mpjpe_mm=float(pa_mpjpe(found, joints_mm).mean()),
+        p95_mm=float(errors.quantile(0.95)),
+        worst_joint=H36M_17.joints[int(by_joint.argmax())],
+        worst_joint_mm=float(by_joint.max()),
+        wrong_tokens_mm=float(mpjpe(broken, joints_mm).mean()),
+        codes_used=usage.used,
+        codes_used_per_position=usage.used_per_position,
+        perplexity=usage.perplexity,
+        perplexity_per_position=perplexity_per_position(tokens, tokenizer.config.codes),
+    )
+
+
+def perplexity_per_position(tokens: Int[Tensor, "n N"], codes: int) -> float:
+    """exp of the entropy of each position's codes, mean over the positions."""
+    shares = [torch.bincount(column, minlength=codes) / len(tokens) for column in tokens.T]
+    return float(torch.stack([torch.special.entr(share).sum().exp() for share in shares]).mean())
+
+
+def read_poses(folder: Path, split: str) -> Float[Tensor, "n 17 3"]:
+    """The poses of one split of a prepared dataset or of rendered people; `all` takes every one."""
+    if (folder / HEADER).is_file():
+        people = People(folder)
+        joints, splits = people.labels("joints_mm"), np.full(len(people), str(people.header["split"]))
+    else:
+        joints, splits = dataset_poses(Dataset(folder))
+    if split != "all":
+        known = ", ".join(sorted(set(splits.tolist())))
+        joints = joints[splits == split]
+        if not len(joints):
+            raise InputError(f"{folder} has no pose of split '{split}'; its splits are {known}, or take --split all")
+    return torch.from_numpy(np.ascontiguousarray(joints, dtype=np.float32))
+
+
+def evaluate_tokenizer(
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")],
+    data: Path,
+    split: str = "test",
+    every: int = 1,
+    seed: int = 0,
+    out: Path | None = None,
+) -> None:
+    """Measure a tokenizer on held-out poses: as they are, and turned as crops are.
+
+    Turned: roll uniform to +-55 degrees and tilt to +-25 about x and y, of a fixed seed.
+
+    Args:
+        run: run of `di2pose train`, or a checkpoint folder
+        data: prepared dataset or rendered people
+        split: of the data; `all` takes every pose
+        every: take one pose of so many
+        seed: of the turns and of the wrong tokens
+        out: write the figures to this JSON file, too
+    """
+    folder = run if (run / "config.json").is_file() else run / "model"
+    config = checkpoint.read_config(folder)
+    tokenizer = PoseTokenizer(config.tokenizer)
+    checkpoint.load(folder, {"tokenizer": tokenizer})
+    tokenizer.eval()
+    joints_mm = read_poses(data, split)[::every]
+    turned = joints_mm @ crop_turns(len(joints_mm), generator_of(seed, "turns")).mT
+    results = {
+        name: reconstruction(tokenizer, poses, seed) for name, poses in (("upright", joints_mm), ("turned", turned))
+    }
+    print(table(results, config.tokenizer.tokens, config.tokenizer.codes))
+    if out is not None:
+        figures = {"run": str(run), "data": str(data), "split": split, "every": every, "seed": seed}
+        text = json.dumps({**figures, **{name: asdict(result) for name, result in results.items()}}, indent=1)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = out.with_name(f".{out.name}.tmp")
+        temporary.write_text(text + "\n", encoding="utf-8")
+        os.replace(temporary, out)
+
+
+def table(results: dict[str, Reconstruction], tokens: int, codes: int) -> str:
+    """The results side by side."""
+    rows = [("", list(results))]
+    first = next(iter(results.values()))
+    rows.append(("MPJPE, mm", [f"{r.mpjpe_mm:.2f}" for r in results.values()]))
+    rows.append(("PA-MPJPE, mm", [f"{r.pa_mpjpe_mm:.2f}" for r in results.values()]))
+    rows.append(("95th percentile, mm", [f"{r.p95_mm:.2f}" for r in results.values()]))
+    rows.append(("worst joint, mm", [f"{r.worst_joint} {r.worst_joint_mm:.2f}" for r in results.values()]))
+    rows.append(("MPJPE, 10 % wrong tokens", [f"{r.wrong_tokens_mm:.2f}" for r in results.values()]))
+    rows.append((f"codes used, of {codes}", [f"{r.codes_used}" for r in results.values()]))
+    rows.append(("  at a position", [f"{r.codes_used_per_position:.1f}" for r in results.values()]))
+    rows.append(("perplexity", [f"{r.perplexity:.1f}" for r in results.values()]))
+    rows.append(("  at a position", [f"{r.perplexity_per_position:.1f}" for r in results.values()]))
+    head = f"{first.poses} poses, {tokens} tokens of {codes} codes, 17 joints, pelvis-aligned"
+    return "\n".join([head, *(f"{name:<26}" + "".join(f"{cell:>22}" for cell in cells) for name, cells in rows)])

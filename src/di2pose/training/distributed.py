@@ -1,0 +1,98 @@
+"""Several processes that train as one.  Started by torchrun; alone without it."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from di2pose.diffusion.objective import StepSampler
+from di2pose.errors import InputError
+
+TIMEOUT = timedelta(hours=2)
+"""The others wait while rank 0 validates and writes."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among all: `rank` of `world`, on `device`."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    def share(self, batch: int) -> tuple[int, int]:
+        """First and past-the-last place of this rank in a global batch."""
+        return batch * self.rank // self.world, batch * (self.rank + 1) // self.world
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """The module whose backward pass averages gradients over the ranks."""
+        if self.world == 1:
+            return module
+        return DistributedDataParallel(
+            module, device_ids=[self.device.index] if self.device.index is not None else None
+        )
+
+    def unsynchronised(self, module: nn.Module, wanted: bool) -> Any:
+        """A context in which backward passes only add up: all but the last of an accumulated batch."""
+        return module.no_sync() if wanted and isinstance(module, DistributedDataParallel) else nullcontext()
+
+    def sum(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The same numbers on every rank: their sums over the ranks."""
+        if self.world == 1:
+            return dict(values)
+        total = torch.tensor(list(values.values()), dtype=torch.float64 if self.device.type == "cpu" else torch.float32)
+        total = total.to(self.device)
+        dist.all_reduce(total)
+        return dict(zip(values, total.tolist(), strict=True))
+
+    def wait(self) -> None:
+        """Until every rank is here."""
+        if self.world > 1:
+            dist.barrier()
+
+
+@contextmanager
+def join(device: str) -> Iterator[Ranks]:
+    """The ranks that torchrun started, gloo on CPUs and NCCL on GPUs; one rank without torchrun.
+
+    May be nested: torch cannot start a second group on torchrun's store, so the outermost starts and ends it.
+    """
+    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    if world == 1:
+        yield Ranks(0, 1, _device(device))
+        return
+    if device == "cuda":
+        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    place, outermost = _device(device), not dist.is_initialized()
+    if outermost:
+        dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=TIMEOUT)
+    try:
+        yield Ranks(rank, world, place)
+    finally:
+        if outermost:
+            dist.destroy_process_group()
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device {name} is not usable here: {str(error).splitlines()[0]}") from error
+    return device
+
+
+class SharedStepSampler(StepSampler):
+    """Learns from the losses of all ranks, in the order of the global batch: every rank draws as one process would."""
+
+    def update(self, s: Tensor, vlb_per_sample: Tensor) -> None:
+        everyone: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, (s, vlb_per_sample))
+        super().update(*(torch.cat(parts) for parts in zip(*everyone, strict=True)))

@@ -1,0 +1,87 @@
+"""How a run is carried out, and what may stop it."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Literal
+
+import torch
+
+from di2pose.errors import InputError
+
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Nothing here changes what is learned, but for rounding."""
+
+    device: str = "cpu"
+    """cpu, cuda or mps"""
+    threads: int = 0
+    """CPU threads of each process; 0 leaves it to torch"""
+    accumulate: int = 1
+    """cut each batch into so many parts, one after the other: less memory"""
+    precision: Precision = "float32"
+    """autocast, where the device has it"""
+    log_every: int = 20
+    """iterations from row to row of metrics.jsonl"""
+    validate_every: int = 500
+    """iterations from one validation to the next"""
+    save_minutes: float = 10.0
+    """time from one checkpoint to the next; there is always one at the end and at a stop"""
+    tensorboard: bool = False
+    """write TensorBoard files too"""
+    resume: bool = True
+    """go on where RUN/last.safetensors stands; --no-resume starts over"""
+
+    def __post_init__(self) -> None:
+        for name in ("accumulate", "log_every", "validate_every"):
+            if getattr(self, name) < 1:
+                raise InputError(f"--{name.replace('_', '-')} must be 1 or more, got {getattr(self, name)}")
+
+
+def check_precision(precision: Precision, device: torch.device) -> None:
+    """Refuse a precision that the device would only imitate, hundreds of times slower."""
+    if precision == "float32":
+        return
+    if device.type == "cuda":
+        has = precision == "float16" or torch.cuda.is_bf16_supported(including_emulation=False)
+    elif device.type == "cpu":
+        able = torch.cpu.get_capabilities()
+        has = precision == "bfloat16" and bool(able.get("avx512_bf16") or able.get("amx_bf16") or able.get("bf16"))
+    else:
+        has = torch.amp.is_autocast_available(device.type)
+    if not has:
+        raise InputError(f"this {device.type} has no hardware for {precision}: leave --precision at float32")
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Is this one of the ways in which torch and Python say so?"""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "allocate memory" in str(error)
+
+
+@contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """SIGTERM and Ctrl-C are noted, so that the iteration at hand can end and be saved; a second one interrupts."""
+    caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(int(number))
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

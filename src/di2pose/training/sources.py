@@ -1,0 +1,131 @@
+"""Training records by number: poses for the tokenizer, cached features with poses for the denoiser."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+
+from di2pose.data.dataset import Dataset
+from di2pose.data.poses import dataset_poses
+from di2pose.errors import InputError
+from di2pose.people.store import HEADER, People
+from di2pose.pose.skeleton import H36M_17, convert, get
+from di2pose.training.feature_cache import FeatureCache
+
+TRAIN = "train"
+
+
+class PoseSource:
+    """Poses of one split, in memory: (n, 17, 3) mm."""
+
+    def __init__(self, joints_mm: Float[np.ndarray, "n 17 3"]) -> None:
+        self.joints_mm = torch.from_numpy(np.ascontiguousarray(joints_mm, dtype=np.float32))
+
+    def __len__(self) -> int:
+        return len(self.joints_mm)
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.joints_mm.numpy().tobytes()).hexdigest()[:16]
+
+    def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
+        return {"joints_mm": self.joints_mm[torch.from_numpy(rows)]}
+
+
+def read_poses(folder: Path) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray]:
+    """Root-relative poses and their splits, of a prepared dataset, of rendered people or of a feature cache."""
+    if (folder / "features.json").is_file():
+        cache = FeatureCache(folder)
+        joints, rows = _cached_poses(cache)
+        return joints, np.array([line["split"] for line in cache.index])[rows]
+    if (folder / HEADER).is_file():
+        people = People(folder)
+        return people.labels("joints_mm").astype(np.float32), np.full(len(people), str(people.header["split"]))
+    return dataset_poses(Dataset(folder))
+
+
+def pose_sources(folders: Sequence[Path]) -> tuple[PoseSource, PoseSource]:
+    """All poses of split `train`, and all others."""
+    if not folders:
+        raise InputError("--data needs one folder or more: prepared datasets, rendered people, feature caches")
+    joints, splits = (np.concatenate(parts) for parts in zip(*map(read_poses, folders), strict=True))
+    train = splits == TRAIN
+    _need_both(int(train.sum()), int((~train).sum()), folders)
+    return PoseSource(joints[train]), PoseSource(joints[~train])
+
+
+class FeatureSource:
+    """Crops of feature caches that hold the same kind of features; read from the memory map when asked for."""
+
+    def __init__(
+        self, caches: Sequence[FeatureCache], places: Int64[np.ndarray, "n 2"], joints_mm: Float32[np.ndarray, "n 17 3"]
+    ) -> None:
+        self.caches = list(caches)
+        self.places = places
+        """(number of the cache, number of the crop in it) of each record."""
+        self.joints_mm = torch.from_numpy(joints_mm)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def width(self) -> int:
+        return self.caches[0].layout.width
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.joints_mm.numpy().tobytes() + self.places.tobytes()).hexdigest()[:16]
+
+    def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
+        places = self.places[rows]
+        layout = self.caches[0].layout
+        features = torch.empty(len(rows), layout.length, layout.width)
+        for number in np.unique(places[:, 0]).tolist():
+            mine = places[:, 0] == number
+            features[torch.from_numpy(mine)] = self.caches[number].features(places[mine, 1])
+        return {"features": features, "joints_mm": self.joints_mm[torch.from_numpy(rows)]}
+
+
+def feature_sources(folders: Sequence[Path]) -> tuple[FeatureSource, FeatureSource]:
+    """All crops of split `train`, and all others."""
+    if not folders:
+        raise InputError("--features needs one folder or more, as `di2pose features` makes them")
+    caches = [FeatureCache(folder) for folder in folders]
+    if any(cache.layout != caches[0].layout for cache in caches):
+        named = ", ".join(map(str, folders))
+        raise InputError(f"the features of {named} differ in kind: make them all with the same encoder options")
+    joints, places, train = [], [], []
+    for number, cache in enumerate(caches):
+        poses, rows = _cached_poses(cache)
+        joints.append(poses)
+        places.append(np.stack([np.full(len(rows), number), rows], 1))
+        train.append(np.array([cache.index[row]["split"] == TRAIN for row in rows.tolist()], bool))
+    chosen = np.concatenate(train)
+    _need_both(int(chosen.sum()), int((~chosen).sum()), folders)
+    all_joints, all_places = np.concatenate(joints), np.concatenate(places)
+    return (
+        FeatureSource(caches, all_places[chosen], all_joints[chosen]),
+        FeatureSource(caches, all_places[~chosen], all_joints[~chosen]),
+    )
+
+
+def _cached_poses(cache: FeatureCache) -> tuple[np.ndarray, np.ndarray]:
+    """(poses, their crop numbers) of the crops that have all 17 joints."""
+    skeleton = get(cache.header.get("skeleton", H36M_17.name))
+    joints, _ = convert(cache.column("joints_mm").astype(np.float32), skeleton, H36M_17)
+    rows = np.flatnonzero(np.isfinite(joints).all((1, 2)))
+    return joints[rows] - joints[rows, :1], rows
+
+
+def _need_both(train: int, held_out: int, folders: Sequence[Path]) -> None:
+    named = ", ".join(map(str, folders))
+    if not train:
+        raise InputError(f"{named}: no record of split '{TRAIN}' to learn from")
+    if not held_out:
+        raise InputError(
+            f"{named}: all records are of split '{TRAIN}', none is held out to measure on: add such a folder"
+        )

@@ -1,0 +1,151 @@
+"""The two stages as jobs for the loop: which model, which records, what is measured, what is saved."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from di2pose import checkpoint
+from di2pose.config import Config, to_json
+from di2pose.data.poses import augment, crop_turns
+from di2pose.errors import InputError
+from di2pose.pipeline import Di2Pose
+from di2pose.pose.metrics import mpjpe
+from di2pose.randomness import Noise, generator_of, hypothesis_generators
+from di2pose.tokenizer.tokenizer import PoseTokenizer
+from di2pose.training.distributed import SharedStepSampler
+from di2pose.training.job import Batch, Job
+from di2pose.training.sources import FeatureSource, PoseSource, feature_sources, pose_sources
+
+HELD_OUT_POSES, HELD_OUT_CROPS, HYPOTHESES = 2000, 256, 4
+CHUNK = 64
+
+
+class TokenizerStage(nn.Module):
+    """Stage 1: the tokenizer learns to give back poses that are mirrored, of other bodies, and turned as crops are."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.tokenizer = PoseTokenizer(config.tokenizer)
+
+    def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
+        return self.tokenizer.loss(augment(batch["joints_mm"], generator), generator)
+
+
+def tokenizer_job(config: Config, data: Sequence[Path], out: Path, seed: int) -> Job:
+    """Train the tokenizer on the poses of one or several folders."""
+    train, held_out = pose_sources(data)
+    torch.manual_seed(seed)
+
+    def validate(stage: TokenizerStage) -> dict[str, float]:
+        return reconstruction_mm(stage.tokenizer, _some(held_out, HELD_OUT_POSES)["joints_mm"], seed)
+
+    def export(stage: TokenizerStage, notes: Mapping[str, Any]) -> None:
+        checkpoint.save(out / "model", config, {"tokenizer": stage.tokenizer}, {**notes, "poses": len(train)})
+
+    identity = {"stage": "tokenizer", "config": to_json(config), "seed": seed, "data": train.fingerprint}
+    return Job("tokenizer", TokenizerStage(config), train, config.tokenizer_training, seed, validate, export, identity)
+
+
+@torch.no_grad()
+def reconstruction_mm(tokenizer: PoseTokenizer, joints_mm: Tensor, seed: int) -> dict[str, float]:
+    """`mm` and `turned_mm`: MPJPE through the tokens and back, as the poses are and turned as crops are."""
+    joints_mm = joints_mm.to(tokenizer.order.device)
+    turned = joints_mm @ crop_turns(len(joints_mm), generator_of(seed, "turns")).to(joints_mm).mT
+    return {
+        name: float(mpjpe(tokenizer.decode(tokenizer.encode(poses)), poses).mean())
+        for name, poses in (("mm", joints_mm), ("turned_mm", turned))
+    }
+
+
+def denoiser_job(
+    config: Config, tokenizer: Path, features: Sequence[Path], out: Path, seed: int, world: int = 1
+) -> Job:
+    """Train the denoiser on cached features, with the frozen tokenizer of a run.
+
+    The tokenizer's part of the configuration is the run's own, and the width of the features is the caches'.
+    """
+    folder = model_folder(tokenizer)
+    train, held_out = feature_sources(features)
+    config = adopt(config, checkpoint.read_config(folder), train)
+    torch.manual_seed(seed)
+    model = Di2Pose(config)
+    checkpoint.load(folder, {"tokenizer": model.tokenizer})
+    if world > 1:
+        model.step_sampler = SharedStepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
+
+    def validate(averaged: Di2Pose) -> dict[str, float]:
+        return prediction_mm(averaged, held_out, seed)
+
+    def export(averaged: Di2Pose, notes: Mapping[str, Any]) -> None:
+        checkpoint.save(out / "model", config, averaged.parts(), {**notes, "crops": len(train)})
+
+    identity = {"stage": "denoiser", "config": to_json(config), "seed": seed, "data": train.fingerprint}
+    identity["tokenizer"] = _digest(model.tokenizer)
+    memory = {"step_mean_square": model.step_sampler.mean_square, "step_seen": model.step_sampler.seen}
+    return Job("denoiser", model, train, config.denoiser_training, seed, validate, export, identity, memory)
+
+
+@torch.no_grad()
+def prediction_mm(model: Di2Pose, held_out: FeatureSource, seed: int) -> dict[str, float]:
+    """On some held-out crops: `mm`, MPJPE of the mean of HYPOTHESES poses; `single_mm`, of each; the mean losses."""
+    device = model.denoiser.position.device
+    rows = _spread(len(held_out), HELD_OUT_CROPS)
+    sums: dict[str, float] = {}
+    for start in range(0, len(rows), CHUNK):
+        some = rows[start : start + CHUNK]
+        batch = {name: tensor.to(device) for name, tensor in held_out.batch(some).items()}
+        noise = hypothesis_generators(seed, some.tolist(), HYPOTHESES)
+        poses = model.predict_joints(batch["features"], HYPOTHESES, model.config.sample_steps, noise)
+        truth = batch["joints_mm"]
+        found = {
+            "mm": mpjpe(poses.mean(1), truth).mean(),
+            "single_mm": mpjpe(poses.flatten(0, 1), truth.repeat_interleave(HYPOTHESES, 0)).mean(),
+            **model.loss(batch, noise[::HYPOTHESES]),
+        }
+        for name, value in found.items():
+            sums[name] = sums.get(name, 0.0) + float(value) * len(some) / len(rows)
+    return sums
+
+
+def adopt(recipe: Config, tokenizer: Config, source: FeatureSource) -> Config:
+    """The recipe with the tokenizer that was trained and the features that there are."""
+    denoiser = replace(
+        recipe.denoiser,
+        tokens=tokenizer.tokenizer.tokens,
+        codes=tokenizer.tokenizer.codes,
+        feature_width=source.width,
+    )
+    return replace(
+        recipe,
+        tokenizer=tokenizer.tokenizer,
+        tokenizer_training=tokenizer.tokenizer_training,
+        denoiser=denoiser,
+        encoder=source.caches[0].header.get("encoder", recipe.encoder),
+    )
+
+
+def model_folder(run: Path) -> Path:
+    """The checkpoint of a run, RUN/model, or the checkpoint folder itself."""
+    for folder in (run, run / "model"):
+        if (folder / "config.json").is_file():
+            return folder
+    raise InputError(f"{run} holds no model: expected a run of `di2pose train`, or a checkpoint folder")
+
+
+def _some(source: PoseSource, count: int) -> Batch:
+    return source.batch(_spread(len(source), count))
+
+
+def _spread(total: int, count: int) -> np.ndarray:
+    """At most `count` numbers, evenly over 0..total-1."""
+    return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(np.int64))
+
+
+def _digest(module: nn.Module) -> float:
+    """Tells one set of weights from another."""
+    return float(sum(tensor.double().abs().sum() for tensor in module.state_dict().values()))

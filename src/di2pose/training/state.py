@@ -1,0 +1,98 @@
+"""RUN/last.safetensors: all that a training run needs to go on, bit for bit, in ONE file.
+
+Tensors: weights, averaged weights, optimiser moments, what else the model learns. In the header, as JSON: iteration,
+running means of the log, loss scale, and the run's identity (stage, config, seed, data), which must be the same when
+the run goes on. One file can be replaced atomically; a folder cannot. No pickles.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from di2pose.checkpoint import check_state
+from di2pose.errors import InputError
+
+FORMAT_VERSION = 1
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+def write_state(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Replace `path`, atomically: a process killed here leaves the old file whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    header = json.dumps({"format_version": FORMAT_VERSION, **facts})
+    try:
+        save_file(
+            {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, temporary, {"run": header}
+        )
+        os.chmod(temporary, 0o644)  # safetensors makes it private
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """(tensors, facts) of a checkpoint."""
+    try:
+        with safe_open(path, "pt") as file:
+            facts = json.loads((file.metadata() or {}).get("run", "{}"))
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} cannot be read ({error}): delete it to start over") from error
+    if facts.get("format_version") != FORMAT_VERSION:
+        raise InputError(f"{path} is not a training checkpoint of format version {FORMAT_VERSION}")
+    return tensors, facts
+
+
+def check_identity(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run that was started otherwise, and name what differs."""
+    old, new = _flat("", found), _flat("", json.loads(json.dumps(wanted)))
+    differing = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+    if differing:
+        shown = "; ".join(f"{key} was {old.get(key)}, is {new.get(key)}" for key in differing[:6])
+        more = f"; and {len(differing) - 6} more" if len(differing) > 6 else ""
+        raise InputError(
+            f"{path.parent} holds another run ({shown}{more}): "
+            "give the same settings to go on, another --out, or --no-resume to start over"
+        )
+
+
+def optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Moments by the names of the parameters."""
+    return {
+        f"{name}.{moment}": optimiser.state[parameter][moment]
+        for name, parameter in model.named_parameters()
+        if parameter in optimiser.state
+        for moment in MOMENTS
+    }
+
+
+def load_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor], path: Path) -> None:
+    trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    wanted = {f"{n}.{m}": torch.zeros(()) if m == "step" else p for n, p in trainable.items() for m in MOMENTS}
+    check_state(tensors, wanted, path)
+    for name, parameter in trainable.items():
+        moments = {moment: tensors[f"{name}.{moment}"].to(parameter.device) for moment in MOMENTS[1:]}
+        optimiser.state[parameter] = {"step": tensors[f"{name}.step"], **moments}
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}/{key}": value for key, value in tensors.items()}
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(f"{prefix}/"): value for key, value in tensors.items() if key.startswith(f"{prefix}/")}
+
+
+def _flat(prefix: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {prefix: value}
+    return {k: v for key, inner in value.items() for k, v in _flat(f"{prefix}.{key}" if prefix else key, inner).items()}

@@ -1,0 +1,100 @@
+"""Poses turned as crops are: what augmentation keeps and how far it goes."""
+
+import numpy as np
+import pytest
+import torch
+
+from di2pose.data.poses import BODY_SCALE, BONE_SCALE, ROLL, TILT, augment, crop_turns, dataset_poses, rotations
+from di2pose.data.sample import Dataset, Sample, Writer
+from di2pose.errors import InputError
+from di2pose.pose.metrics import pa_mpjpe
+from di2pose.pose.skeleton import BODY_25B, H36M_17, bone_lengths, convert, mirror
+from di2pose.randomness import training_generators
+
+POSE = torch.tensor(
+    [
+        [0, 0, 0], [-130, 10, 0], [-140, 450, 20], [-140, 880, 60], [130, 10, 0], [140, 450, -20], [140, 880, 60],
+        [0, -240, 10], [0, -490, 20], [0, -580, -40], [0, -690, 0], [160, -450, 20], [380, -300, 0], [560, -180, -100],
+        [-160, -450, 20], [-380, -300, 0], [-530, -180, -300],
+    ]
+)  # fmt: skip
+POSES = POSE.float().expand(4000, 17, 3)
+
+
+def test_bodies_stay_within_their_scales_and_both_sides_alike():
+    lengths, before = bone_lengths(augment(POSES, torch.Generator()), H36M_17), bone_lengths(POSES, H36M_17)
+    names = [H36M_17.joints[child] for child, _ in H36M_17.bones]
+    low, high = (1 - BODY_SCALE) * (1 - BONE_SCALE), (1 + BODY_SCALE) * (1 + BONE_SCALE)
+    spine = lengths[:, names.index("spine")] / before[:, names.index("spine")]
+    assert low <= spine.min() < 0.85
+    assert 1.16 < spine.max() <= high
+    left, right = (lengths[:, names.index(f"{side}_knee")] / 441.0 for side in ("left", "right"))
+    torch.testing.assert_close(left, right, rtol=2e-3, atol=0)
+
+
+def test_half_are_mirrored_and_the_rest_are_not():
+    turned = augment(POSES, torch.Generator())
+    as_is, flipped = pa_mpjpe(turned, POSES), pa_mpjpe(turned, mirror(POSES, H36M_17))
+    assert float((as_is < flipped).float().mean()) == pytest.approx(0.5, abs=0.03)
+    assert torch.minimum(as_is, flipped).max() < 30  # the scales of single bones
+
+
+def test_each_sample_is_augmented_by_its_own_generator():
+    whole = augment(POSES[:6], training_generators(0, 5, 0, 6))
+    part = augment(POSES[:2], training_generators(0, 5, 4, 2))
+    torch.testing.assert_close(whole[4:], part, rtol=1e-5, atol=1e-2)
+    assert not torch.allclose(whole, augment(POSES[:6], training_generators(0, 6, 0, 6)))
+    assert (whole[:, 0] == 0).all()
+
+
+def test_rolls_are_mostly_small_and_people_who_lie_are_sometimes_brought_upright():
+    def lean(joints):
+        torso = joints[:, H36M_17.index("thorax")]
+        return torch.atan2(torso[:, 0], -torso[:, 1]).abs().rad2deg()
+
+    standing = lean(augment(POSES, torch.Generator()))
+    assert float(standing.median()) < 15
+    assert 50 < float(standing.quantile(0.995)) < 85  # the tilts turn a little, too
+    lying = POSES @ rotations(torch.full((4000,), torch.pi / 2), torch.zeros(4000), torch.zeros(4000)).mT
+    assert float(lean(lying).mean()) == pytest.approx(90, abs=0.1)
+    assert float((lean(augment(lying, torch.Generator())) < 30).float().mean()) == pytest.approx(0.27, abs=0.05)
+
+
+def test_turns_are_rotations_and_reach_their_limits():
+    turns = crop_turns(4000, torch.Generator())
+    torch.testing.assert_close(turns @ turns.mT, torch.eye(3).expand(4000, 3, 3), atol=1e-5, rtol=0)
+    assert torch.linalg.det(turns).min() > 0.99
+    # R = Rz Rx Ry keeps the tilt about x and y in its last row and the roll in its middle column.
+    about_x, about_y = turns[:, 2, 1].asin(), torch.atan2(-turns[:, 2, 0], turns[:, 2, 2])
+    roll = torch.atan2(-turns[:, 0, 1], turns[:, 1, 1])
+    for angles, limit in ((about_x, TILT), (about_y, TILT), (roll, ROLL)):
+        assert 0.98 * limit < float(angles.abs().max()) < 1.001 * limit
+        assert float(angles.mean()) == pytest.approx(0, abs=0.05 * limit)
+    up = torch.tensor([0.0, -1.0, 0.0])
+    assert (rotations(torch.tensor([0.1]), torch.zeros(1), torch.zeros(1))[0] @ up)[0] > 0  # clockwise
+
+
+def test_other_skeletons_are_converted_and_incomplete_records_left_out(tmp_path):
+    rng = np.random.default_rng(0)
+    writer = Writer(tmp_path / "set", "others", BODY_25B)
+    joints = rng.normal(0, 300, (4, 25, 3)).astype(np.float32)
+    with writer.part("all"):
+        for i, pose in enumerate(joints):
+            valid = np.ones(25, bool)
+            if i == 2:
+                pose, valid[9] = pose.copy(), False
+                pose[9] = np.nan
+            writer.add(Sample(id=f"r{i}", joints_mm=pose, valid=valid, split="ab"[i % 2]))
+    writer.finish()
+    found, splits = dataset_poses(Dataset(tmp_path / "set"))
+    wanted = convert(joints[[0, 1, 3]], BODY_25B, H36M_17)[0]
+    np.testing.assert_allclose(found, wanted - wanted[:, :1], atol=1e-3)
+    assert splits.tolist() == ["a", "b", "b"]
+
+    empty = Writer(tmp_path / "none", "others", H36M_17)
+    with empty.part("all"):
+        valid = np.arange(17) != 3
+        empty.add(Sample(id="x", joints_mm=np.where(valid[:, None], joints[0, :17], np.nan), valid=valid))
+    empty.finish()
+    with pytest.raises(InputError, match="has all 17 joints"):
+        dataset_poses(Dataset(tmp_path / "none"))

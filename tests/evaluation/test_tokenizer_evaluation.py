@@ -1,0 +1,90 @@
+"""`di2pose evaluate tokenizer`: its figures against plain loops, and its command."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+
+from di2pose import Di2Pose, checkpoint, recipes
+from di2pose.cli import main
+from di2pose.data.sample import Sample, Writer
+from di2pose.errors import InputError
+from di2pose.evaluation.tokenizer import perplexity_per_position, read_poses, reconstruction
+from di2pose.pose.skeleton import H36M_17
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    torch.manual_seed(0)
+    return Di2Pose(recipes.tiny()).tokenizer.eval()
+
+
+@pytest.fixture(scope="module")
+def poses():
+    joints = 300 * torch.randn(40, 17, 3, generator=torch.Generator().manual_seed(1))
+    return joints - joints[:, :1]
+
+
+@pytest.fixture(scope="module")
+def folder(poses, tmp_path_factory):
+    writer = Writer(tmp_path_factory.mktemp("data") / "set", "random", H36M_17)
+    with writer.part("all"):
+        for i, joints_mm in enumerate(poses.numpy()):
+            writer.add(Sample(id=f"r{i}", joints_mm=joints_mm, split="test" if i < 30 else "train"))
+    writer.finish()
+    return writer.folder
+
+
+def test_errors_are_those_of_a_plain_loop_whatever_the_batch(tokenizer, poses):
+    result = reconstruction(tokenizer, poses, batch=7)
+    once, twice = (asdict(reconstruction(tokenizer, poses, batch=batch)) for batch in (7, 100))
+    assert once.pop("worst_joint") == twice.pop("worst_joint")
+    assert once == pytest.approx(twice, rel=1e-5)
+    errors = np.zeros((40, 17))
+    for i, pose in enumerate(poses):
+        back = tokenizer.decode(tokenizer.encode(pose[None]))[0]
+        errors[i] = [float(torch.dist(back[j], pose[j])) for j in range(17)]
+    assert result.mpjpe_mm == pytest.approx(errors.mean(), rel=1e-4)
+    assert result.p95_mm == pytest.approx(np.quantile(errors.mean(1), 0.95), rel=1e-4)
+    assert result.worst_joint == H36M_17.joints[errors.mean(0).argmax()]
+    assert result.worst_joint_mm == pytest.approx(errors.mean(0).max(), rel=1e-4)
+    assert result.pa_mpjpe_mm < result.mpjpe_mm
+    tokens = tokenizer.encode(poses).numpy()
+    assert result.codes_used == len(np.unique(tokens))
+    assert result.codes_used_per_position == pytest.approx(np.mean([len(set(c)) for c in tokens.T.tolist()]))
+
+
+def test_perplexity_counts_equally_used_codes():
+    tokens = torch.tensor([[0, 0], [0, 1], [0, 2], [0, 3]])
+    assert perplexity_per_position(tokens, 8) == pytest.approx((1 + 4) / 2)
+
+
+def test_wrong_tokens_hurt(tokenizer, poses):
+    """An untrained decoder still answers to its tokens."""
+    result = reconstruction(tokenizer, poses)
+    assert result.wrong_tokens_mm != result.mpjpe_mm
+
+
+def test_the_command_prints_both_columns_and_writes_json(tokenizer, folder, tmp_path, capsys):
+    checkpoint.save(tmp_path / "run" / "model", recipes.tiny(), {"tokenizer": tokenizer})
+    words = ["evaluate", "tokenizer", str(tmp_path / "run"), "--data", str(folder), "--out", str(tmp_path / "t.json")]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "30 poses, 16 tokens of 125 codes" in text
+    assert all(word in text for word in ("upright", "turned", "MPJPE", "PA-MPJPE", "perplexity", "codes used, of 125"))
+    figures = json.loads((tmp_path / "t.json").read_text())
+    assert f"{figures['upright']['mpjpe_mm']:.2f}" in text
+    assert figures["turned"]["mpjpe_mm"] != figures["upright"]["mpjpe_mm"]
+    assert main([*words[:5], "--split", "nothing"]) == 2
+    assert "has no pose of split 'nothing'; its splits are test, train" in capsys.readouterr().err
+    assert main(["evaluate", "tokenizer", str(tmp_path / "nowhere"), "--data", str(folder)]) == 2
+    assert "is not a checkpoint" in capsys.readouterr().err
+
+
+def test_splits_are_kept_apart(folder, poses):
+    assert torch.equal(read_poses(folder, "test"), poses[:30])
+    assert torch.equal(read_poses(folder, "all"), poses)
+    with pytest.raises(InputError, match="no pose of split"):
+        read_poses(folder, "validation")

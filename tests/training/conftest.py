@@ -1,0 +1,69 @@
+"""Stick figures as a prepared dataset and as cached features, small enough to train on in a test."""
+
+import numpy as np
+import pytest
+import torch
+
+from di2pose.data.sample import Sample, Writer
+from di2pose.image.blazepose import Block, Layout
+from di2pose.pose.skeleton import H36M_17
+from di2pose.randomness import generator_of
+from di2pose.training.demo import stick_figures
+from di2pose.training.feature_cache import write_features
+
+POSES = 60
+WIDTH = 6
+
+
+def split_of(i):
+    return "test" if i % 4 == 0 else "train"
+
+
+class Crops:
+    """A source and an encoder in one: the picture of figure i holds i, its features are the figure's joints."""
+
+    def __init__(self, joints_mm):
+        self.joints_mm = joints_mm
+
+    def __len__(self):
+        return len(self.joints_mm)
+
+    def crop(self, i):
+        text = {name: f"{name}{i}" for name in ("id", "subject", "action", "sequence")} | {"split": split_of(i)}
+        return np.full((2, 2, 3), i, np.uint8), {"joints_mm": self.joints_mm[i]}, text
+
+    def encode_batch(self, crops):
+        seen = self.joints_mm[crops[:, 0, 0, 0]] / 1000
+        return {"tokens": np.concatenate([seen, seen**2], -1).astype(np.float16)}
+
+
+@pytest.fixture(scope="session")
+def figures():
+    """(60, 17, 3) mm."""
+    return stick_figures(POSES, generator_of(0, "test figures")).numpy()
+
+
+@pytest.fixture(scope="session")
+def poses(figures, tmp_path_factory):
+    """A prepared dataset of the figures; every fourth is held out."""
+    folder = tmp_path_factory.mktemp("poses") / "set"
+    writer = Writer(folder, "figures", H36M_17)
+    with writer.part("all"):
+        for i, joints_mm in enumerate(figures):
+            writer.add(Sample(id=f"f{i}", joints_mm=joints_mm, split=split_of(i)))
+    writer.finish()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def features(figures, tmp_path_factory):
+    """A feature cache of the same figures."""
+    folder = tmp_path_factory.mktemp("features") / "cache"
+    crops = Crops(figures)
+    write_features(crops, crops, folder, Layout((Block("tokens", 17, WIDTH, 0),)), {"skeleton": "h36m_17"}, rows=16)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)

@@ -1,0 +1,60 @@
+"""Two real processes under torchrun train as one process does."""
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from di2pose import Di2Pose, recipes
+from di2pose.cli import main
+from di2pose.training.log import read_rows
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def run(*words):
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def assert_same_curve(one, two, names):
+    rows, others = (read_rows(folder / "metrics.jsonl") for folder in (one, two))
+    assert [row["iteration"] for row in rows] == [row["iteration"] for row in others]
+    for name in (*names, "gradient_norm"):
+        assert [row[name] for row in others] == pytest.approx([row[name] for row in rows], rel=2e-4, abs=1e-6), name
+    assert others[-1]["held_out_mm"] == pytest.approx(rows[-1]["held_out_mm"], rel=0.02)
+
+
+def test_both_stages_on_two_ranks_give_the_curve_of_one_process(poses, features, tmp_path, monkeypatch):
+    command = ("train", "all", "--recipe", "tiny", "--data", poses, "--features", features, "--iterations", 8, 8)
+    command += ("--log-every", 1, "--validate-every", 8, "--threads", 1)
+    assert main([*map(str, command), "--out", str(tmp_path / "one")]) == 0
+    two = run(*TORCHRUN, "-m", "di2pose", *command, "--out", tmp_path / "two")
+    assert two.stdout.count("8 iterations") == 2  # each stage said so once: rank 0 speaks
+    for stage, names in (("tokenizer", ("loss", "mpjpe_mm")), ("denoiser", ("loss", "vlb", "aux"))):
+        assert_same_curve(tmp_path / "one" / stage, tmp_path / "two" / stage, names)
+    assert Di2Pose.from_pretrained(tmp_path / "two" / "denoiser" / "model").config.name == "tiny"
+
+    # Steps drawn by importance depend on every loss so far: the ranks must share them.
+    driver = Path(__file__).with_name("importance.py")
+    command = ("train", "denoiser", "--recipe", "tiny", "--tokenizer", tmp_path / "one" / "tokenizer", "--batch", 30)
+    command += ("--features", features, "--iterations", 6, "--log-every", 1, "--threads", 1)
+    config = runpy.run_path(str(driver))["by_importance"](recipes.tiny())
+    monkeypatch.setattr(recipes, "tiny", lambda: config)
+    assert main([*map(str, command), "--out", str(tmp_path / "alone")]) == 0
+    run(*TORCHRUN, driver, *command, "--out", tmp_path / "pair")
+    assert_same_curve(tmp_path / "alone", tmp_path / "pair", ("loss", "vlb"))
+    seen = load_file(tmp_path / "pair" / "last.safetensors")["memory/step_seen"]
+    assert int(seen.sum()) == 6 * 30
+    assert seen.equal(load_file(tmp_path / "alone" / "last.safetensors")["memory/step_seen"])

@@ -1,0 +1,92 @@
+"""A run that was killed goes on bit for bit: real processes, a real kill -9."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from di2pose import recipes
+from di2pose.training.log import read_rows
+from di2pose.training.loop import train
+from di2pose.training.options import Options
+from di2pose.training.stages import denoiser_job, tokenizer_job
+
+
+def di2pose(*arguments, program=("-m", "di2pose"), **environment):
+    return subprocess.run(
+        [sys.executable, *map(str, program), *map(str, arguments)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def assert_equal_runs(one, other):
+    first, second = load_file(one / "last.safetensors"), load_file(other / "last.safetensors")
+    assert first.keys() == second.keys()
+    assert [key for key in first if not torch.equal(first[key], second[key])] == []
+    rows, others = (read_rows(run / "metrics.jsonl") for run in (one, other))
+    assert [row | {"seconds": 0} for row in rows] == [row | {"seconds": 0} for row in others]
+    for name in (path.name for path in (one / "model").glob("*.safetensors")):
+        assert (one / "model" / name).read_bytes() == (other / "model" / name).read_bytes()
+
+
+def test_kill_9_in_the_middle_of_a_checkpoint_then_resume_equals_the_uninterrupted_run(poses, tmp_path):
+    command = ("train", "tokenizer", "--recipe", "tiny", "--data", poses, "--iterations", 25, "--batch", 16)
+    command += ("--log-every", 3, "--validate-every", 10, "--save-minutes", 0, "--threads", 1)
+    whole = di2pose(*command, "--out", tmp_path / "whole")
+    assert whole.returncode == 0, whole.stderr
+    killer = Path(__file__).with_name("killed.py")
+    killed = di2pose(*command, "--out", tmp_path / "cut", program=(killer,), KILL_AT="14")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert len(list((tmp_path / "cut").glob(".last*.tmp"))) == 1  # the half-written file
+    assert not (tmp_path / "cut" / "metrics.csv").exists()
+    again = di2pose(*command, "--out", tmp_path / "cut")
+    assert again.returncode == 0, again.stderr
+    assert not list((tmp_path / "cut").glob(".*"))
+    assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
+
+    other = di2pose(*command, "--out", tmp_path / "cut", "--learning-rate", 0.1)
+    assert other.returncode == 2
+    assert "config.tokenizer_training.learning_rate was 0.002, is 0.1" in other.stderr
+
+
+def test_the_denoiser_with_all_its_memories_goes_on_bit_for_bit(poses, features, tmp_path):
+    """Importance sampling of steps keeps running means: they must come back, too."""
+    tiny = recipes.tiny()
+    training = replace(tiny.tokenizer_training, iterations=3, batch=8)
+    config = replace(tiny, tokenizer_training=training, denoiser_training=replace(training, iterations=24, batch=32))
+    diffusion = replace(config.diffusion, importance_sampling=True, pose_weight=1.0, steps=4)
+    denoiser = replace(config.denoiser, steps=4)
+    config = replace(config, diffusion=diffusion, denoiser=denoiser, sample_steps=2)
+    assert train(tokenizer_job(config, [poses], tmp_path / "t", 0), tmp_path / "t", Options()) == 0
+
+    def job(out):
+        return denoiser_job(config, tmp_path / "t", [features], out, seed=1)
+
+    options = Options(log_every=5, validate_every=12)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert train(job(whole), whole, options) == 0
+
+    stopped = job(cut)
+    read = stopped.source.batch
+    calls = []
+
+    def batch(rows):
+        calls.append(rows)
+        if len(calls) == 16:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return read(rows)
+
+    stopped.source.batch = batch
+    assert train(stopped, cut, options) == signal.SIGTERM
+    memory = load_file(cut / "last.safetensors")
+    assert memory["memory/step_seen"].min() > 10  # the sampler had begun to prefer steps
+    assert train(job(cut), cut, options) == 0
+    assert_equal_runs(whole, cut)

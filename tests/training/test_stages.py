@@ -1,0 +1,143 @@
+"""The commands on small data: what they learn, what they write, what they refuse."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from di2pose import Di2Pose, recipes
+from di2pose.cli import main
+from di2pose.errors import InputError
+from di2pose.people.store import write_shard
+from di2pose.pose.metrics import mpjpe
+from di2pose.randomness import generator_of, training_generators
+from di2pose.tokenizer import PoseTokenizer
+from di2pose.training.log import read_rows
+from di2pose.training.sources import feature_sources, pose_sources, read_poses
+from di2pose.training.stages import adopt, model_folder
+
+
+def command(*words):
+    return main(["train", *map(str, words), "--recipe", "tiny", "--threads", "1"])
+
+
+@pytest.fixture(scope="module")
+def trained(poses, features, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    words = ("all", "--data", poses, "--features", features, "--out", out, "--iterations", 100, 10)
+    assert command(*words, "--validate-every", 25) == 0
+    return out
+
+
+def test_the_tokenizer_learns_poses_that_it_has_not_seen(trained, poses):
+    figures = [row["held_out_mm"] for row in read_rows(trained / "tokenizer" / "metrics.jsonl") if "held_out_mm" in row]
+    assert len(figures) == 4
+    train, held_out = pose_sources([poses])
+    of_mean_pose = mpjpe(train.joints_mm.mean(0).expand_as(held_out.joints_mm), held_out.joints_mm).mean()
+    assert figures[-1] < min(figures[0], float(of_mean_pose))
+    assert (trained / "tokenizer" / "plot.png").is_file()
+
+
+def test_the_run_holds_the_whole_model_for_use(trained, features):
+    model = Di2Pose.from_pretrained(trained / "denoiser" / "model")
+    assert model.config.denoiser.feature_width == 6  # the caches', not the recipe's
+    _, held_out = feature_sources([features])
+    batch = held_out.batch(np.arange(3))
+    found = model.predict_joints(batch["features"], 2, 4, generator_of(0))
+    assert found.shape == (3, 2, 17, 3)
+    last = read_rows(trained / "denoiser" / "metrics.jsonl")[-1]
+    assert {"held_out_mm", "held_out_single_mm", "held_out_loss", "vlb", "aux", "learning_rate"} <= last.keys()
+    assert last["held_out_mm"] <= last["held_out_single_mm"]
+
+
+def test_a_tokenizer_alone_is_a_checkpoint_but_not_a_di2pose(trained):
+    folder = model_folder(trained / "tokenizer")
+    assert folder == trained / "tokenizer" / "model"
+    with pytest.raises(InputError, match="has no part 'denoiser'; it has tokenizer"):
+        Di2Pose.from_pretrained(folder)
+    with pytest.raises(InputError, match="holds no model: expected a run"):
+        model_folder(trained)
+
+
+def test_the_recipe_takes_over_the_tokenizer_that_was_trained(features):
+    source = feature_sources([features])[0]
+    other = recipes.small()
+    config = adopt(recipes.tiny(), other, source)
+    assert (config.tokenizer, config.denoiser.codes, config.denoiser.tokens) == (other.tokenizer, 625, 32)
+    assert config.denoiser.width == recipes.tiny().denoiser.width
+
+
+def test_poses_come_from_datasets_caches_and_rendered_people(poses, features, figures, tmp_path):
+    (tmp_path / "people.json").write_text('{"format_version": 1, "split": "train", "seed": 0}')
+    labels = [{"joints_mm": pose, "frame": i} for i, pose in enumerate(figures[:5])]
+    write_shard(tmp_path, 0, [b""] * 5, labels)
+    for folder, count in ((poses, 60), (features, 60), (tmp_path, 5)):
+        joints, splits = read_poses(folder)
+        assert np.array_equal(joints, figures[:count])
+        assert len(splits) == count
+    train, held_out = pose_sources([poses, tmp_path, features])
+    assert (len(train), len(held_out)) == (45 + 5 + 45, 15 + 15)
+    with pytest.raises(InputError, match="none is held out"):
+        pose_sources([tmp_path])
+    with pytest.raises(InputError, match="--data needs one folder or more"):
+        pose_sources([])
+    with pytest.raises(InputError, match="--features needs one folder or more"):
+        feature_sources([])
+    with pytest.raises(InputError, match=r"holds no dataset.json"):
+        pose_sources([tmp_path / "nowhere"])
+
+
+def test_crops_of_several_caches_come_in_the_order_asked_for(features, figures):
+    train, held_out = feature_sources([features, features])
+    assert (len(train), len(held_out)) == (90, 30)
+    rows = np.array([50, 3, 80, 4])
+    batch = train.batch(rows)
+    wanted = figures[[i for i in range(60) if i % 4] * 2][rows]
+    assert np.array_equal(batch["joints_mm"].numpy(), wanted)
+    assert batch["features"].shape == (4, 17, 6)
+    np.testing.assert_allclose(batch["features"][..., :3].numpy(), wanted / 1000, atol=1e-3)
+    assert train.fingerprint != held_out.fingerprint == feature_sources([features, features])[1].fingerprint
+
+
+def test_code_noise_is_drawn_per_sample_in_training_only():
+    config = replace(recipes.tiny().tokenizer, code_noise=0.3)
+    torch.manual_seed(0)
+    model = PoseTokenizer(config)
+    plain = PoseTokenizer(recipes.tiny().tokenizer)
+    plain.load_state_dict(model.state_dict())
+    joints = 300 * torch.randn(6, 17, 3)
+    whole = model.loss(joints, training_generators(0, 1, 0, 6))["loss"]
+    halves = [model.loss(joints[i : i + 3], training_generators(0, 1, i, 3))["loss"] for i in (0, 3)]
+    torch.testing.assert_close(whole, sum(halves) / 2)
+    assert whole != plain.loss(joints)["loss"]
+    with pytest.raises(InputError, match="code_noise is random"):
+        model.loss(joints)
+    assert torch.equal(model.eval().loss(joints)["loss"], plain.loss(joints)["loss"])
+    codes = torch.zeros(4000, config.tokens, 3)
+    noise = model.train()._noisy(codes, torch.Generator().manual_seed(0))
+    assert float(noise.std()) == pytest.approx(0.3, rel=0.01)
+    assert float(noise.mean()) == pytest.approx(0, abs=0.002)
+    with pytest.raises(InputError, match="code_noise must be 0 or above"):
+        replace(config, code_noise=-1.0)
+
+
+def test_the_pose_loss_is_the_error_of_the_softly_decoded_pose_in_metres():
+    tiny = recipes.tiny()
+    models = []
+    for weight in (0.0, 10.0):
+        torch.manual_seed(0)
+        models.append(Di2Pose(replace(tiny, diffusion=replace(tiny.diffusion, pose_weight=weight))))
+    batch = {"features": torch.randn(4, 5, 32), "joints_mm": 300 * torch.randn(4, 17, 3) + 1000}
+    paper, ours = (model.loss(batch, training_generators(0, 0, 0, 4)) for model in models)
+    assert "pose" not in paper
+    torch.testing.assert_close(ours["loss"], paper["loss"] + 10 * ours["pose"])
+    seen = {}
+    models[1].denoiser.register_forward_hook(lambda module, inputs, logits: seen.update(logits=logits))
+    again = models[1].loss(batch, training_generators(0, 0, 0, 4))
+    soft = models[1].tokenizer.decode_soft(seen["logits"].softmax(-1))
+    truth = batch["joints_mm"] - batch["joints_mm"][:, :1]
+    torch.testing.assert_close(again["pose"], mpjpe(soft, truth).mean() / 1000)
+    again["pose"].backward()
+    assert models[1].denoiser.to_logits.weight.grad.abs().sum() > 0
+    assert all(p.grad is None for p in models[1].tokenizer.parameters())
