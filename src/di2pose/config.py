@@ -90,11 +90,13 @@ class DiffusionConfig:
     """Draw training steps by their loss (VQ-Diffusion) instead of uniformly (Algorithm 1)."""
     pose_weight: float = 0.0
     """Weight of the softly decoded pose's mean joint error, in metres; 0 is the paper's objective."""
+    regression_weight: float = 0.0
+    """Weight of the adapter's own regression error, in metres, where there is an adapter."""
 
     def __post_init__(self) -> None:
         _positive(self, "steps")
         _fraction(self, "final_occlude")
-        for name in ("aux_weight", "pose_weight"):
+        for name in ("aux_weight", "pose_weight", "regression_weight"):
             if getattr(self, name) < 0:
                 raise InputError(f"DiffusionConfig.{name} must be 0 or above, got {getattr(self, name)}")
 
@@ -112,11 +114,22 @@ class DenoiserConfig:
     layers: int = 21
     heads: int = 16
     mlp_ratio: float = 4.0
+    adapter_layers: int = 0
+    """Layers of the adapter between features and denoiser; 0 is the paper's: features are looked at as they are."""
+    adapter_queries: int = 0
+    """Q, tokens that the adapter hands on; the first 17 are the joints."""
+    feature_tokens: int = 0
+    """L, image tokens; only an adapter needs to know."""
 
     def __post_init__(self) -> None:
         _positive(self, "tokens", "codes", "steps", "feature_width", "width", "layers", "heads", "mlp_ratio")
         if self.width % self.heads:
             raise InputError(f"width must be a multiple of heads, got {self.width} and {self.heads}")
+        if self.adapter_layers and (self.adapter_queries < 17 or self.feature_tokens < 1):
+            raise InputError(
+                "an adapter needs adapter_queries >= 17 (one a joint) and feature_tokens >= 1, "
+                f"got {self.adapter_queries} and {self.feature_tokens}"
+            )
 
 
 @dataclass(frozen=True)

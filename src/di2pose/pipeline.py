@@ -57,7 +57,8 @@ class Di2Pose(nn.Module):
         """Algorithm 1 on `{"features": (B, L, F), "joints_mm": (B, 17, 3)}`: `loss`, `vlb`, `aux`, `accuracy`.
 
         Where `pose_weight` is above 0 (an extension), the predicted probabilities are also decoded softly by the
-        frozen tokenizer: `pose`, the mean joint error in metres, joins the loss with that weight.
+        frozen tokenizer: `pose`, the mean joint error in metres, joins the loss with that weight. So does `regression`,
+        the adapter's, where there is an adapter.
 
         The generator draws s, then the noise of k_s; with one generator per row a sample's noise is its own.
         """
@@ -69,13 +70,17 @@ class Di2Pose(nn.Module):
         k0 = self.tokenizer.encode(joints_mm)
         s, weights = self.step_sampler.draw(len(k0), generator)
         ks = forward_sample(k0, s, self.schedule, generator)
-        logits = self.denoiser(ks, s.to(ks.device), self.denoiser.condition(features))
+        condition = self.denoiser.condition(features)
+        logits = self.denoiser(ks, s.to(ks.device), condition)
         losses = diffusion_loss(logits, k0, ks, s, self.schedule, self.config.diffusion.aux_weight, weights)
         per_sample = losses.pop("vlb_per_sample")
         if self.config.diffusion.pose_weight:
             errors = mpjpe(self.tokenizer.decode_soft(logits.float().softmax(-1)), joints_mm, root=0)
             losses["pose"] = (weights.to(errors) * errors).mean() / MM_PER_METRE
             losses["loss"] = losses["loss"] + self.config.diffusion.pose_weight * losses["pose"]
+        if condition.joints_mm is not None:
+            losses["regression"] = mpjpe(condition.joints_mm, joints_mm, root=0).mean() / MM_PER_METRE
+            losses["loss"] = losses["loss"] + self.config.diffusion.regression_weight * losses["regression"]
         if self.training:
             self.step_sampler.update(s, per_sample.cpu())
         return losses | {"accuracy": (logits.argmax(-1) == k0).float().mean()}
@@ -101,6 +106,14 @@ class Di2Pose(nn.Module):
         for ks in sample(predict_p0, self.schedule, steps, shape, generator, start, device=features.device):
             tokens = ks
         return tokens.unflatten(0, (len(features), hypotheses))
+
+    @torch.no_grad()
+    def regress_joints(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, "B 17 3"]:
+        """The adapter's direct regression, for comparison: one pose an image, no hypotheses."""
+        joints_mm = self.denoiser.condition(features).joints_mm
+        if joints_mm is None:
+            raise InputError("this model has no adapter (adapter_layers is 0), so nothing regresses joints")
+        return joints_mm
 
     @torch.no_grad()
     def predict_joints(

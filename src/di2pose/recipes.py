@@ -23,20 +23,34 @@ def paper(feature_width: int = 768) -> Config:
     )
 
 
-def small(feature_width: int = 288) -> Config:
-    """A model that a laptop's CPU trains in hours and runs in a fraction of a second."""
+def small(feature_width: int = 296, feature_tokens: int = 117) -> Config:
+    """A model for CPUs, over BlazePose heavy's features. A first setting from short trials; docs/log.md has them."""
     tokenizer = TokenizerConfig(
-        tokens=32, levels=(5, 5, 5, 5), encoder_blocks=4, encoder_width=256, decoder_blocks=2, decoder_width=256
+        tokens=48,
+        levels=(5, 5, 5, 5),
+        block="mixer",
+        encoder_blocks=4,
+        encoder_width=128,
+        decoder_blocks=2,
+        decoder_width=128,
     )
     return Config(
         name="small",
         tokenizer=tokenizer,
-        diffusion=DiffusionConfig(aux_weight=0.1),
+        diffusion=DiffusionConfig(aux_weight=0.1, pose_weight=10.0, regression_weight=10.0),
         denoiser=DenoiserConfig(
-            tokens=tokenizer.tokens, codes=tokenizer.codes, feature_width=feature_width, width=192, layers=6, heads=6
+            tokens=tokenizer.tokens,
+            codes=tokenizer.codes,
+            feature_width=feature_width,
+            width=192,
+            layers=4,
+            heads=6,
+            adapter_layers=3,
+            adapter_queries=25,
+            feature_tokens=feature_tokens,
         ),
         tokenizer_training=TrainingConfig(
-            learning_rate=1e-3, betas=(0.9, 0.99), weight_decay=0.05, batch=256, epochs=40, warmup=500
+            learning_rate=5e-3, betas=(0.9, 0.99), weight_decay=0.05, batch=128, epochs=20, warmup=500
         ),
         denoiser_training=TrainingConfig(
             learning_rate=5e-4, betas=(0.9, 0.96), weight_decay=4.5e-2, batch=128, epochs=20, warmup=500

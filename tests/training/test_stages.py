@@ -64,7 +64,8 @@ def test_the_recipe_takes_over_the_tokenizer_that_was_trained(features):
     source = feature_sources([features])[0]
     other = recipes.small()
     config = adopt(recipes.tiny(), other, source)
-    assert (config.tokenizer, config.denoiser.codes, config.denoiser.tokens) == (other.tokenizer, 625, 32)
+    assert config.tokenizer == other.tokenizer
+    assert (config.denoiser.codes, config.denoiser.tokens) == (other.tokenizer.codes, other.tokenizer.tokens)
     assert config.denoiser.width == recipes.tiny().denoiser.width
 
 

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose.config import DenoiserConfig
+from di2pose.diffusion.adapter import Adapter
+from di2pose.diffusion.attention import Attention, mlp
 from di2pose.errors import InputError
 from di2pose.tokenizer.fsq import check_tokens
 
@@ -17,6 +19,8 @@ class Condition(NamedTuple):
 
     keys: list[Float[Tensor, "B heads L E"]]
     values: list[Float[Tensor, "B heads L E"]]
+    joints_mm: Float[Tensor, "B 17 3"] | None = None
+    """The adapter's direct regression, where there is an adapter."""
 
 
 class Denoiser(nn.Module):
@@ -31,6 +35,7 @@ class Denoiser(nn.Module):
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
         self.config = config
+        self.adapter = Adapter(config) if config.adapter_layers else None
         self.token_embed = nn.Embedding(config.codes + 1, config.width)
         self.position = nn.Parameter(torch.zeros(config.tokens, config.width))
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -43,13 +48,17 @@ class Denoiser(nn.Module):
         """All keys and values of a feature sequence."""
         if y.ndim != 3 or y.shape[2] != self.config.feature_width:
             raise InputError(f"features must have shape (B, L, {self.config.feature_width}), got {tuple(y.shape)}")
+        joints_mm = None
+        if self.adapter is not None:
+            y = self.adapter(y)                                                         # B Q D
+            joints_mm = self.adapter.joints_mm(y)                                       # B 17 3
         pairs = [block.cross_attention.keys_and_values(y) for block in self._blocks()]
-        return Condition([k for k, _ in pairs], [v for _, v in pairs])
+        return Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm)
 
     def forward(self, ks: Int[Tensor, "BH N"], s: Int[Tensor, " BH"], condition: Condition) -> Float[Tensor, "BH N C"]:
         self._check(ks, s, condition)
         x = self.token_embed(ks) + self.position                                        # BH N D
-        for block, keys, values in zip(self._blocks(), *condition, strict=True):
+        for block, keys, values in zip(self._blocks(), condition.keys, condition.values, strict=True):
             x = block(x, s, keys, values)                                               # BH N D
         return self.to_logits(self.norm(x))                                             # BH N C
 
@@ -73,45 +82,18 @@ class Block(nn.Module):
 
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
-        width, hidden = config.width, round(config.width * config.mlp_ratio)
+        width = config.width
         self.self_norm = AdaptiveNorm(width, config.steps)
         self.self_attention = Attention(width, width, config.heads)
         self.cross_norm = AdaptiveNorm(width, config.steps)
-        self.cross_attention = Attention(width, config.feature_width, config.heads)
-        self.mlp = nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, hidden), QuickGELU(), nn.Linear(hidden, width)
-        )
+        self.cross_attention = Attention(width, width if config.adapter_layers else config.feature_width, config.heads)
+        self.mlp = mlp(width, config.mlp_ratio)
 
     def forward(self, x: Tensor, s: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         h = self.self_norm(x, s)                                                        # B N D
         x = x + self.self_attention(h, *self.self_attention.keys_and_values(h))         # B N D
         x = x + self.cross_attention(self.cross_norm(x, s), keys, values)               # B N D
         return x + self.mlp(x)                                                          # B N D
-
-
-class Attention(nn.Module):
-    """Multi-head attention whose keys and values are made apart, so that they can be kept."""
-
-    def __init__(self, width: int, source_width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.to_query = nn.Linear(width, width)
-        self.to_keys = nn.Linear(source_width, width)
-        self.to_values = nn.Linear(source_width, width)
-        self.to_output = nn.Linear(width, width)
-
-    def keys_and_values(self, y: Float[Tensor, "B L F"]) -> tuple[Tensor, Tensor]:
-        return self._split(self.to_keys(y)), self._split(self.to_values(y))             # B heads L E
-
-    def forward(self, x: Float[Tensor, "BH N D"], keys: Tensor, values: Tensor) -> Float[Tensor, "BH N D"]:
-        batch, tokens, width = x.shape
-        # Hypotheses of one image become more queries to the same keys: exact, and nothing is copied.
-        queries = self._split(self.to_query(x).reshape(len(keys), -1, width))           # B heads H*N E
-        mixed = F.scaled_dot_product_attention(queries, keys, values)                   # B heads H*N E
-        return self.to_output(mixed.transpose(1, 2).reshape(batch, tokens, width))      # BH N D
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 class AdaptiveNorm(nn.Module):
@@ -127,13 +109,6 @@ class AdaptiveNorm(nn.Module):
         step = F.silu(self.step_embed(s - 1)).unsqueeze(1)                              # B 1 D: steps are 1..S
         scale, shift = self.to_scale_and_shift(step).chunk(2, dim=-1)                   # B 1 D
         return self.norm(x) * (1 + scale) + shift
-
-
-class QuickGELU(nn.Module):
-    """x * sigmoid(1.702 x), VQ-Diffusion's GELU2."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * torch.sigmoid(1.702 * x)
 
 
 def _initialise(module: nn.Module) -> None:

@@ -22,6 +22,8 @@ from di2pose.training.job import Batch, Job
 from di2pose.training.sources import FeatureSource, PoseSource, feature_sources, pose_sources
 
 HELD_OUT_POSES, HELD_OUT_CROPS, HYPOTHESES = 2000, 256, 4
+STANDARD_CROPS = 1000
+"""Training crops from which an adapter learns the mean and deviation of each feature."""
 CHUNK = 64
 
 
@@ -75,6 +77,8 @@ def denoiser_job(
     torch.manual_seed(seed)
     model = Di2Pose(config)
     checkpoint.load(folder, {"tokenizer": model.tokenizer})
+    if model.denoiser.adapter is not None:
+        model.denoiser.adapter.standardise(train.batch(_spread(len(train), STANDARD_CROPS))["features"])
     if world > 1:
         model.step_sampler = SharedStepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
 
@@ -119,6 +123,7 @@ def adopt(recipe: Config, tokenizer: Config, source: FeatureSource) -> Config:
         tokens=tokenizer.tokenizer.tokens,
         codes=tokenizer.tokenizer.codes,
         feature_width=source.width,
+        feature_tokens=source.caches[0].layout.length,
     )
     return replace(
         recipe,

@@ -1,0 +1,81 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from di2pose import Di2Pose, recipes
+from di2pose.config import DenoiserConfig
+from di2pose.diffusion.adapter import Adapter
+from di2pose.errors import InputError
+from di2pose.pose.metrics import mpjpe
+
+CONFIG = DenoiserConfig(
+    tokens=6, codes=11, steps=8, feature_width=20, width=32, layers=1, heads=4,
+    adapter_layers=2, adapter_queries=19, feature_tokens=7,
+)  # fmt: skip
+
+
+@pytest.fixture
+def adapter():
+    torch.manual_seed(0)
+    return Adapter(CONFIG)
+
+
+def test_many_tokens_become_a_few(adapter):
+    tokens = adapter(torch.randn(3, 7, 20))
+    assert tokens.shape == (3, 19, 32)
+    joints = adapter.joints_mm(tokens)
+    assert joints.shape == (3, 17, 3)
+    assert (joints[:, 0] == 0).all()
+
+
+def test_standardising_undoes_any_scale_and_offset_of_a_channel(adapter):
+    y = torch.randn(200, 7, 20)
+    factor, offset = torch.rand(7, 20) * 30 + 0.1, torch.randn(7, 20) * 9
+    adapter.standardise(y)
+    plain = adapter(y[:4])
+    adapter.standardise(y * factor + offset)
+    torch.testing.assert_close(adapter(y[:4] * factor + offset), plain, atol=1e-3, rtol=1e-3)
+
+
+def test_a_constant_channel_stays_quiet(adapter):
+    y = torch.randn(50, 7, 20)
+    y[:, 2, 3] = 5.0
+    adapter.standardise(y)
+    assert adapter.scale[2, 3] == 1
+    assert adapter.mean[2, 3] == 5
+
+
+def test_places_tell_tokens_apart(adapter):
+    y = torch.randn(1, 7, 20)
+    assert (adapter(y) - adapter(y.flip(1))).abs().max() > 1e-3
+
+
+def test_wrong_features_are_named(adapter, as_user):
+    with pytest.raises(InputError, match=r"\(B, 7, 20\), got \(3, 8, 20\)"):
+        adapter(torch.randn(3, 8, 20))
+    with pytest.raises(InputError, match="adapter_queries >= 17"):
+        replace(CONFIG, adapter_queries=16)
+
+
+def with_adapter(**diffusion):
+    config = recipes.tiny()
+    denoiser = replace(config.denoiser, adapter_layers=1, adapter_queries=20, feature_tokens=17)
+    return replace(config, denoiser=denoiser, diffusion=replace(config.diffusion, **diffusion))
+
+
+def test_the_regression_joins_the_loss_and_is_saved_with_the_model(tmp_path):
+    torch.manual_seed(0)
+    model = Di2Pose(with_adapter(regression_weight=2.0))
+    batch = {"features": torch.randn(4, 17, 32), "joints_mm": torch.randn(4, 17, 3) * 200}
+    losses = model.loss(batch, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(losses["loss"], losses["vlb"] + 0.1 * losses["aux"] + 2 * losses["regression"])
+    direct = model.regress_joints(batch["features"])
+    torch.testing.assert_close(losses["regression"] * 1000, mpjpe(direct, batch["joints_mm"], root=0).mean())
+    again = Di2Pose.from_pretrained(model.save(tmp_path / "model"))
+    torch.testing.assert_close(again.regress_joints(batch["features"]), direct)
+
+
+def test_a_model_without_an_adapter_regresses_nothing():
+    with pytest.raises(InputError, match="no adapter"):
+        Di2Pose(recipes.tiny()).regress_joints(torch.randn(1, 17, 32))
