@@ -6,7 +6,7 @@ ACTION_HEADINGS = (
 
 PAPER: dict[tuple[str, str], tuple[float, str]] = {
     ("h36m-p1", "mpjpe"): (49.2, "tab:h36m"),
-    ("h36m-p2", "pa_mpjpe"): (39.0, "tab:app_h36m"),  # the mean of the 15 printed values is 39.16 (METHOD 7.15)
+    ("h36m-p2", "pa_mpjpe"): (39.0, "tab:app_h36m"),  # the mean of the 15 printed values is 39.16 (docs/paper.md, 28)
     ("3dpw-14", "mpjpe"): (79.3, "tab:3dpw"),
     ("3dpw-14", "pa_mpjpe"): (50.1, "tab:3dpw"),
     ("3dpw-occ", "mpjpe"): (79.6, "tab:3dpw"),

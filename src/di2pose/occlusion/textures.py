@@ -20,7 +20,7 @@ DTD_TEST_CLASSES = (
     "pitted", "polka-dotted", "smeared", "spiralled", "sprinkled", "stained", "stratified", "striped", "swirly",
     "veined",
 )  # fmt: skip
-"""The 20 class folders that 3DNBF keeps for testing (METHOD 5.5; its docker/dtd_splits/test.txt)."""
+"""The 20 class folders that 3DNBF keeps for testing (its docker/dtd_splits/test.txt)."""
 
 REFERENCE_SIDE = 256
 """A whole texture picture spans this many crop pixels along its short side."""
