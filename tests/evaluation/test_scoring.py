@@ -46,7 +46,7 @@ def test_limb_12_counts_the_limbs_at_the_middle_of_the_hips(case):
 
 def test_the_14_joints_are_those_of_the_native_human36m_order_at_the_pelvis(case):
     samples, truth, poses = case
-    native = [3, 2, 1, 4, 5, 6, 16, 15, 14, 11, 12, 13, 8, 10]  # the list that 3DPW evaluations use for native H36M output
+    native = [3, 2, 1, 4, 5, 6, 16, 15, 14, 11, 12, 13, 8, 10]  # native H36M order -> LSP 14
     first = torch.from_numpy(poses[:, 0] - poses[:, 0, :1])
     expected = mpjpe(first[:, native], truth[:, native])
     assert torch.allclose(scored("3dpw-14", samples, poses)["1/single/mpjpe"], expected, rtol=0, atol=1e-9)
