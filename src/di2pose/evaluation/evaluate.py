@@ -71,7 +71,7 @@ def evaluate_dataset(
         "steps": None if isinstance(predictor, PredictionFile) else steps,
         "seed": seed,
         "textures": getattr(source, "name", type(source).__name__),
-        "occ_roi": "from the record's box" if roi_of is None else "of the detector on the clean picture",
+        "occ_roi": "from the record's box" if roi_of is None else "given",
         "protocols": [
             protocol.statement() | {"truth": _digest(dataset, selected[protocol.id])} for protocol in protocols
         ],
