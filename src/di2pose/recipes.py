@@ -27,7 +27,7 @@ def small(feature_width: int = 296, feature_tokens: int = 117) -> Config:
     """A model for CPUs, over BlazePose heavy's features. A first setting from short trials; docs/log.md has them."""
     tokenizer = TokenizerConfig(
         tokens=48,
-        levels=(5, 5, 5, 5),
+        levels=(8, 8, 8),
         block="mixer",
         encoder_blocks=4,
         encoder_width=128,
