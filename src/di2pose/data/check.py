@@ -133,16 +133,17 @@ def _bones(skeleton: Skeleton, joints: np.ndarray, report: Report) -> None:
             name = f"{skeleton.joints[parent]} - {skeleton.joints[child]}"
             report.lines.append(f"  {name:<32} {middle:6.1f} ({low:.1f} to {high:.1f})")
     for (upper, lower), (low, high) in ADULT_MM.items():
-        sides = [_limb(skeleton, joints, side, upper, lower) for side in ("left", "right")]
-        medians = [float(np.nanmedian(side)) for side in sides if np.isfinite(side).any()]
-        for side, median in zip(("left", "right"), medians, strict=False):
+        sides = {side: _limb(skeleton, joints, side, upper, lower) for side in ("left", "right")}
+        medians = {side: float(np.nanmedian(x)) for side, x in sides.items() if np.isfinite(x).any()}
+        for side, median in medians.items():
             text = f"{side} {upper} - {lower} has a median of {median:.1f} mm, adults have {low} to {high}"
             if not low / 2 < median < high * 2:
                 report.problems.append(f"{text}: wrong unit?")
             elif not low < median < high:
                 report.warnings.append(text)
-        if len(medians) == 2 and abs(medians[0] - medians[1]) > 0.1 * max(medians):
-            report.warnings.append(f"left and right {upper} - {lower} differ: {medians[0]:.1f} and {medians[1]:.1f} mm")
+        if len(medians) == 2 and abs(medians["left"] - medians["right"]) > 0.1 * max(medians.values()):
+            both = f"{medians['left']:.1f} and {medians['right']:.1f} mm"
+            report.warnings.append(f"left and right {upper} - {lower} differ: {both}")
 
 
 def _limb(skeleton: Skeleton, joints: np.ndarray, side: str, upper: str, lower: str) -> np.ndarray:
