@@ -92,11 +92,13 @@ class DiffusionConfig:
     """Weight of the softly decoded pose's mean joint error, in metres; 0 is the paper's objective."""
     regression_weight: float = 0.0
     """Weight of the adapter's own regression error, in metres, where there is an adapter."""
+    visibility_weight: float = 0.0
+    """Weight of the adapter's cross-entropy to the joints' visibility, where it is known."""
 
     def __post_init__(self) -> None:
         _positive(self, "steps")
         _fraction(self, "final_occlude")
-        for name in ("aux_weight", "pose_weight", "regression_weight"):
+        for name in ("aux_weight", "pose_weight", "regression_weight", "visibility_weight"):
             if getattr(self, name) < 0:
                 raise InputError(f"DiffusionConfig.{name} must be 0 or above, got {getattr(self, name)}")
 

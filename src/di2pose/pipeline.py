@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from di2pose import checkpoint
 from di2pose.config import Config
@@ -57,8 +58,9 @@ class Di2Pose(nn.Module):
         """Algorithm 1 on `{"features": (B, L, F), "joints_mm": (B, 17, 3)}`: `loss`, `vlb`, `aux`, `accuracy`.
 
         Where `pose_weight` is above 0 (an extension), the predicted probabilities are also decoded softly by the
-        frozen tokenizer: `pose`, the mean joint error in metres, joins the loss with that weight. So does `regression`,
-        the adapter's, where there is an adapter.
+        frozen tokenizer: `pose`, the mean joint error in metres, joins the loss with that weight. So do the adapter's
+        `regression`, where there is an adapter, and `visibility`, its cross-entropy to `batch["visibility"]` (B, 17),
+        where that is given; -1 is unknown.
 
         The generator draws s, then the noise of k_s; with one generator per row a sample's noise is its own.
         """
@@ -81,6 +83,9 @@ class Di2Pose(nn.Module):
         if condition.joints_mm is not None:
             losses["regression"] = mpjpe(condition.joints_mm, joints_mm, root=0).mean() / MM_PER_METRE
             losses["loss"] = losses["loss"] + self.config.diffusion.regression_weight * losses["regression"]
+        if condition.visibility_logits is not None and "visibility" in batch:
+            losses["visibility"] = _known_cross_entropy(condition.visibility_logits, batch["visibility"])
+            losses["loss"] = losses["loss"] + self.config.diffusion.visibility_weight * losses["visibility"]
         if self.training:
             self.step_sampler.update(s, per_sample.cpu())
         return losses | {"accuracy": (logits.argmax(-1) == k0).float().mean()}
@@ -127,3 +132,9 @@ class Di2Pose(nn.Module):
         """The poses of `predict_tokens`: root-relative millimetres."""
         tokens = self.predict_tokens(features, hypotheses, steps, generator, start)
         return self.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
+
+
+def _known_cross_entropy(logits: Float[Tensor, "B J K"], target: Int[Tensor, "B J"]) -> Float[Tensor, ""]:
+    """Mean over the joints whose class is known; 0 where none is."""
+    total = F.cross_entropy(logits.flatten(0, 1), target.flatten().long(), ignore_index=-1, reduction="sum")
+    return total / (target >= 0).sum().clamp_min(1)

@@ -37,7 +37,7 @@ def small(feature_width: int = 296, feature_tokens: int = 117) -> Config:
     return Config(
         name="small",
         tokenizer=tokenizer,
-        diffusion=DiffusionConfig(aux_weight=0.1, pose_weight=10.0, regression_weight=10.0),
+        diffusion=DiffusionConfig(aux_weight=0.1, pose_weight=10.0, regression_weight=10.0, visibility_weight=0.5),
         denoiser=DenoiserConfig(
             tokens=tokenizer.tokens,
             codes=tokenizer.codes,

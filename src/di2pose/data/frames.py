@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class Frames:
 
 
 class Video:
-    """Frames of a constant-rate video by number, through PyAV."""
+    """Frames of a video by number, through PyAV; the frame rate may vary."""
 
     def __init__(self, path: Path) -> None:
         av = require("av", extra="video")
@@ -55,8 +56,8 @@ class Video:
             raise InputError(f"cannot read the video {path}: {error}. Is the image root right?") from error
         self._stream = self._container.streams.video[0]
         self._stream.thread_type = "AUTO"
-        self._decoder: Iterator[Any] = self._container.decode(self._stream)
-        self._next = 0
+        self._decoder: Iterator[Any] = iter(())
+        self._next: int | None = None
         self._last: tuple[int, Image.Image] | None = None
 
     @property
@@ -64,28 +65,57 @@ class Video:
         """(width, height) of the stored picture."""
         return int(self._stream.width), int(self._stream.height)
 
-    def _number(self, frame: Any) -> int:
-        since = (frame.pts - (self._stream.start_time or 0)) * self._stream.time_base
-        return round(since * self._stream.average_rate)
+    @cached_property
+    def _stamps(self) -> list[int]:
+        """The frames' time stamps in order: a pass over the file that decodes nothing."""
+        packets = self._container.demux(self._stream)
+        return sorted(packet.pts for packet in packets if packet.pts is not None and not packet.is_discard)
 
     def frame(self, number: int) -> Image.Image:
+        """Frame `number`, from 0, as it would be counted by playing the video from its start."""
         if self._last is not None and self._last[0] == number:
             return self._last[1].copy()
-        if not self._next <= number < self._next + JUMP:
-            moment = number / self._stream.average_rate / self._stream.time_base + (self._stream.start_time or 0)
-            self._container.seek(int(moment), stream=self._stream)  # lands on a key frame at or before
-            self._decoder = self._container.decode(self._stream)
-        for frame in self._decoder:
-            self._next = self._number(frame) + 1
-            if self._next > number:
-                break
-        if self._next != number + 1:
-            raise InputError(f"{self.path} has no frame {number}: it has {self._stream.frames} frames")
-        image = frame.to_image().convert("RGB")
-        if frame.rotation:  # phones store the turn as a matrix beside the picture, counter-clockwise degrees
-            image = image.rotate(frame.rotation, expand=True)
+        if number >= len(self._stamps):
+            raise InputError(f"{self.path} has no frame {number}: it has {len(self._stamps)} frames")
+        stamp = self._stamps[number]
+        if self._next is None or not self._next <= number < self._next + JUMP:
+            self._container.seek(stamp, stream=self._stream)  # lands on a key frame at or before
+            self._decoder = decoded(self._container, self._stream)
+        self._next = number + 1
+        found = next((each for each in self._decoder if each is not None and each.pts >= stamp), None)
+        if found is None or found.pts != stamp:
+            self._next = None
+            raise InputError(f"frame {number} of {self.path} is damaged and cannot be decoded: copy the video again")
+        image = upright(found)
         self._last = (number, image)
         return image.copy()
 
     def close(self) -> None:
         self._container.close()
+
+
+def decoded(container: Any, stream: Any) -> Iterator[Any]:
+    """PyAV's frames in order, None in place of one that cannot be decoded. Ends where reading ends."""
+    av = require("av", extra="video")
+    packets = container.demux(stream)
+    while True:
+        try:
+            packet = next(packets, None)
+        except av.error.FFmpegError:  # not the end of a file: the file cannot be read on, or a camera was unplugged
+            yield None
+            return
+        if packet is None:
+            return
+        try:
+            frames = packet.decode()
+        except av.error.FFmpegError:
+            frames = [None]
+        yield from frames
+
+
+def upright(frame: Any) -> Image.Image:
+    """The RGB picture of a decoded frame, turned by its rotation tag."""
+    image: Image.Image = frame.to_image().convert("RGB")
+    if frame.rotation:  # phones store the turn as a matrix beside the picture, counter-clockwise degrees
+        image = image.rotate(frame.rotation, expand=True)
+    return image

@@ -2,7 +2,8 @@
 
 An extension of the paper, whose denoiser looks at the backbone's features as they are (`adapter_layers = 0`). Each
 image token is standardised and told its place; Q learned queries, the first 17 of them joints, collect what they need.
-The denoiser then looks at Q tokens instead of L, and the joints' queries give a plain regression for comparison.
+The denoiser then looks at Q tokens instead of L. The joints' queries also give a plain regression, for comparison, and
+say whether each joint is seen.
 """
 
 import torch
@@ -14,6 +15,8 @@ from di2pose.diffusion.attention import Attention, mlp
 from di2pose.errors import InputError
 from di2pose.tokenizer.tokenizer import JOINTS, MM_PER_METRE
 
+VISIBILITIES = 4
+"""Seen, hidden by the body itself, hidden by something else, out of the frame: `data.sample.VISIBILITY`'s first four."""
 SILENT = 1e-3
 """A channel that varies less than this over the data is a constant: it is centred and not blown up."""
 
@@ -35,6 +38,7 @@ class Adapter(nn.Module):
         self.layers = nn.ModuleList(AdapterLayer(config) for _ in range(config.adapter_layers))
         self.norm = nn.LayerNorm(width)
         self.to_joint = nn.Linear(width, 3)
+        self.to_visibility = nn.Linear(width, VISIBILITIES)
 
     @torch.no_grad()
     def standardise(self, features: Float[Tensor, "n L F"]) -> None:
@@ -56,6 +60,11 @@ class Adapter(nn.Module):
         """Direct regression from the joints' tokens: root-relative millimetres, pelvis exactly 0."""
         joints = self.to_joint(tokens[:, :JOINTS]).float()                  # B 17 3, metres
         return (joints - joints[:, :1]) * MM_PER_METRE
+
+    def visibility_logits(self, tokens: Float[Tensor, "B Q D"]) -> Float[Tensor, "B 17 4"]:
+        """How likely each joint is seen, hidden by the body, hidden by something else, or out of the frame."""
+        logits: Tensor = self.to_visibility(tokens[:, :JOINTS]).float()
+        return logits
 
     def _check(self, y: Tensor) -> None:
         if y.ndim != 3 or y.shape[1:] != self.mean.shape:

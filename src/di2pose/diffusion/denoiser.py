@@ -21,6 +21,8 @@ class Condition(NamedTuple):
     values: list[Float[Tensor, "B heads L E"]]
     joints_mm: Float[Tensor, "B 17 3"] | None = None
     """The adapter's direct regression, where there is an adapter."""
+    visibility_logits: Float[Tensor, "B 17 4"] | None = None
+    """What the adapter thinks of each joint's visibility."""
 
 
 class Denoiser(nn.Module):
@@ -48,12 +50,13 @@ class Denoiser(nn.Module):
         """All keys and values of a feature sequence."""
         if y.ndim != 3 or y.shape[2] != self.config.feature_width:
             raise InputError(f"features must have shape (B, L, {self.config.feature_width}), got {tuple(y.shape)}")
-        joints_mm = None
+        joints_mm = visibility_logits = None
         if self.adapter is not None:
             y = self.adapter(y)                                                         # B Q D
             joints_mm = self.adapter.joints_mm(y)                                       # B 17 3
+            visibility_logits = self.adapter.visibility_logits(y)                       # B 17 4
         pairs = [block.cross_attention.keys_and_values(y) for block in self._blocks()]
-        return Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm)
+        return Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm, visibility_logits)
 
     def forward(self, ks: Int[Tensor, "BH N"], s: Int[Tensor, " BH"], condition: Condition) -> Float[Tensor, "BH N C"]:
         self._check(ks, s, condition)

@@ -1,7 +1,12 @@
-"""Image file -> RGB pixels, the right way up."""
+"""Image file -> RGB pixels, the right way up. Nothing that a file holds may fill the memory by surprise."""
 
+import math
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -10,31 +15,122 @@ from di2pose.errors import InputError
 
 LEAST_PIXELS = 16
 """Shorter side; nobody can be seen in less."""
+MOST_MEGAPIXELS = 178.0
+"""Pillow's own limit; it keeps 4 bytes a pixel, 0.7 GB in all."""
+SHRINK_FROM = 50.0
+"""Megapixels above which `read_photo` gives fewer: people are looked at in 256x256 pixels, so nothing is lost."""
+SIDEWAYS = (5, 6, 7, 8)
+"""The EXIF orientations that swap width and height."""
+
+_pillows_limit = threading.Lock()
+
+
+class Photo(NamedTuple):
+    """A picture to look at, upright RGB, and what it was in the file."""
+
+    picture: Image.Image
+    """All pixels, or fewer: see `scale`."""
+    size: tuple[int, int]
+    """(width, height) of the upright original, pixels."""
+    note: str = ""
+    """What a user should know about the reading, e.g. 'first of 12 frames'."""
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Original pixels for each pixel of the picture, across and down: they may differ by a rounded row."""
+        return self.size[0] / self.picture.width, self.size[1] / self.picture.height
 
 
 def read_image(path: str | Path) -> Image.Image:
-    """RGB, 8 bits, turned as its EXIF tag says. Grey, palette, CMYK and 16 bits are converted, alpha is dropped."""
+    """All pixels of the first frame: RGB, 8 bits, turned as the EXIF tag says.
+
+    Grey, palette and CMYK are converted, 16 bits are scaled, and what is transparent is put on white, as viewers do.
+    """
     path = Path(path)
+    with _opened(path) as image:
+        _check_size(path, image, MOST_MEGAPIXELS)
+        return _upright_rgb(image)
+
+
+def read_photo(path: str | Path, most_megapixels: float = MOST_MEGAPIXELS) -> Photo:
+    """As `read_image`, but a very large picture is shrunk as it is read.
+
+    A JPEG can be decoded at a half, a quarter or an eighth, so it may have any size. Everything else, and a progressive
+    JPEG, has to be unpacked whole, and is refused above `most_megapixels`.
+    """
+    path = Path(path)
+    with _opened(path) as image:
+        size = image.size[::-1] if image.getexif().get(0x0112) in SIDEWAYS else image.size
+        factor = math.ceil(math.sqrt(_megapixels(image) / SHRINK_FROM))
+        if factor > 1 and image.format in ("JPEG", "MPO") and not image.info.get("progressive"):
+            scale = next((k for k in (2, 4, 8) if k >= factor), 8)
+            image.draft(None, (max(1, image.width // scale), max(1, image.height // scale)))
+            factor = math.ceil(math.sqrt(_megapixels(image) / SHRINK_FROM))
+        _check_size(path, image, most_megapixels)
+        frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)  # an MPO is a photo and its previews
+        picture = _upright_rgb(image)
+        if factor > 1:
+            picture = picture.reduce(factor)
+    notes = [f"first of {frames} frames"] if frames > 1 else []
+    if picture.size != size:
+        notes.append(f"{size[0]}x{size[1]} looked at in {picture.width}x{picture.height}")
+    return Photo(picture, size, ", ".join(notes))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """The file, its header read and its pixels not yet; whatever is wrong with it, then or later, is an InputError."""
     if not path.is_file():
         raise InputError(f"no image file at {path}")
     try:
         with warnings.catch_warnings():
-            # PIL warns from 89 megapixels on and refuses from 179: phones make pictures in between.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(path) as opened:
-                opened.load()
-                picture = ImageOps.exif_transpose(opened)
+            # A damaged EXIF block or a palette's transparency is no reason to trouble anybody.
+            warnings.simplefilter("ignore")
+            with _pillows_limit:
+                # Pillow would refuse by size before a JPEG could be asked for fewer pixels: our own check follows.
+                before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+                try:
+                    image = Image.open(path)
+                finally:
+                    Image.MAX_IMAGE_PIXELS = before
+            with image:
+                yield image
     except UnidentifiedImageError as error:
         raise InputError(f"{path} is not an image that can be read (JPEG, PNG, WebP, TIFF, BMP, ...)") from error
-    except Image.DecompressionBombError as error:
-        raise InputError(f"{path} is too large: {error}. Shrink it first") from error
+    except (Image.DecompressionBombError, MemoryError) as error:
+        raise InputError(f"{path} is too large to be unpacked: {error}. Shrink it first") from error
+    except InputError:
+        raise
     except (OSError, SyntaxError, EOFError, ValueError) as error:
         raise InputError(f"{path} is damaged and cannot be decoded: {error}. Export or copy it again") from error
-    if min(picture.size) < LEAST_PIXELS:
-        width, height = picture.size
+
+
+def _megapixels(image: Image.Image) -> float:
+    return image.width * image.height / 1e6
+
+
+def _check_size(path: Path, image: Image.Image, most_megapixels: float) -> None:
+    width, height = image.size
+    if min(image.size) < LEAST_PIXELS:
         raise InputError(
             f"{path} has {width}x{height} pixels: at least {LEAST_PIXELS} a side are needed to see anybody"
         )
-    if picture.mode.startswith("I"):  # 16-bit grey: PIL's own conversion would cut everything above 255 to white
-        picture = Image.fromarray((np.asarray(picture).clip(0, 65535) // 257).astype(np.uint8))
-    return picture.convert("RGB")
+    if _megapixels(image) > most_megapixels:
+        raise InputError(
+            f"{path} is too large: {width}x{height} are {_megapixels(image):.0f} megapixels, {most_megapixels:g} are "
+            "allowed, for it must be unpacked whole. Save it smaller, or as a plain (not progressive) JPEG"
+        )
+
+
+def _upright_rgb(image: Image.Image) -> Image.Image:
+    ImageOps.exif_transpose(image, in_place=True)
+    if image.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would cut everything above 255 to white
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
+    elif image.mode == "F":  # no stated range: from the darkest to the brightest
+        values = np.nan_to_num(np.asarray(image))
+        image = Image.fromarray(np.uint8(255 * (values - values.min()) / max(float(np.ptp(values)), 1e-12)))
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        image = Image.new("RGB", layer.size, "white")
+        image.paste(layer, mask=layer.getchannel("A"))
+    return image.convert("RGB")

@@ -116,6 +116,11 @@ class FeatureCache:
     def __len__(self) -> int:
         return int(self.header["count"])
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of what is kept of every crop."""
+        return tuple(name for name, _, _ in self.header["fields"])
+
     @cached_property
     def index(self) -> list[dict[str, str]]:
         """id, subject, action, sequence, split of every crop."""

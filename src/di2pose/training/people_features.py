@@ -8,12 +8,20 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
+from PIL import Image
 
+from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, Sample
 from di2pose.errors import InputError
-from di2pose.image.blazepose import BlazePose
+from di2pose.image.blazepose import CROP, BlazePose
+from di2pose.image.crop import Roi
+from di2pose.occlusion.protocols import occlude_limb
 from di2pose.people.store import People
+from di2pose.pose.skeleton import H36M_17
 from di2pose.training.feature_cache import write_features
 
+OcclusionProtocol = Literal["occ-40", "occ-80"]
+PATCH_SEED = 0
+"""Of the patches' places and textures: the default of `di2pose evaluate`."""
 NUMBERS = ("roll", "yaw", "pitch", "distance_m", "photo_fov", "side_ratio", "stature_m", "hidden")
 CODES = ("pose_class", "occlusion", "crop", "truncated")
 
@@ -59,6 +67,37 @@ class RenderedCrops:
         return decode(made.jpeg), _labels(made.labels), _texts(made.labels, self.header, i)
 
 
+class PatchedCrops:
+    """The same crops under the patch of an occlusion protocol; the joints that it hides are labelled as occluded.
+
+    The crop is the whole picture here, and stays the region of every method: the detector is not put to the test. A
+    joint beyond the photo's border cannot be chosen for the patch, and is out of the frame under it, too.
+    """
+
+    def __init__(self, source: "PeopleCrops | RenderedCrops", protocol: OcclusionProtocol) -> None:
+        self.source, self.size = source, patch_size(protocol)
+        self.about = {**source.about, "occlusion": protocol}
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
+        pixels, labels, texts = self.source.crop(i)
+        outside = labels["visibility"] == OUT_OF_FRAME
+        points = np.where(outside[:, None], np.nan, labels["joints_2d"])
+        record = Sample(texts["id"], labels["joints_mm"], joints_2d=points)
+        whole = Roi((CROP / 2, CROP / 2), CROP, 0.0)
+        made = occlude_limb(Image.fromarray(pixels), record, H36M_17, self.size, PATCH_SEED, roi=whole)
+        visibility = np.where(made.hidden, OCCLUDED, labels["visibility"]).astype(np.int8)
+        hidden = np.asarray((visibility >= OCCLUDED).mean(), np.float32)
+        return np.asarray(made.image), {**labels, "visibility": visibility, "hidden": hidden}, texts
+
+
+def patch_size(protocol: OcclusionProtocol) -> int:
+    """Side of the protocol's patch in pixels of the 256-pixel region."""
+    return int(protocol.removeprefix("occ-"))
+
+
 def _labels(row: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """What a feature cache keeps of a picture. The camera looks at the crop's centre: crop axes are camera axes."""
     size = 256.0
@@ -98,6 +137,7 @@ def people_features(
     runtime: Literal["torch", "litert"] = "litert",
     movenet: bool = False,
     backgrounds: Path | None = None,
+    occlusion: OcclusionProtocol | None = None,
 ) -> None:
     """Render people straight into cached features: the pictures of `people render`, but only features and labels kept.
 
@@ -115,10 +155,12 @@ def people_features(
         runtime: litert is faster on a CPU (extra `litert`); torch runs everywhere
         movenet: add MoveNet's keypoint tokens
         backgrounds: folder of photos without people to put behind most figures
+        occlusion: put the patch of this protocol on a limb of everybody: the same people as without, to measure on
     """
     if count < 1 or workers < 1:
         raise InputError(f"--count and --workers must be 1 or more, got {count} and {workers}")
-    source = RenderedCrops(motion, count, seed, split, backgrounds)
+    people = RenderedCrops(motion, count, seed, split, backgrounds)
+    source = people if occlusion is None else PatchedCrops(people, occlusion)
     source.crop(0)  # fills every cache (bodies, clothes, motion, compiled loops, weights) before workers start
     arguments = (source, out, encoder, runtime, movenet)
     if workers == 1:
@@ -135,7 +177,7 @@ def people_features(
     print(f"{count} people in {out}")
 
 
-def _encode(source: RenderedCrops, out: Path, encoder: str, runtime: Any, movenet: bool) -> None:
+def _encode(source: RenderedCrops | PatchedCrops, out: Path, encoder: str, runtime: Any, movenet: bool) -> None:
     variant: Any = encoder.removeprefix("blazepose-")
     network = BlazePose(variant, movenet=movenet, runtime=runtime)
     about = {"encoder": encoder, "runtime": runtime, "weights": None, **source.about}

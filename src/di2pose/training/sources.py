@@ -11,6 +11,7 @@ from torch import Tensor
 
 from di2pose.data.dataset import Dataset
 from di2pose.data.poses import dataset_poses
+from di2pose.data.sample import UNKNOWN
 from di2pose.errors import InputError
 from di2pose.people.store import HEADER, People
 from di2pose.pose.skeleton import H36M_17, convert, get
@@ -68,6 +69,7 @@ class FeatureSource:
         self.places = places
         """(number of the cache, number of the crop in it) of each record."""
         self.joints_mm = torch.from_numpy(joints_mm)
+        self.visibility = torch.from_numpy(_visibility(self.caches, places))
 
     def __len__(self) -> int:
         return len(self.places)
@@ -87,7 +89,8 @@ class FeatureSource:
         for number in np.unique(places[:, 0]).tolist():
             mine = places[:, 0] == number
             features[torch.from_numpy(mine)] = self.caches[number].features(places[mine, 1])
-        return {"features": features, "joints_mm": self.joints_mm[torch.from_numpy(rows)]}
+        chosen = torch.from_numpy(rows)
+        return {"features": features, "joints_mm": self.joints_mm[chosen], "visibility": self.visibility[chosen]}
 
 
 def feature_sources(folders: Sequence[Path]) -> tuple[FeatureSource, FeatureSource]:
@@ -119,6 +122,16 @@ def _cached_poses(cache: FeatureCache) -> tuple[np.ndarray, np.ndarray]:
     joints, _ = convert(cache.column("joints_mm").astype(np.float32), skeleton, H36M_17)
     rows = np.flatnonzero(np.isfinite(joints).all((1, 2)))
     return joints[rows] - joints[rows, :1], rows
+
+
+def _visibility(caches: Sequence[FeatureCache], places: np.ndarray) -> np.ndarray:
+    """(n, 17) visibility of H36M's joints; UNKNOWN where a cache has none, or other joints."""
+    found = np.full((len(places), H36M_17.count), UNKNOWN, np.int64)
+    for number, cache in enumerate(caches):
+        mine = places[:, 0] == number
+        if "visibility" in cache.fields and get(cache.header.get("skeleton", H36M_17.name)) == H36M_17:
+            found[mine] = cache.column("visibility")[places[mine, 1]]
+    return found
 
 
 def _need_both(train: int, held_out: int, folders: Sequence[Path]) -> None:

@@ -1,0 +1,145 @@
+"""Calibration: from what the hypotheses spread to what the truth does.  H hypotheses, J = 17 joints, classes c.
+
+Hypotheses that agree can be wrong together, so their spread alone says too little. On held-out people whose truth is
+known, the expected squared error of the mean of H hypotheses is modelled for each joint j, apart for joints that are
+predicted to be seen and for those that are not:
+
+    expected squared error = floor_mm2[c][j] + gain[c][j] * trace(C),    C the unbiased covariance of the hypotheses
+    covariance = gain * C + floor / 3 * I
+    r90 = radius_factor[c][j] * sqrt(trace(covariance))
+
+`evaluation` fits it; here it is read, written and applied. The file is calibration.json in the model's folder.
+"""
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from di2pose.config import from_json, to_json
+from di2pose.errors import InputError
+from di2pose.pose.skeleton import H36M_17
+
+FILE = "calibration.json"
+FORMAT_VERSION = 1
+CLASSES = ("seen", "hidden")
+"""What c counts: 0 where a joint's state is 'seen', 1 for any other."""
+GAUSSIAN_R90 = math.sqrt(6.251388631170325 / 3)
+"""r90 over sqrt(trace) of an isotropic Gaussian: 6.25 is the 90 % point of chi-squared with 3 degrees of freedom."""
+
+Table = tuple[tuple[float, ...], ...]
+"""[class][joint] numbers."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Of one model: how far its joints are off, given what its hypotheses and its visibility head say."""
+
+    floor_mm2: Table
+    """Squared error that the spread does not show."""
+    gain: Table
+    """Squared error for each mm2 of spread, of the mean of `hypotheses`."""
+    radius_factor: Table
+    """Radius of the 90 % ball over sqrt(trace(covariance))."""
+    trace_mm2: Table
+    """Mean trace of C in the fit: it stands in for the spread of a single hypothesis, which has none."""
+    seen_threshold: float
+    """A joint is 'seen' from this probability on."""
+    hypotheses: int
+    """H of the fit."""
+    fitted_on: str = ""
+    """The data, in words."""
+
+    def __post_init__(self) -> None:
+        for name in ("floor_mm2", "gain", "radius_factor", "trace_mm2"):
+            table = getattr(self, name)
+            if len(table) != len(CLASSES) or any(len(row) != H36M_17.count for row in table):
+                raise InputError(f"calibration: {name} needs {len(CLASSES)} rows of {H36M_17.count} numbers")
+            if not all(0 <= value < math.inf for row in table for value in row):
+                raise InputError(f"calibration: {name} must hold finite numbers of 0 or above")
+        if not 0 <= self.seen_threshold <= 1 or self.hypotheses < 2:
+            raise InputError(
+                "calibration: seen_threshold must lie in [0, 1] and hypotheses be 2 or more, "
+                f"got {self.seen_threshold} and {self.hypotheses}"
+            )
+
+    def state(self, visibility: Float[np.ndarray, "*B J 4"]) -> np.ndarray:
+        """(..., J) strings, from probabilities of (seen, hidden by the body, hidden by something else, out of frame).
+
+        'seen' from `seen_threshold` on; below it the likelier of 'occluded' (both ways to be hidden) and
+        'out_of_frame'.
+        """
+        unseen = np.where(visibility[..., 1] + visibility[..., 2] >= visibility[..., 3], "occluded", "out_of_frame")
+        return np.where(visibility[..., 0] >= self.seen_threshold, "seen", unseen)
+
+    def covariance_mm2(self, samples_mm: Float[np.ndarray, "*B H J 3"], state: np.ndarray) -> np.ndarray:
+        """(..., J, 3, 3): what the truth varies by round the mean of the H samples; `state` (..., J) strings."""
+        count = samples_mm.shape[-3]
+        c, j = (state != "seen").astype(int), np.arange(H36M_17.count)
+        # The mean of H draws varies by trace / H itself: the fit knew `hypotheses` of them, this run has `count`.
+        gain = np.maximum(np.asarray(self.gain)[c, j] + 1 / count - 1 / self.hypotheses, 0)
+        floor = np.asarray(self.floor_mm2)[c, j]
+        axes = np.eye(3)
+        if count > 1:
+            spread = sample_covariance(samples_mm)
+        else:
+            spread = np.asarray(self.trace_mm2)[c, j][..., None, None] / 3 * axes
+        return gain[..., None, None] * spread + floor[..., None, None] / 3 * axes
+
+    def r90_mm(self, covariance_mm2: Float[np.ndarray, "*B J 3 3"], state: np.ndarray) -> np.ndarray:
+        """(..., J) radii of the balls that should hold the truth in 90 % of cases."""
+        c, j = (state != "seen").astype(int), np.arange(H36M_17.count)
+        return np.asarray(self.radius_factor)[c, j] * np.sqrt(np.trace(covariance_mm2, axis1=-2, axis2=-1))
+
+    @classmethod
+    def neutral(cls) -> "Calibration":
+        """For a model that nobody calibrated: the hypotheses' own spread, read as a Gaussian; no floor.
+
+        It is overconfident as a rule. A single hypothesis has no spread: it is said to be 100 mm off.
+        """
+
+        def table(value: float) -> Table:
+            return (tuple(0.0 if joint == H36M_17.root else value for joint in range(H36M_17.count)),) * 2
+
+        return cls(
+            floor_mm2=table(0.0),
+            gain=((1.0,) * H36M_17.count,) * 2,
+            radius_factor=((GAUSSIAN_R90,) * H36M_17.count,) * 2,
+            trace_mm2=table(100.0**2),
+            seen_threshold=0.5,
+            hypotheses=8,
+            fitted_on="nothing: the raw spread of the hypotheses",
+        )
+
+    @classmethod
+    def read(cls, folder: Path | str) -> "Calibration | None":
+        """The calibration of a model's folder; None where it has none."""
+        path = Path(folder) / FILE
+        if not path.is_file():
+            return None
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path} is not JSON ({error}): it is damaged, copy it again") from error
+        if not isinstance(record, dict) or record.pop("format_version", None) != FORMAT_VERSION:
+            raise InputError(f"{path} is not a calibration of format version {FORMAT_VERSION}")
+        return from_json(cls, record)
+
+    def write(self, folder: Path | str) -> Path:
+        """Put it into a model's folder, atomically."""
+        path = Path(folder) / FILE
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        text = json.dumps({"format_version": FORMAT_VERSION, **to_json(self)}, indent=1)
+        temporary.write_text(text + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+        return path
+
+
+def sample_covariance(samples_mm: Float[np.ndarray, "*B H J 3"]) -> np.ndarray:
+    """(..., J, 3, 3) unbiased covariance over the hypotheses; its trace does not depend on how many there are."""
+    offset = samples_mm.astype(np.float64) - samples_mm.mean(axis=-3, keepdims=True, dtype=np.float64)
+    return np.einsum("...hja,...hjb->...jab", offset, offset) / (samples_mm.shape[-3] - 1)

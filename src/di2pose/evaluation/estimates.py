@@ -1,0 +1,113 @@
+"""All that a model says about cached crops, with the truth and the peer beside it.  n crops, H hypotheses.
+
+Everything is in crop axes and millimetres. Errors do not depend on that choice: truth and estimates of a crop turn
+together when they are brought into camera axes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from tqdm import tqdm
+
+from di2pose.data.sample import UNKNOWN
+from di2pose.errors import InputError
+from di2pose.image.blazepose import peer
+from di2pose.pipeline import Di2Pose
+from di2pose.pose.skeleton import H36M_17, convert, get
+from di2pose.randomness import hypothesis_generators
+from di2pose.training.feature_cache import FeatureCache
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is known of n crops; joints that are not annotated are NaN."""
+
+    joints_mm: Float[Tensor, "n 17 3"]
+    """Pelvis at 0."""
+    visibility: Int[Tensor, "n 17"]
+    """UNKNOWN, SEEN, SELF_OCCLUDED, OCCLUDED, OUT_OF_FRAME."""
+    peer_mm: Float[Tensor, "n 12 3"] | None
+    """BlazePose's own 3D of the same crop, mid-hips at 0; None for features of another encoder."""
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What the model says about n crops; pelvis at 0."""
+
+    samples_mm: dict[tuple[int, int], Float[Tensor, "n H 17 3"]]
+    """By (steps, seed): poses decoded from diffusion tokens."""
+    soft_mm: Float[Tensor, "n 17 3"] | None
+    """The probabilities of one pass from all-occluded tokens, decoded softly; None for a model without Occ."""
+    regression_mm: Float[Tensor, "n 17 3"] | None
+    """The adapter's direct regression; None for a model without adapter, as is the next."""
+    visibility: Float[Tensor, "n 17 4"] | None
+    """Probabilities of seen, hidden by the body itself, hidden by something else, out of the frame."""
+
+
+def load_model(folder: Path, device: str = "cpu") -> Di2Pose:
+    """The model of a checkpoint folder, of a run of `di2pose train`, or of a name in the package."""
+    return Di2Pose.from_pretrained(checkpoint_folder(folder)).to(device)
+
+
+def checkpoint_folder(folder: Path) -> Path:
+    return folder / "model" if (folder / "model" / "config.json").is_file() else folder
+
+
+def read_truth(cache: FeatureCache, rows: np.ndarray) -> Truth:
+    """Labels of the given crops, and the peer's answer."""
+    skeleton = get(cache.header.get("skeleton", H36M_17.name))
+    joints, _ = convert(cache.column("joints_mm")[rows].astype(np.float32), skeleton, H36M_17)
+    if not np.isfinite(joints[:, H36M_17.root]).all():
+        raise InputError(f"{cache.folder}: some crops have no pelvis, at which poses are aligned")
+    told = "visibility" in cache.fields and skeleton == H36M_17
+    visibility = cache.column("visibility")[rows] if told else np.full(joints.shape[:2], UNKNOWN)
+    own = peer(torch.from_numpy(cache.column("world_mm")[rows]).float()) if "world_mm" in cache.fields else None
+    joints = joints - joints[:, H36M_17.root][:, None]
+    return Truth(torch.from_numpy(joints), torch.from_numpy(visibility.astype(np.int64)), own)
+
+
+@torch.no_grad()
+def estimate_crops(
+    model: Di2Pose,
+    cache: FeatureCache,
+    rows: np.ndarray,
+    hypotheses: int,
+    steps: Sequence[int],
+    seeds: Sequence[int],
+) -> Estimates:
+    """Every estimate of the given crops. Hypothesis h of a crop is drawn from (seed, its id, h) alone."""
+    device = model.denoiser.position.device
+    settings = [(count, seed) for count in steps for seed in seeds]
+    parts: dict[str | tuple[int, int], list[Tensor]] = {}
+    for start in tqdm(range(0, len(rows), BATCH), unit="batch", disable=None):
+        some = rows[start : start + BATCH]
+        features = cache.features(some).to(device)
+        ids = [cache.index[row]["id"] for row in some.tolist()]
+        found: dict[str | tuple[int, int], Tensor | None] = {}
+        condition = model.denoiser.condition(features)
+        found["regression"], logits = condition.joints_mm, condition.visibility_logits
+        found["visibility"] = None if logits is None else logits.softmax(-1)
+        if model.schedule.final_occlude > 0:
+            ks = torch.full((len(some), model.config.tokenizer.tokens), model.schedule.occ, device=device)
+            s = torch.full((len(some),), model.schedule.steps, device=device)
+            found["soft"] = model.tokenizer.decode_soft(model.denoiser(ks, s, condition).float().softmax(-1))
+        for count, seed in settings:
+            noise = hypothesis_generators(seed, ids, hypotheses)
+            found[count, seed] = model.predict_joints(features, hypotheses, count, noise)
+        for name, value in found.items():
+            if value is not None:
+                parts.setdefault(name, []).append(value.cpu())
+    whole = {name: torch.cat(pieces) for name, pieces in parts.items()}
+    return Estimates(
+        samples_mm={setting: whole[setting] for setting in settings},
+        soft_mm=whole.get("soft"),
+        regression_mm=whole.get("regression"),
+        visibility=whole.get("visibility"),
+    )

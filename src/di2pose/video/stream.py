@@ -1,0 +1,161 @@
+"""The frames of a video file or a camera, one after the other: memory does not grow with the video's length."""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PIL import Image
+
+from di2pose.data.frames import decoded, upright
+from di2pose.errors import InputError, require
+
+CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}:none")}
+"""sys.platform -> FFmpeg's camera device and how it names the camera of an index."""
+SHORT_S = 0.25
+"""A video that ends this much before the duration it promises has broken off. Sound may be longer by less."""
+
+
+class Frame(NamedTuple):
+    """One picture of a video."""
+
+    index: int
+    """From 0, counted in the file, also where frames are left out."""
+    time_s: float
+    """Since the video's start, as the file says: right for a variable frame rate too."""
+    picture: Image.Image
+    """RGB, turned upright as the file's rotation tag says."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """What was wrong with a video of which only a part could be read."""
+
+    source: str
+    frames: int
+    """Good ones, up to where reading ended."""
+    damaged: int
+    """Left out: they could not be decoded, or only in part."""
+    until_s: float
+    promised_s: float | None
+    """The duration that the file claims; None where it does not."""
+
+    def __str__(self) -> str:
+        parts = [f"{self.source} is not whole: {self.frames} frames could be read"]
+        if self.damaged:
+            parts.append(f"{self.damaged} damaged ones were left out")
+        if self.promised_s is not None and self.until_s < self.promised_s - SHORT_S:
+            parts.append(f"it breaks off after {self.until_s:.2f} s of {self.promised_s:.2f} s")
+        return ", ".join(parts) + ". Copy or export it again to have the rest"
+
+
+class BrokenVideoWarning(UserWarning):
+    """Given once, at the end, for a video of which only a part could be read; `args[0]` is the `Broken`."""
+
+
+class Stream:
+    """The frames of `source`, a path or the index of a camera. Iterating again starts again.
+
+    Every `every`-th frame from `start` to before `stop` (seconds) is given. Those before `start` must be decoded too.
+    A damaged video gives what can be read; then `broken` says what is missing and a BrokenVideoWarning is given.
+    """
+
+    def __init__(self, source: str | Path | int, every: int = 1, start: float = 0.0, stop: float | None = None) -> None:
+        if every < 1 or not (start >= 0 and (stop is None or stop > start)):
+            raise InputError(f"a video needs every >= 1 and 0 <= start < stop in seconds, got {every}, {start}, {stop}")
+        self.source, self.every, self.start, self.stop = source, every, start, stop
+        self.broken: Broken | None = None
+        container, video = _open(source)
+        with container:
+            rate = video.average_rate or video.guessed_rate
+            self.rate = float(rate) if rate else 30.0
+            self.duration_s = None if isinstance(source, int) else _duration(container, video)
+
+    @property
+    def name(self) -> str | None:
+        """The file's path; None for a camera."""
+        return None if isinstance(self.source, int) else str(self.source)
+
+    @property
+    def fps(self) -> float:
+        """Frames a second that are given, on average."""
+        return self.rate / self.every
+
+    @property
+    def expected(self) -> int | None:
+        """About how many frames will come, for a progress bar; None for a camera."""
+        end = self._end()
+        return None if end is None else max(1, round((end - self.start) * self.fps))
+
+    def _end(self) -> float | None:
+        """Seconds, by what the file promises and what was asked for."""
+        return min((end for end in (self.duration_s, self.stop) if end is not None), default=None)
+
+    def __iter__(self) -> Iterator[Frame]:
+        self.broken = None
+        container, video = _open(self.source)
+        with container:
+            yield from self._frames(container, video)
+
+    def _frames(self, container: Any, video: Any) -> Iterator[Frame]:
+        index, good, given, damaged, now = -1, 0, 0, 0, 0.0
+        origin: float | None = None
+        for frame in decoded(container, video):
+            index += 1
+            if frame is None or frame.is_corrupt:
+                damaged += 1
+                continue
+            stamp = index / self.rate if frame.time is None else frame.time
+            if origin is None:
+                origin = float(video.start_time * video.time_base) if video.start_time is not None else stamp
+            now = max(stamp - origin, 0.0)
+            if self.stop is not None and now >= self.stop:
+                break
+            good += 1
+            if now >= self.start:
+                given += 1
+                if (given - 1) % self.every == 0:
+                    yield Frame(index, now, upright(frame))
+        until = now + 1 / self.rate
+        if damaged or until < (self._end() or 0.0) - SHORT_S:
+            self.broken = Broken(str(self.source), good, damaged, until, self.duration_s)
+            warnings.warn(BrokenVideoWarning(self.broken), stacklevel=2)
+        if good == 0:
+            raise InputError(f"{self.source} holds no frame that can be decoded. Copy or export it again")
+        if given == 0:
+            raise InputError(f"{self.source} ends after {until:.2f} s, before start = {self.start} s")
+
+
+def _open(source: str | Path | int) -> tuple[Any, Any]:
+    """PyAV's container and its first video stream."""
+    av = require("av", extra="video")
+    if isinstance(source, int):
+        if sys.platform not in CAMERAS:
+            raise InputError("cameras can be read on Linux and macOS only: record to a file and give its path")
+        device, pattern = CAMERAS[sys.platform]
+        name, options = pattern.format(source), {"format": device}
+        advice = f"is camera {source} there, free, and may you use it? Otherwise give a video file"
+    else:
+        if not Path(source).is_file():
+            raise InputError(f"no video file at {source}")
+        name, options = str(source), {}
+        advice = "it is no video, or its end (which may hold its index) is missing. Copy or export it again"
+    try:
+        container = av.open(name, **options)
+    except (OSError, ValueError, av.error.FFmpegError) as error:
+        raise InputError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}; {advice}") from error
+    if not container.streams.video:
+        container.close()
+        raise InputError(f"{name} has no video stream, only sound or data: give a file with pictures")
+    video = container.streams.video[0]
+    video.thread_type = "AUTO"
+    return container, video
+
+
+def _duration(container: Any, video: Any) -> float | None:
+    """Seconds of the video stream, else of the whole file; None where neither is known."""
+    if video.duration is not None:
+        return float(video.duration * video.time_base)
+    return None if container.duration is None else container.duration / 1_000_000

@@ -1,0 +1,63 @@
+"""Steering: a pinned joint is met, nothing else moves more than it must, kept tokens stay."""
+
+import pytest
+import torch
+
+from di2pose.diffusion.guidance import keep, towards_pins
+from di2pose.errors import InputError
+
+B, N, C, J = 3, 4, 6, 5
+ANY = (torch.zeros(B, N, dtype=torch.long), torch.ones(B, dtype=torch.long))
+
+
+@pytest.fixture
+def decode():
+    generator = torch.Generator().manual_seed(0)
+    codebook = 200 * torch.randn(C, 3, generator=generator)
+    mix = torch.randn(J, N, generator=generator)
+    mix[0] = torch.tensor([1.0, 0.5, 0.0, 0.0])  # joint 0 is made by tokens 0 and 1 alone
+    return lambda p: torch.einsum("jn,bnc,cx->bjx", mix, p, codebook)
+
+
+def uncertain(ks, s):
+    return torch.randn(B, N, C, generator=torch.Generator().manual_seed(1)).softmax(-1)
+
+
+def test_a_pinned_joint_comes_to_its_place_and_tokens_that_do_not_make_it_stay_as_they_were(decode):
+    truth = torch.nn.functional.one_hot(torch.tensor([[2, 1, 0, 3]] * B), C).float()
+    pins, pinned = decode(truth), torch.zeros(B, J, dtype=torch.bool)
+    pinned[:, 0] = True
+    before = uncertain(*ANY)
+    after = towards_pins(uncertain, decode, pins, pinned)(*ANY)
+    off_before = (decode(before) - pins)[:, 0].norm(dim=-1)
+    off_after = (decode(after) - pins)[:, 0].norm(dim=-1)
+    assert (off_after < 0.35 * off_before).all()
+    assert torch.allclose(after[:, 2:], before[:, 2:], atol=1e-5)
+    assert not torch.allclose(after[:, :2], before[:, :2], atol=0.05)
+    assert torch.allclose(after.sum(-1), torch.ones(B, N))
+
+
+def test_nothing_pinned_changes_nothing(decode):
+    after = towards_pins(uncertain, decode, torch.zeros(B, J, 3), torch.zeros(B, J, dtype=torch.bool))(*ANY)
+    assert torch.allclose(after, uncertain(*ANY), atol=1e-3)
+
+
+def test_rows_are_steered_each_on_its_own(decode):
+    pins = decode(torch.nn.functional.one_hot(torch.tensor([[2, 1, 0, 3], [5, 5, 1, 0], [0, 0, 0, 0]]), C).float())
+    pinned = torch.tensor([[True, False, False, False, False], [False] * J, [False, True, True, False, False]])
+    together = towards_pins(uncertain, decode, pins, pinned)(*ANY)
+    for row in range(B):
+        alone = towards_pins(lambda ks, s, row=row: uncertain(ks, s)[row : row + 1], decode, pins[row : row + 1],
+                             pinned[row : row + 1])(*ANY)  # fmt: skip
+        assert torch.allclose(together[row], alone[0], atol=1e-5)
+
+
+def test_kept_tokens_are_put_back():
+    ks, tokens = torch.full((2, 3), 9), torch.tensor([[1, 2, 3], [4, 5, 6]])
+    kept = torch.tensor([[True, False, True], [False, False, False]])
+    assert keep(ks, tokens, kept).tolist() == [[1, 9, 3], [9, 9, 9]]
+
+
+def test_pins_without_a_fitting_mask_are_refused(decode, as_user):
+    with pytest.raises(InputError, match="mask"):
+        towards_pins(uncertain, decode, torch.zeros(B, J, 3), torch.zeros(B, J - 1, dtype=torch.bool))
