@@ -51,6 +51,19 @@ def test_the_run_holds_the_whole_model_for_use(trained, features):
     assert last["held_out_mm"] <= last["held_out_single_mm"]
 
 
+def test_training_goes_on_from_the_weights_of_another_run(trained, poses, features, tmp_path):
+    words = ("--features", features, "--iterations", 1, "--learning-rate", 1e-9)
+    before = Di2Pose.from_pretrained(trained / "denoiser" / "model").denoiser.state_dict()
+    init = ("--tokenizer", trained / "denoiser", "--init", trained / "denoiser")
+    assert command("denoiser", *init, *words, "--out", tmp_path / "on") == 0
+    after = Di2Pose.from_pretrained(tmp_path / "on" / "model").denoiser.state_dict()
+    assert all(torch.allclose(after[name], before[name], atol=1e-6) for name in before)
+    other = ("--data", poses, "--iterations", 1, "--seed", 5, "--out", tmp_path / "other")
+    assert command("tokenizer", *other, "--init", trained / "tokenizer") == 0  # one step away: another tokenizer
+    stranger = ("--tokenizer", tmp_path / "other", "--init", trained / "denoiser", "--out", tmp_path / "no")
+    assert command("denoiser", *stranger, *words) == 2
+
+
 def test_a_tokenizer_alone_is_a_checkpoint_but_not_a_di2pose(trained):
     folder = model_folder(trained / "tokenizer")
     assert folder == trained / "tokenizer" / "model"

@@ -96,7 +96,10 @@ def _opened(path: Path) -> Iterator[Image.Image]:
             with image:
                 yield image
     except UnidentifiedImageError as error:
-        raise InputError(f"{path} is not an image that can be read (JPEG, PNG, WebP, TIFF, BMP, ...)") from error
+        kinds = "JPEG, PNG, WebP, TIFF, BMP, ..."
+        if path.suffix.lower() in (".heic", ".heif"):
+            kinds += "; a phone's HEIC: share or export it as JPEG"
+        raise InputError(f"{path} is not an image that can be read ({kinds})") from error
     except (Image.DecompressionBombError, MemoryError) as error:
         raise InputError(f"{path} is too large to be unpacked: {error}. Shrink it first") from error
     except InputError:

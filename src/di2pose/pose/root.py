@@ -38,21 +38,20 @@ def place(
     if w.sum() < LEAST_JOINTS:
         return None
     joints, rays = np.where(usable[:, None], joints_mm, 0.0).astype(np.float64), np.where(usable[:, None], rays, 0.0)
-    root = _solve(joints, rays, w)
+    root = _in_front(_solve(joints, rays, w), joints, rays, w)
     for _ in range(ROUNDS):
-        root = _in_front(root, joints, rays, w)
         at = joints + root
         miss = at[:, :2] / at[:, 2:] - rays
         off = np.linalg.norm(miss, axis=-1)
-        typical = max(_median(off, w), 1e-9)
-        trust = w / (1 + (off / (2 * typical)) ** 2)
+        trust = w * np.minimum(1, _median(off, w) / np.maximum(off, 1e-12))
         slope = _slopes(at)
         scaled = np.repeat(trust, 2)[:, None] * slope
         step, *_ = np.linalg.lstsq(scaled.T @ slope, -scaled.T @ miss.reshape(-1), rcond=None)
-        root = root + step
+        step *= min(1.0, 0.3 * root[2] / max(abs(step[2]), 1e-12))
+        root = _in_front(root + step, joints, rays, w)
         if np.abs(step).max() < 1e-3:
             break
-    return _in_front(root, joints, rays, w)
+    return root
 
 
 def place_by_box(

@@ -28,6 +28,7 @@ def train_tokenizer(
     epochs: int | None = None,
     batch: int | None = None,
     learning_rate: float | None = None,
+    init: Path | None = None,
     seed: int = 0,
     options: How = DEFAULT,
 ) -> int:
@@ -44,11 +45,12 @@ def train_tokenizer(
         epochs: passes over the data
         batch: records of one step, over all ranks
         learning_rate: highest learning rate
+        init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
         seed: of the weights, the order of the data and every draw
     """
     config = _recipe(recipe)
     training = _override(config.tokenizer_training, iterations, epochs, batch, learning_rate)
-    return _run(tokenizer_job(replace(config, tokenizer_training=training), data, out, seed), out, options)
+    return _run(tokenizer_job(replace(config, tokenizer_training=training), data, out, seed, init), out, options)
 
 
 def train_denoiser(
@@ -60,6 +62,7 @@ def train_denoiser(
     epochs: int | None = None,
     batch: int | None = None,
     learning_rate: float | None = None,
+    init: Path | None = None,
     seed: int = 0,
     options: How = DEFAULT,
 ) -> int:
@@ -77,12 +80,13 @@ def train_denoiser(
         epochs: passes over the data
         batch: records of one step, over all ranks
         learning_rate: highest learning rate
+        init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
         seed: of the weights, the order of the data and every draw
     """
     config = _recipe(recipe)
     training = _override(config.denoiser_training, iterations, epochs, batch, learning_rate)
     config = replace(config, denoiser_training=training)
-    return _run(denoiser_job(config, tokenizer, features, out, seed, _world()), out, options)
+    return _run(denoiser_job(config, tokenizer, features, out, seed, _world(), init), out, options)
 
 
 def train_all(

@@ -38,10 +38,15 @@ class TokenizerStage(nn.Module):
         return self.tokenizer.loss(augment(batch["joints_mm"], generator), generator)
 
 
-def tokenizer_job(config: Config, data: Sequence[Path], out: Path, seed: int) -> Job:
-    """Train the tokenizer on the poses of one or several folders."""
+def tokenizer_job(config: Config, data: Sequence[Path], out: Path, seed: int, init: Path | None = None) -> Job:
+    """Train the tokenizer on the poses of one or several folders, from nothing or from the weights of another run."""
     train, held_out = pose_sources(data)
     torch.manual_seed(seed)
+    stage = TokenizerStage(config)
+    identity = {"stage": "tokenizer", "config": to_json(config), "seed": seed, "data": train.fingerprint}
+    if init is not None:
+        checkpoint.load(model_folder(init), {"tokenizer": stage.tokenizer})
+        identity["init"] = _digest(stage.tokenizer)
 
     def validate(stage: TokenizerStage) -> dict[str, float]:
         return reconstruction_mm(stage.tokenizer, _some(held_out, HELD_OUT_POSES)["joints_mm"], seed)
@@ -49,8 +54,7 @@ def tokenizer_job(config: Config, data: Sequence[Path], out: Path, seed: int) ->
     def export(stage: TokenizerStage, notes: Mapping[str, Any]) -> None:
         checkpoint.save(out / "model", config, {"tokenizer": stage.tokenizer}, {**notes, "poses": len(train)})
 
-    identity = {"stage": "tokenizer", "config": to_json(config), "seed": seed, "data": train.fingerprint}
-    return Job("tokenizer", TokenizerStage(config), train, config.tokenizer_training, seed, validate, export, identity)
+    return Job("tokenizer", stage, train, config.tokenizer_training, seed, validate, export, identity)
 
 
 @torch.no_grad()
@@ -65,9 +69,16 @@ def reconstruction_mm(tokenizer: PoseTokenizer, joints_mm: Tensor, seed: int) ->
 
 
 def denoiser_job(
-    config: Config, tokenizer: Path, features: Sequence[Path], out: Path, seed: int, world: int = 1
+    config: Config,
+    tokenizer: Path,
+    features: Sequence[Path],
+    out: Path,
+    seed: int,
+    world: int = 1,
+    init: Path | None = None,
 ) -> Job:
-    """Train the denoiser on cached features, with the frozen tokenizer of a run.
+    """Train the denoiser on cached features, with the frozen tokenizer of a run; from nothing, or from another run's
+    denoiser, which learned the tokens of the same tokenizer.
 
     The tokenizer's part of the configuration is the run's own, and the width of the features is the caches'.
     """
@@ -77,7 +88,10 @@ def denoiser_job(
     torch.manual_seed(seed)
     model = Di2Pose(config)
     checkpoint.load(folder, {"tokenizer": model.tokenizer})
-    if model.denoiser.adapter is not None:
+    if init is not None:
+        _same_tokenizer(model, model_folder(init))
+        checkpoint.load(model_folder(init), {"denoiser": model.denoiser})
+    elif model.denoiser.adapter is not None:
         model.denoiser.adapter.standardise(train.batch(_spread(len(train), STANDARD_CROPS))["features"])
     if world > 1:
         model.step_sampler = SharedStepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
@@ -90,6 +104,8 @@ def denoiser_job(
 
     identity = {"stage": "denoiser", "config": to_json(config), "seed": seed, "data": train.fingerprint}
     identity["tokenizer"] = _digest(model.tokenizer)
+    if init is not None:
+        identity["init"] = _digest(model.denoiser)
     memory = {"step_mean_square": model.step_sampler.mean_square, "step_seen": model.step_sampler.seen}
     return Job("denoiser", model, train, config.denoiser_training, seed, validate, export, identity, memory)
 
@@ -140,6 +156,14 @@ def model_folder(run: Path) -> Path:
         if (folder / "config.json").is_file():
             return folder
     raise InputError(f"{run} holds no model: expected a run of `di2pose train`, or a checkpoint folder")
+
+
+def _same_tokenizer(model: Di2Pose, init: Path) -> None:
+    """Tokens mean nothing to a denoiser that learned those of another tokenizer."""
+    other = PoseTokenizer(checkpoint.read_config(init).tokenizer)
+    checkpoint.load(init, {"tokenizer": other})
+    if _digest(other) != _digest(model.tokenizer):
+        raise InputError(f"--init {init} was trained with another tokenizer: give --tokenizer {init}, or leave --init out")
 
 
 def _some(source: PoseSource, count: int) -> Batch:

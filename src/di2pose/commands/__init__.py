@@ -1,0 +1,1 @@
+"""What people type: predict, demo, doctor, licences."""

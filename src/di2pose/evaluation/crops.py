@@ -1,0 +1,232 @@
+"""`di2pose evaluate crops`: what diffusion adds on crops whose features are cached, beside BlazePose's own 3D.
+
+All methods see the same crop: BlazePose's landmarks, the adapter's regression, one pass decoded softly, and poses
+decoded from diffusion tokens.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import tyro
+
+from di2pose import __version__
+from di2pose.calibration import Calibration
+from di2pose.errors import InputError
+from di2pose.evaluation.crop_errors import (
+    ALL,
+    DRAWN,
+    LIMBS,
+    MEAN,
+    ORACLE,
+    PEER,
+    Figure,
+    JointErrors,
+    JointSet,
+    joint_groups,
+    one_pose_errors,
+    sample_errors,
+    summarise,
+    to_json,
+)
+from di2pose.evaluation.estimates import Estimates, Truth, checkpoint_folder, estimate_crops, load_model, read_truth
+from di2pose.evaluation.shards import write_text
+from di2pose.evaluation.spread import SpreadFigures, ratio_gap, spread_figures
+from di2pose.evaluation.visibility import STATES, Confusion, confusion, true_states
+from di2pose.pose.aggregate import covariance
+from di2pose.training.feature_cache import FeatureCache
+
+Summary = dict[str, dict[str, dict[str, Figure]]]
+
+
+def evaluate_crops(
+    model: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")],
+    features: Path,
+    hypotheses: int = 8,
+    steps: tuple[int, ...] = (),
+    seeds: tuple[int, ...] = (0, 1, 2),
+    limit: int | None = None,
+    device: str = "cpu",
+    out: Path | None = None,
+) -> None:
+    """Measure a model on cached crops with known poses; BlazePose's own 3D of the same crops is the peer.
+
+    Prints Markdown: errors of every estimate over all, seen and hidden joints, error against steps, spread against
+    error, and the visibility head's confusion. Joints are in crop axes; camera axes give the same errors.
+
+    Args:
+        model: checkpoint folder, or run of `di2pose train`
+        features: feature cache of held-out crops (`di2pose people features`, `di2pose features`)
+        hypotheses: samples for each crop
+        steps: counts of reverse steps, one or several; left out: the model's own. The tables are about the model's own
+            if it is among them, else about the first
+        seeds: of the sampler's noise; figures are means over them
+        limit: only the first so many crops
+        device: cpu, cuda, mps
+        out: write all figures to this JSON file, too
+    """
+    if hypotheses < 2 or not seeds or (limit is not None and limit < 1):
+        raise InputError(
+            "expected 2 hypotheses or more, a seed or more and a limit of 1 or more, "
+            f"got {hypotheses}, {seeds} and {limit}"
+        )
+    network, cache = load_model(model, device), FeatureCache(features)
+    rows = np.arange(len(cache))[:limit]
+    own = network.config.sample_steps
+    counts = steps or (own,)
+    chosen = own if own in counts else counts[0]
+    truth = read_truth(cache, rows)
+    estimates = estimate_crops(network, cache, rows, hypotheses, counts, seeds)
+    calibration = Calibration.read(checkpoint_folder(model)) or Calibration.neutral()
+    report: dict[str, Any] = {
+        "program": f"di2pose {__version__}",
+        "model": model.name,
+        "model_fingerprint": _fingerprint(checkpoint_folder(model)),
+        "features": cache.folder.name,
+        "occlusion": cache.header.get("occlusion", "none"),
+        "splits": sorted({cache.index[row]["split"] for row in rows.tolist()}),
+        "crops": len(rows),
+        "hypotheses": hypotheses,
+        "steps": chosen,
+        "seeds": list(seeds),
+        "axes": "crop",
+    }
+    text = [_heading(report)]
+    for joint_set in (LIMBS, ALL):
+        summary = _summary(joint_set, truth, estimates, chosen, seeds)
+        report[joint_set.title] = to_json(summary)
+        text.append(_error_table(joint_set, summary, hypotheses))
+    if len(counts) > 1:
+        by_steps = {count: _summary(LIMBS, truth, estimates, count, seeds) for count in counts}
+        report["error_against_steps"] = {str(count): to_json(summary) for count, summary in by_steps.items()}
+        text.append(_steps_table(by_steps, hypotheses))
+    found, gap = measure_spread(truth, estimates, chosen, seeds)
+    report["spread"] = {group: asdict(figures) for group, figures in found.items()} | {"hidden_over_seen": gap}
+    text.append(_spread_table(found, gap))
+    true = true_states(truth.visibility.numpy())
+    if estimates.visibility is not None and (true != "").any():
+        head = confusion(true, calibration.state(estimates.visibility.numpy()))
+        report["visibility"] = {"states": STATES, "counts": head.counts, "accuracy": head.accuracy}
+        report["visibility"] |= {"balanced_accuracy": head.balanced_accuracy}
+        text.append(confusion_table(head))
+    print("\n\n".join(text))
+    if out is not None:
+        write_text(out, json.dumps(report, indent=1) + "\n")
+
+
+def _summary(joint_set: JointSet, truth: Truth, estimates: Estimates, steps: int, seeds: tuple[int, ...]) -> Summary:
+    runs: dict[str, list[JointErrors]] = {
+        name: [errors] for name, errors in one_pose_errors(joint_set, truth, estimates).items()
+    }
+    for seed in seeds:
+        for name, errors in sample_errors(joint_set, truth, estimates.samples_mm[steps, seed]).items():
+            runs.setdefault(name, []).append(errors)
+    return summarise(runs, _groups(joint_set, truth))
+
+
+def _groups(joint_set: JointSet, truth: Truth) -> dict[str, np.ndarray]:
+    columns = list(joint_set.joints)
+    known = truth.joints_mm[:, columns].isfinite().all(-1)
+    return joint_groups(truth.visibility[:, columns].numpy(), known.numpy())
+
+
+def measure_spread(
+    truth: Truth, estimates: Estimates, steps: int, seeds: tuple[int, ...]
+) -> tuple[dict[str, SpreadFigures], dict[str, float]]:
+    """On the limbs, mid-hip aligned, all seeds together: spread against error, and the ratios hidden over seen."""
+    spreads, errors = [], []
+    for seed in seeds:
+        samples = estimates.samples_mm[steps, seed]
+        aligned = samples - samples[:, :, LIMBS.root].mean(2, keepdim=True)
+        trace = torch.diagonal(covariance(aligned[:, :, LIMBS.joints]), dim1=-2, dim2=-1).sum(-1)
+        spreads.append(trace.clamp_min(0).sqrt().numpy())
+        errors.append(sample_errors(LIMBS, truth, samples)[MEAN]["mpjpe"])
+    groups = {name: np.tile(mask, (len(seeds), 1)) for name, mask in _groups(LIMBS, truth).items()}
+    found = spread_figures(np.concatenate(spreads), np.concatenate(errors), groups)
+    return found, ratio_gap(found)
+
+
+def _fingerprint(folder: Path) -> str:
+    """Tells weights apart: config.json holds the sha256 of every file."""
+    return hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()[:12]
+
+
+def _heading(report: dict[str, Any]) -> str:
+    return (
+        f"{report['features']}: {report['crops']} crops (split {', '.join(report['splits'])}; occlusion protocol "
+        f"{report['occlusion']}); model {report['model']} ({report['model_fingerprint']}), {report['hypotheses']} "
+        f"hypotheses, {report['steps']} steps, sampling seeds {', '.join(map(str, report['seeds']))}."
+    )
+
+
+def _error_table(joint_set: JointSet, summary: Summary, hypotheses: int) -> str:
+    """MPJPE / PA-MPJPE over the groups, with the deviation over seeds, and the ratio to the peer where there is one."""
+    first = next(iter(summary.values()))
+    groups = [group for group in ("all", "seen", "hidden") if group in first]
+    head = [f"{joint_set.title}, mm"]
+    for group in groups:
+        head += [f"{group} ({first[group]['mpjpe'].joints} joints)", *(["ratio to peer"] if PEER in summary else [])]
+    rows = []
+    for name, row in summary.items():
+        cells = [_named(name, hypotheses)]
+        for group in groups:
+            errors = row[group]
+            cells.append(f"{_mm(errors['mpjpe'])} / {_mm(errors['pa_mpjpe'])}")
+            if PEER in summary:
+                cells.append(" / ".join(f"{errors[metric].ratio:.3f}" for metric in errors))
+        rows.append(cells)
+    return "MPJPE / PA-MPJPE\n\n" + markdown(head, rows)
+
+
+def _steps_table(by_steps: dict[int, Summary], hypotheses: int) -> str:
+    head = [f"steps ({LIMBS.title}, MPJPE / PA-MPJPE)", *(_named(name, hypotheses) for name in DRAWN)]
+    rows = [
+        [str(count)]
+        + [f"{_mm(summary[name]['all']['mpjpe'])} / {_mm(summary[name]['all']['pa_mpjpe'])}" for name in DRAWN]
+        for count, summary in by_steps.items()
+    ]
+    return markdown(head, rows)
+
+
+def _spread_table(found: dict[str, SpreadFigures], gap: dict[str, float]) -> str:
+    head = [f"{LIMBS.title}, raw spread", "joints", "spread, mm", "error of the mean, mm", "rank correlation"]
+    rows = [
+        [group, str(f.joints), f"{f.spread_mm:.1f}", f"{f.error_mm:.1f}", f"{f.rank_correlation:.3f}"]
+        for group, f in found.items()
+    ]
+    table = markdown(head, rows)
+    if not gap:
+        return table
+    return (
+        f"{table}\n\nHidden over seen: spread {gap['spread']:.2f}, error {gap['error']:.2f}; "
+        f"the one over the other {gap['spread_over_error']:.2f}."
+    )
+
+
+def confusion_table(head: Confusion) -> str:
+    """Rows are the truth, columns what was said; a row's shares in brackets."""
+    rows = []
+    for state, counts in zip(STATES, head.counts, strict=True):
+        total = max(sum(counts), 1)
+        rows.append([state, *(f"{count} ({count / total:.0%})" for count in counts)])
+    table = markdown(["true state", *(f"said {state}" for state in STATES)], rows)
+    return f"{table}\n\nAccuracy {head.accuracy:.3f}, mean over the states {head.balanced_accuracy:.3f}."
+
+
+def _named(name: str, hypotheses: int) -> str:
+    words = name.replace("of samples", f"of {hypotheses}").replace(PEER, "BlazePose heavy's own 3D (peer)")
+    return f"{words} (oracle)" if name in ORACLE else words
+
+
+def _mm(figure: Figure) -> str:
+    return f"{figure.mm:.1f}" + (f" ± {figure.deviation_mm:.1f}" if figure.deviation_mm is not None else "")
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    """A table, numbers to the right."""
+    rule = ["---", *("---:" for _ in head[1:])]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *rows))
