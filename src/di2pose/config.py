@@ -122,6 +122,8 @@ class DenoiserConfig:
     """Q, tokens that the adapter hands on; the first 17 are the joints."""
     feature_tokens: int = 0
     """L, image tokens; only an adapter needs to know."""
+    camera_token: bool = False
+    """The last image token tells the crop's focal length, where it is known (an extension; `image.camera_token`)."""
 
     def __post_init__(self) -> None:
         _positive(self, "tokens", "codes", "steps", "feature_width", "width", "layers", "heads", "mlp_ratio")

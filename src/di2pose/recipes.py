@@ -23,8 +23,8 @@ def paper(feature_width: int = 768) -> Config:
     )
 
 
-def small(feature_width: int = 296, feature_tokens: int = 117) -> Config:
-    """A model for CPUs, over BlazePose heavy's features. A first setting from short trials; docs/log.md has them."""
+def small(feature_width: int = 298, feature_tokens: int = 118) -> Config:
+    """A model for CPUs, over BlazePose heavy's features and a camera token. A first setting from short trials; docs/log.md has them."""
     tokenizer = TokenizerConfig(
         tokens=48,
         levels=(8, 8, 8),
@@ -48,12 +48,13 @@ def small(feature_width: int = 296, feature_tokens: int = 117) -> Config:
             adapter_layers=3,
             adapter_queries=25,
             feature_tokens=feature_tokens,
+            camera_token=True,
         ),
         tokenizer_training=TrainingConfig(
-            learning_rate=5e-3, betas=(0.9, 0.99), weight_decay=0.05, batch=128, epochs=20, warmup=500
+            learning_rate=5e-3, betas=(0.9, 0.99), weight_decay=0.05, batch=64, epochs=10, warmup=500
         ),
         denoiser_training=TrainingConfig(
-            learning_rate=5e-4, betas=(0.9, 0.96), weight_decay=4.5e-2, batch=128, epochs=20, warmup=500
+            learning_rate=1e-3, betas=(0.9, 0.96), weight_decay=4.5e-2, batch=64, epochs=10, warmup=500
         ),
         encoder="blazepose-heavy",
         sample_steps=10,

@@ -83,7 +83,7 @@ def denoiser_job(
     The tokenizer's part of the configuration is the run's own, and the width of the features is the caches'.
     """
     folder = model_folder(tokenizer)
-    train, held_out = feature_sources(features)
+    train, held_out = feature_sources(features, config.denoiser.camera_token)
     config = adopt(config, checkpoint.read_config(folder), train)
     torch.manual_seed(seed)
     model = Di2Pose(config)
@@ -139,7 +139,7 @@ def adopt(recipe: Config, tokenizer: Config, source: FeatureSource) -> Config:
         tokens=tokenizer.tokenizer.tokens,
         codes=tokenizer.tokenizer.codes,
         feature_width=source.width,
-        feature_tokens=source.caches[0].layout.length,
+        feature_tokens=source.tokens,
     )
     return replace(
         recipe,
