@@ -13,9 +13,14 @@ LEVEL |= {"data": BASE | {"pose", "assets", "image"}}
 LEVEL |= {room: BASE | {"pose", "assets", "image", "data"} for room in ("people", "occlusion")}
 LEVEL |= {"result": BASE | {"pose", "output"}, "output": BASE | {"pose", "result", "image", "data"}}
 LEVEL |= {"recipes": {"config"}, "checkpoint": BASE | {"config"}}
-LEVEL |= {"pipeline": BASE | {"config", "recipes", "checkpoint", "pose", "assets", "tokenizer", "diffusion", "image"}}
+LEVEL |= {"calibration": BASE | {"config", "pose"}, "photo": BASE | {"config", "pose", "image", "calibration", "result"}}
+LEVEL |= {"request": BASE | {"config", "pose", "image", "diffusion", "photo", "result"}}
+PARTS = {"config", "recipes", "checkpoint", "pose", "assets", "tokenizer", "diffusion", "image"}
+LEVEL |= {"pipeline": BASE | PARTS | {"calibration", "photo", "request", "result"}}
 BELOW = {*LEVEL, *BASE}
-LEVEL |= {room: BELOW for room in ("training", "evaluation")}
+LEVEL |= {"training": BELOW, "evaluation": BELOW | {"training"}}
+LEVEL |= {"video": BASE | {"pose", "image", "data", "photo", "pipeline", "result", "output"}}
+LEVEL |= {"commands": BELOW | {"video"}}
 # Of the image room, the dataset side may use the crop and the reader only.
 IMAGE_FOR_DATA = {"di2pose.image.crop", "di2pose.image.read"}
 
@@ -35,7 +40,7 @@ def test_imports_point_downwards():
         if room not in LEVEL:
             continue
         for name in imports(path):
-            target = name.split(".")[1]
+            target = name.partition(".")[2].partition(".")[0] or "__version__"  # `import di2pose` itself
             if target == "__version__":
                 continue
             ok = target == room or target in LEVEL[room]

@@ -1,18 +1,25 @@
 """Di2Pose: occluded 3D human pose estimation by discrete diffusion."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["Di2Pose", "__version__"]
+__all__ = ["Di2Pose", "Motion", "Person", "Result", "__version__"]
 
 if TYPE_CHECKING:
     from di2pose.pipeline import Di2Pose
+    from di2pose.result import Motion, Person, Result
+
+_HOMES = {
+    "Di2Pose": "di2pose.pipeline",
+    "Motion": "di2pose.result",
+    "Person": "di2pose.result",
+    "Result": "di2pose.result",
+}
 
 
 def __getattr__(name: str) -> object:
-    """`di2pose.Di2Pose` on first use: the command line answers --help without waiting for torch."""
-    if name == "Di2Pose":
-        from di2pose.pipeline import Di2Pose
-
-        return Di2Pose
+    """Public names on first use: the command line answers --help without waiting for torch."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'di2pose' has no attribute {name!r}")

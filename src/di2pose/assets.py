@@ -113,6 +113,14 @@ def fetch(name: str) -> Path:
     return _target(asset)
 
 
+def state(name: str) -> Literal["ready", "missing", "damaged"]:
+    """Whether the asset's file is in the cache, with its sha256. Fetches nothing."""
+    asset = _lookup(name)
+    if _is_good(_target(asset), asset):
+        return "ready"
+    return "damaged" if _target(asset).is_file() else "missing"
+
+
 def extract(name: str, *prefixes: str) -> Path:
     """A folder in the cache with those members of a whole-archive asset whose path starts with one of `prefixes`.
 

@@ -9,11 +9,15 @@ from di2pose import __version__
 from di2pose.errors import InputError, MissingExtra
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("di2pose.training.demo:demo", "train a tiny model end to end and draw what it learned"),
+    "predict": ("di2pose.commands.predict:predict", "photos and videos to 3D poses, pages and files"),
+    "demo": ("di2pose.commands.demo:demo", "a real photo to a 3D pose and a page to look at"),
+    "doctor": ("di2pose.commands.doctor:doctor", "what works on this machine, and how to mend what does not"),
+    "licences": ("di2pose.commands.licences:licences", "of everything that is shipped, fetched or stood upon"),
     "data prepare": ("di2pose.data.prepare:prepare", "bring a dataset into the one prepared form"),
     "data check": ("di2pose.data.check:check", "counts, ranges, bone lengths, reprojection, contact sheet"),
     "evaluate": ("di2pose.evaluation.command:evaluate", "named protocols on a checkpoint or a prediction file"),
     "compare": ("di2pose.evaluation.compare:compare", "paired differences of two evaluations"),
+    "calibrate": ("di2pose.evaluation.calibrate:calibrate", "learn what the spread of a model's hypotheses means"),
     "people render": ("di2pose.people.render:render", "render dressed people in real motion, with exact 3D"),
     "people sheet": ("di2pose.people.sheet:sheet", "draw a contact sheet of rendered people"),
     "people features": (
@@ -25,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train tokenizer": ("di2pose.training.command:train_tokenizer", "stage 1: poses to tokens and back"),
     "train denoiser": ("di2pose.training.command:train_denoiser", "stage 2: tokens from noise and image features"),
     "train all": ("di2pose.training.command:train_all", "both stages, one after the other"),
+    "train demo": ("di2pose.training.demo:demo", "train a tiny model end to end and draw what it learned"),
+    "evaluate crops": ("di2pose.evaluation.crops:evaluate_crops", "a model's estimates on cached features, side by side"),
     "evaluate tokenizer": ("di2pose.evaluation.tokenizer:evaluate_tokenizer", "what the tokens lose, and codes used"),
 }
 

@@ -1,33 +1,53 @@
 """Di2Pose, the whole model.  B images, H hypotheses, N tokens, L image tokens of width F.
 
-    image features y -> [denoiser: noise -> tokens] -> [tokenizer: tokens -> joints]
+    photo -> [detector: who is where] -> [encoder: crop -> features y]
+          -> [denoiser: noise -> tokens] -> [tokenizer: tokens -> joints] -> people
 
 Training, evaluation and prediction all meet in `loss` and `predict_tokens`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from di2pose import checkpoint
+from di2pose import checkpoint, photo
+from di2pose.calibration import Calibration
 from di2pose.config import Config
-from di2pose.diffusion.denoiser import Denoiser
+from di2pose.diffusion.denoiser import Condition, Denoiser
+from di2pose.diffusion.guidance import towards_pins
 from di2pose.diffusion.objective import StepSampler, diffusion_loss
-from di2pose.diffusion.sampler import Start, sample
+from di2pose.diffusion.sampler import Kept, PredictP0, Start, Warm, sample
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import forward_sample
 from di2pose.errors import InputError
+from di2pose.image.crop import assumed_camera
+from di2pose.image.detect import Detection
+from di2pose.image.find import Detector, Finder, Record, load_detector
+from di2pose.photo import Estimate, Pins, Seen, View
+from di2pose.pose.camera import Camera
 from di2pose.pose.metrics import mpjpe
-from di2pose.randomness import Noise
+from di2pose.randomness import Noise, hypothesis_generators
+from di2pose.request import Known, Picture, Shot, batches, shot_of
+from di2pose.result import Result
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 
 
 class Di2Pose(nn.Module):
-    """Owns the parts: a frozen tokenizer, the denoiser, and optionally the frozen image encoder that makes features."""
+    """Owns the parts: a frozen tokenizer and the denoiser. What only photos need, the frozen image encoder and the
+    detector, is loaded when it is first used, and is no part of a checkpoint.
+
+        model = Di2Pose.from_pretrained()
+        result = model("photo.jpg")
+        result.people[0]["left_knee"].xyz_mm
+    """
 
     def __init__(self, config: Config, encoder: nn.Module | None = None) -> None:
         super().__init__()
@@ -35,24 +55,183 @@ class Di2Pose(nn.Module):
         self.tokenizer = PoseTokenizer(config.tokenizer)
         self.denoiser = Denoiser(config.denoiser)
         self.encoder = encoder
+        """Instead of the encoder that the configuration names: crops (B, 256, 256, 3) uint8 -> `photo.Glance`."""
+        self.calibration: Calibration | None = None
+        """What the spread of its hypotheses means; None: `Calibration.neutral`."""
         self.schedule = Schedule(config.tokenizer.codes, config.diffusion.steps, config.diffusion.final_occlude)
         self.step_sampler = StepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
         self.tokenizer.requires_grad_(False)
+        self._loaded: dict[str, Any] = {}  # a dict hides the encoder and the detectors from state_dict and parameters
 
     @classmethod
-    def from_pretrained(cls, folder: Path | str) -> "Di2Pose":
-        """A model from a checkpoint folder; nothing else is needed. In evaluation mode."""
+    def from_pretrained(cls, folder: Path | str | None = None, device: str = "cpu") -> "Di2Pose":
+        """A model from a checkpoint folder, the name of a packaged one, or None: the packaged `small`.
+
+        Nothing else is needed. In evaluation mode, with its calibration where the folder has one.
+        """
+        folder = _packaged("small" if folder is None else folder)
         model = cls(checkpoint.read_config(folder))
         checkpoint.load(folder, model.parts())
-        return model.eval()
+        model.calibration = Calibration.read(folder)
+        return model.to(device).eval()
 
     def save(self, folder: Path | str, **notes: str | float) -> Path:
         """Write a checkpoint folder, atomically. Notes are kept in its config.json."""
-        return checkpoint.save(folder, self.config, self.parts(), notes)
+        written = checkpoint.save(folder, self.config, self.parts(), notes)
+        if self.calibration is not None:
+            self.calibration.write(written)
+        return written
 
     def parts(self) -> dict[str, nn.Module]:
         """The trained parts, by the names of their files. The frozen backbone is not ours to ship."""
         return {"tokenizer": self.tokenizer, "denoiser": self.denoiser}
+
+    @torch.no_grad()
+    def forward(
+        self,
+        images: Picture | Sequence[Picture],
+        *,
+        hypotheses: int = 8,
+        steps: int | None = None,
+        seed: int = 0,
+        boxes: Any = None,
+        camera: Camera | None = None,
+        field_of_view: float | None = None,
+        height_m: float | None = None,
+        max_people: int = 8,
+        detector: str | Detector = "blazepose",
+        occluded: Any = (),
+        pin: Mapping[str, Sequence[float]] | None = None,
+        keep_tokens: Mapping[int, int] | None = None,
+    ) -> Result | list[Result]:
+        """Everybody in a photo, or in each photo of a list: a `Result`, or a list of them.
+
+        images: a path, a PIL image, RGB pixels (H, W, 3) uint8, or a list of these; turned upright by EXIF
+        hypotheses: poses drawn for each person; their mean is the estimate
+        steps: reverse steps of the diffusion; None is the model's own default
+        seed: the noise of hypothesis h of person p depends on (seed, p, h) alone, so a batch gives what single runs do
+        boxes: where the people are, a list of (x0, y0, x1, y1) in pixels, instead of a detector; for a list of images
+            a list of such lists
+        camera: of the upright picture; field_of_view: degrees across its longer side. Neither: 60 degrees are assumed
+        height_m: everybody's stature, where it is known: it scales the skeleton and the distance
+        max_people: at most so many, the surest first
+        detector: 'blazepose', 'rtdetr:FOLDER', or an object with `detect(image, max_people=)` -> list of Detection
+        occluded: boxes, as `boxes`: regions that are not to be looked at; joints that fall into them are 'occluded'
+        pin: joints that are known, {"left_wrist": (x, y, z)} in mm from the pelvis, camera axes: the rest of the pose
+            is drawn to agree with them. For one picture of one person; so are
+        keep_tokens: {position: code} of tokens that are to stay, e.g. some of an earlier `person.tokens`
+        """
+        known = Known(pin or {}, keep_tokens or {})
+        steps = self.config.sample_steps if steps is None else steps
+
+        def find(picture: Image.Image) -> list[Detection]:
+            finder = self._detector(detector) if isinstance(detector, str) else detector
+            return finder.detect(picture, max_people=max_people)
+
+        results: list[Result] = []
+        for batch in batches(images, boxes, occluded):
+            shots = [shot_of(request, find, camera, field_of_view) for request in batch]
+            results += self._answer(shots, hypotheses, steps, seed, height_m, known)
+        return results if isinstance(images, list | tuple) else results[0]
+
+    def _answer(
+        self, shots: Sequence[Shot], hypotheses: int, steps: int, seed: int, height_m: float | None, known: Known
+    ) -> list[Result]:
+        """All people of all shots at once."""
+        seen = self.look([view for shot in shots for view in shot.views])
+        owners = [k for k, shot in enumerate(shots) for _ in shot.views]
+        real = [row for row, k in enumerate(owners) if shots[k].given or seen.person[row] >= photo.PERSON]
+        seen, owners = seen.pick(real), [owners[row] for row in real]
+        numbers = [owners[:row].count(k) for row, k in enumerate(owners)]  # of each person in their own picture
+        noise = hypothesis_generators(seed, numbers, hypotheses)
+        known.check_people(len(shots), len(real))
+        estimate = self.estimate(seen, hypotheses, steps, noise, pins=known.pins(), kept=known.tokens(self.config))
+        people = photo.people_of(seen, estimate, self.calibration, height_m)
+        run = {"seed": seed, "steps": steps, "hypotheses": hypotheses, "model": self.config.name}
+        return [
+            shot.result([person for person, k in zip(people, owners, strict=True) if k == shot_number], **run)
+            for shot_number, shot in enumerate(shots)
+        ]
+
+    def find(self, image: Image.Image, max_people: int = 8, tiles: Sequence[int] = (2, 4)) -> list[Detection]:
+        """Who is where, by BlazePose's detector, surest first. Without tiles: the one prominent person, quickly."""
+        people: list[Detection] = self._detector("blazepose").detect(image, max_people, tiles)
+        return people
+
+    @torch.no_grad()
+    def look(self, views: Sequence[View]) -> Seen:
+        """What the frozen encoder sees: ONE pass a view, in batches."""
+        glances = [self._encoder()(torch.from_numpy(crops).to(self.device)) for crops in photo.crops_of(views)]
+        return photo.gather(views, glances, self.config.denoiser, self.device)
+
+    @torch.no_grad()
+    def estimate(
+        self,
+        seen: Seen,
+        hypotheses: int,
+        steps: int,
+        generators: Noise,
+        warm: Warm | None = None,
+        pins: Pins | None = None,
+        kept: Kept | None = None,
+    ) -> Estimate:
+        """H poses and the visibility of every joint for each view. `generators`, `warm`, `kept` as in `predict_tokens`.
+
+        `pins` = (joints (17, 3) mm from the pelvis in camera axes, which of them are known (17,)), of every view.
+        """
+        _check_hypotheses(hypotheses)
+        if not seen.views:
+            return photo.no_estimate(hypotheses, self.config.tokenizer.tokens)
+        condition = self.denoiser.condition(seen.features)
+        turned = None if pins is None else photo.pins_in_crops(pins, seen.views, self.device)
+        given: dict[str, Any] = {"warm": warm, "pins": turned, "kept": kept}
+        tokens = self._draw(condition, len(seen.views), hypotheses, steps, generators, **given)
+        joints_mm = self.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
+        if condition.visibility_logits is None:
+            visibility = photo.visibility_by_landmarks(seen.landmark_visibility)
+        else:
+            visibility = condition.visibility_logits.double().softmax(-1).cpu().numpy()
+        return Estimate(tokens, photo.to_camera(joints_mm.cpu().numpy(), seen.views), visibility)
+
+    def predict(
+        self,
+        images: Sequence[Image.Image | None],
+        samples: Sequence[Record],
+        hypotheses: int,
+        steps: int,
+        seed: int,
+    ) -> np.ndarray:
+        """(B, H, 17, 3) for records of a dataset: what `evaluation.predictor.Predictor` asks for.
+
+        The person is the detection at the record's box, the camera the record's own; noise by (seed, record id, h).
+        """
+        finder = Finder(self._detector("blazepose"))
+        views = []
+        for image, record in zip(images, samples, strict=True):
+            if image is None:
+                raise InputError(f"record {record.id} has no picture: the model needs one")
+            camera = record.camera or assumed_camera(image.size)
+            views.append(View(image, finder.find(record, image), camera, camera_known=record.camera is not None))
+        generators = hypothesis_generators(seed, [record.id for record in samples], hypotheses)
+        return self.estimate(self.look(views), hypotheses, steps, generators).samples_mm
+
+    @property
+    def device(self) -> torch.device:
+        return self.denoiser.position.device
+
+    def _encoder(self) -> Any:
+        if self.encoder is not None:
+            return self.encoder
+        return self._once("encoder", lambda: photo.load_encoder(self.config, self.device))
+
+    def _detector(self, name: str) -> Any:
+        return self._once(name, lambda: load_detector(name, self.device))
+
+    def _once(self, name: str, load: Callable[[], Any]) -> Any:
+        key = f"{name} on {self.device}"  # a model may be moved after its first photo
+        if key not in self._loaded:
+            self._loaded[key] = load()
+        return self._loaded[key]
 
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
         """Algorithm 1 on `{"features": (B, L, F), "joints_mm": (B, 17, 3)}`: `loss`, `vlb`, `aux`, `accuracy`.
@@ -98,19 +277,49 @@ class Di2Pose(nn.Module):
         steps: int | Sequence[int],
         generator: Noise,
         start: Start = "stationary",
+        warm: Warm | None = None,
+        pins: Pins | None = None,
+        kept: Kept | None = None,
     ) -> Int[Tensor, "B H N"]:
-        """Algorithm 2, H times for each image. `generator`: one, or one per row (image, hypothesis), B * H in all."""
-        if hypotheses < 1:
-            raise InputError(f"hypotheses must be 1 or more, got {hypotheses}")
+        """Algorithm 2, H times for each image. `generator`: one, or one per row (image, hypothesis), B * H in all.
+
+        Extensions. `warm` = (tokens (B, H, N), w): begin at the tokens noised to step w; `steps` then divides w..0.
+        `pins` = (joints (B, 17, 3) mm, which are known (B, 17)): the other joints are drawn to agree with these, in the
+        axes of the crop. `kept` = (tokens (B, N), which are to stay (B, N)).
+        """
         condition = self.denoiser.condition(features)
-        shape = (len(features) * hypotheses, self.config.tokenizer.tokens)
+        return self._draw(condition, len(features), hypotheses, steps, generator, start, warm, pins, kept)
+
+    def _draw(
+        self,
+        condition: Condition,
+        images: int,
+        hypotheses: int,
+        steps: int | Sequence[int],
+        generator: Noise,
+        start: Start = "stationary",
+        warm: Warm | None = None,
+        pins: Pins | None = None,
+        kept: Kept | None = None,
+    ) -> Int[Tensor, "B H N"]:
+        _check_hypotheses(hypotheses)
+        if warm is not None:
+            warm = (warm[0].flatten(0, -2), warm[1])
+        shape = (images * hypotheses, self.config.tokenizer.tokens)
 
         def predict_p0(ks: Tensor, s: Tensor) -> Tensor:
             return self.denoiser(ks, s, condition).float().softmax(-1)
 
-        for ks in sample(predict_p0, self.schedule, steps, shape, generator, start, device=features.device):
+        steered: PredictP0 = predict_p0
+        if pins is not None:
+            pins_mm, pinned = (part.repeat_interleave(hypotheses, 0) for part in pins)
+            steered = towards_pins(predict_p0, self.tokenizer.decode_soft, pins_mm, pinned)
+        if kept is not None:
+            kept = (kept[0].repeat_interleave(hypotheses, 0), kept[1].repeat_interleave(hypotheses, 0))
+        given: dict[str, Any] = {"warm": warm, "kept": kept, "device": self.device}
+        for ks in sample(steered, self.schedule, steps, shape, generator, start, **given):
             tokens = ks
-        return tokens.unflatten(0, (len(features), hypotheses))
+        return tokens.unflatten(0, (images, hypotheses))
 
     @torch.no_grad()
     def regress_joints(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, "B 17 3"]:
@@ -138,3 +347,22 @@ def _known_cross_entropy(logits: Float[Tensor, "B J K"], target: Int[Tensor, "B 
     """Mean over the joints whose class is known; 0 where none is."""
     total = F.cross_entropy(logits.flatten(0, 1), target.flatten().long(), ignore_index=-1, reduction="sum")
     return total / (target >= 0).sum().clamp_min(1)
+
+
+def _check_hypotheses(hypotheses: int) -> None:
+    if hypotheses < 1:
+        raise InputError(f"hypotheses must be 1 or more, got {hypotheses}")
+
+
+def _packaged(folder: Path | str) -> Path:
+    """The folder of a packaged model where a string names one, else the folder itself."""
+    if isinstance(folder, Path) or "/" in folder or "\\" in folder:
+        return Path(folder)
+    shelf = resources.files("di2pose") / "weights"
+    names = sorted(item.name for item in shelf.iterdir() if item.is_dir()) if shelf.is_dir() else []
+    if folder in names:
+        return Path(str(shelf / folder))
+    if Path(folder).is_dir():
+        return Path(folder)
+    there = f"it has {', '.join(names)}" if names else "it holds none: install a release, or train one"
+    raise InputError(f"no model '{folder}': there is no such folder, and the package has none of that name ({there})")

@@ -75,6 +75,8 @@ class Person:
     """The detector's, 0 to 1."""
     track: int | None = None
     """Who it is in a video; None in a photo."""
+    tokens: np.ndarray | None = field(default=None, repr=False)
+    """(H, N) codes that the hypotheses were decoded from, for `keep_tokens`; not written to files."""
     skeleton: Skeleton = H36M_17
 
     def __post_init__(self) -> None:

@@ -59,7 +59,9 @@ def read_camera(path: Path) -> Camera:
     if not isinstance(record, dict) or not ("K" in record or {"focal", "centre"} <= record.keys()):
         raise InputError(f'{path} needs "K", a 3x3 matrix, or "focal" and "centre" in pixels')
     if extra := sorted(record.keys() - known):
-        raise InputError(f"{path} holds {', '.join(extra)}, which is not known; a camera has {', '.join(sorted(known))}")
+        raise InputError(
+            f"{path} holds {', '.join(extra)}, which is not known; a camera has {', '.join(sorted(known))}"
+        )
     try:
         if "K" in record:
             (fx, _, cx), (_, fy, cy), _ = record.pop("K")

@@ -11,12 +11,16 @@ from PIL import Image, UnidentifiedImageError
 
 from di2pose.errors import InputError
 
-PHOTOS = frozenset(
-    ".jpg .jpeg .jpe .jfif .mpo .png .webp .avif .heic .heif .tif .tiff .bmp .dib .gif .jp2 .ppm .pgm .pnm .tga".split()
-)
-VIDEOS = frozenset(
-    ".mp4 .mov .m4v .mkv .webm .avi .mpg .mpeg .mts .m2ts .ts .3gp .3g2 .wmv .flv .ogv .asf .mjpeg .mjpg".split()
-)
+# fmt: off
+PHOTOS = frozenset((
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".avif", ".heic", ".heif", ".tif", ".tiff", ".bmp",
+    ".dib", ".gif", ".jp2", ".ppm", ".pgm", ".pnm", ".tga",
+))
+VIDEOS = frozenset((
+    ".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".mts", ".m2ts", ".ts", ".3gp", ".3g2", ".wmv",
+    ".flv", ".ogv", ".asf", ".mjpeg", ".mjpg",
+))
+# fmt: on
 OWN = (".overlay.jpg", ".overlay.mp4")
 """Pictures that this program wrote: a folder that is looked at twice must not feed on its own results."""
 
@@ -99,8 +103,8 @@ def unique_names(sources: Sequence[Path | int]) -> list[str]:
     """A stem for the results of each source, in order.
 
     Where two files would share one, all of them carry their ending too (`a_jpg`, `a_png`), and what is still the same
-    is counted (`a_jpg-2`). Upper and lower case count as the same, as they do on macOS and Windows. `a_p0` is counted as
-    well where there is an `a`: a motion file of the first person in `a` has that name.
+    is counted (`a_jpg-2`). Upper and lower case are the same, as on macOS and Windows. `a_p0` is counted as well where
+    there is an `a`: a motion file of the first person in `a` has that name.
     """
     stems = [f"camera{source}" if isinstance(source, int) else source.stem for source in sources]
     folded = [stem.casefold() for stem in stems]

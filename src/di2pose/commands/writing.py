@@ -5,7 +5,6 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from di2pose.commands.film import write_film
 from di2pose.errors import InputError
 from di2pose.result import Motion, Result
 
@@ -67,25 +66,28 @@ def ready_folder(folder: Path) -> Path:
 def write_result(folder: Path, name: str, formats: tuple[str, ...], numbers: Result, shown: Result) -> Written:
     """One photo. `numbers` is in pixels of the original; `shown` in those of its picture, which may be smaller."""
     written = Written()
-    for kind in formats:
-        if kind in NEED_SOMEBODY and not numbers.people:
-            written.skipped.append(f"no {kind}: nobody to put in it")
-        else:
-            _keep(written, shown if kind in PICTURES else numbers, folder / f"{name}{FORMATS[kind]}")
+    for kind in _possible(written, formats, bool(numbers.people)):
+        _keep(written, shown if kind in PICTURES else numbers, folder / f"{name}{FORMATS[kind]}")
     return written
 
 
-def write_motion(folder: Path, name: str, formats: tuple[str, ...], motion: Motion, shown: Motion) -> Written:
-    """One video. `shown` is what goes on the page: the same, or with other pictures."""
-    written = Written()
-    for kind in formats:
-        if kind == "png":
-            written.skipped.append("no png: a figure shows one picture")
-        elif kind in NEED_SOMEBODY and not motion.tracks:
-            written.skipped.append(f"no {kind}: nobody to put in it")
-        elif kind != "overlay":  # that of a video was written as it went
+def write_motion(
+    written: Written, folder: Path, name: str, formats: tuple[str, ...], motion: Motion, shown: Motion
+) -> None:
+    """One video, but for its overlay. `shown` is what goes on the page: with pictures, and maybe fewer frames."""
+    if "png" in formats:
+        written.skipped.append("no png of a video")
+    for kind in _possible(written, formats, bool(motion.tracks)):
+        if kind not in ("overlay", "png"):
             _keep(written, shown if kind in PICTURES else motion, folder / f"{name}{FORMATS[kind]}")
-    return written
+
+
+def _possible(written: Written, formats: tuple[str, ...], somebody: bool) -> list[str]:
+    """The formats that can be written; the others are noted."""
+    empty = [kind for kind in formats if kind in NEED_SOMEBODY and not somebody]
+    if empty:
+        written.skipped.append(f"no {', '.join(empty)} without people")
+    return [kind for kind in formats if kind not in empty]
 
 
 def _keep(written: Written, result: Result | Motion, path: Path) -> None:

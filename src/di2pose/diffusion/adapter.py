@@ -16,7 +16,7 @@ from di2pose.errors import InputError
 from di2pose.tokenizer.tokenizer import JOINTS, MM_PER_METRE
 
 VISIBILITIES = 4
-"""Seen, hidden by the body itself, hidden by something else, out of the frame: `data.sample.VISIBILITY`'s first four."""
+"""Seen, hidden by the body itself, hidden by something else, out of the frame: 0 to 3, as in `data.sample`."""
 SILENT = 1e-3
 """A channel that varies less than this over the data is a constant: it is centred and not blown up."""
 

@@ -7,7 +7,7 @@ tokens, it makes some of them likelier, and the gradient through the frozen deco
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from di2pose.diffusion.sampler import PredictP0
@@ -48,11 +48,6 @@ def towards_pins(
         return _descend(cost, log_p0, PULLS).softmax(-1)
 
     return steered
-
-
-def keep(ks: Int[Tensor, "B N"], tokens: Int[Tensor, "B N"], kept: Bool[Tensor, "B N"]) -> Int[Tensor, "B N"]:
-    """k_s with the kept tokens put back, clean: the network takes them for revealed ones and fits the others to them."""
-    return torch.where(kept, tokens, ks)
 
 
 @torch.enable_grad()

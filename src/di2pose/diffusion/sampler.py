@@ -5,17 +5,21 @@ from itertools import pairwise
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from di2pose.diffusion.schedule import Schedule
-from di2pose.diffusion.transition import posterior
+from di2pose.diffusion.transition import forward_sample, posterior
 from di2pose.errors import InputError
 from di2pose.randomness import Noise, uniform, uniform_integers
 
 PredictP0 = Callable[[Tensor, Tensor], Tensor]
 """(k_s (B, N), s (B,)) -> probabilities of k_0 (B, N, C)."""
 Start = Literal["stationary", "all_occluded"]
+Warm = tuple[Int[Tensor, "*rows N"], int]
+"""(clean tokens, step): a warm start noises the tokens to that step and goes on from there."""
+Kept = tuple[Int[Tensor, "B N"], Bool[Tensor, "B N"]]
+"""(tokens, which of them are to stay)."""
 
 
 def sample(
@@ -26,6 +30,8 @@ def sample(
     generator: Noise,
     start: Start = "stationary",
     *,
+    warm: Warm | None = None,
+    kept: Kept | None = None,
     device: torch.device | str = "cpu",
     temperature: float = 1.0,
     truncation: float = 1.0,
@@ -35,15 +41,26 @@ def sample(
 
     `steps` is a count, spread evenly over S..0, or an explicit descending list from S to 0; jumps of any length use
     the exact posterior. Extensions, off by default and not in the paper: `temperature` of p0, `truncation` to the
-    likeliest codes that hold this much mass, `confidence_order`: reveal the Occ tokens that the network is surest of.
+    likeliest codes that hold this much mass, `confidence_order`: reveal the Occ tokens that the network is surest of,
+    `warm` = (tokens (B, N), w): begin at k_w ~ q(k_w | tokens) instead of k_S. A count of `steps` is then spread evenly
+    over w..0 (so 5 from w = S/2 jump as far as 10 from S, and cost half), and a list descends from w. `kept`: these
+    tokens stand clean from the start on; the network takes them for revealed ones and fits the others to them.
     """
     if temperature <= 0 or not 0 < truncation <= 1:
         raise InputError(f"temperature must be > 0 and truncation in (0, 1], got {temperature} and {truncation}")
-    grid = step_grid(steps, schedule)
-    first = draw_start(schedule, shape, start, generator).to(device)
+    grid = step_grid(steps, schedule, None if warm is None else warm[1])
+    if warm is None:
+        first = draw_start(schedule, shape, start, generator).to(device)
+    elif warm[0].shape != shape:
+        raise InputError(f"a warm start needs tokens of shape {shape}, got {tuple(warm[0].shape)}")
+    else:
+        first = forward_sample(warm[0].to(device), grid[0], schedule, generator)
+
+    def fixed(ks: Tensor) -> Tensor:
+        return ks if kept is None else torch.where(kept[1].to(device), kept[0].to(device), ks)
 
     def states() -> Iterator[Tensor]:
-        ks = first
+        ks = fixed(first)
         yield ks
         for s, r in pairwise(grid):
             p0 = predict_p0(ks, torch.full((shape[0],), s, device=ks.device))
@@ -52,21 +69,24 @@ def sample(
             p0 = sharpen(p0, temperature, truncation)
             probs = posterior(p0, ks, r, s, schedule)
             surest = (p0, ks, r, s, schedule, generator)
-            ks = reveal_surest(probs, *surest) if confidence_order else draw(probs, generator)
+            ks = fixed(reveal_surest(probs, *surest) if confidence_order else draw(probs, generator))
             yield ks
 
     return states()  # not a generator function itself: bad arguments are refused by the call, not by the first step
 
 
-def step_grid(steps: int | Sequence[int], schedule: Schedule) -> list[int]:
-    """The steps visited, S first and 0 last: e.g. 100, 96, ..., 4, 0 for 25 steps of 100."""
+def step_grid(steps: int | Sequence[int], schedule: Schedule, first: int | None = None) -> list[int]:
+    """The steps visited, from `first` (S where it is None) to 0: e.g. 100, 96, ..., 4, 0 for 25 steps of 100."""
+    top = schedule.steps if first is None else first
+    if not 1 <= top <= schedule.steps:
+        raise InputError(f"a warm start's step must lie in 1..{schedule.steps}, got {top}")
     if isinstance(steps, int):
-        if not 1 <= steps <= schedule.steps:
-            raise InputError(f"the count of reverse steps must lie in 1..{schedule.steps}, got {steps}")
-        return [round(schedule.steps * (steps - i) / steps) for i in range(steps + 1)]
+        if not 1 <= steps <= top:
+            raise InputError(f"the count of reverse steps must lie in 1..{top}, got {steps}")
+        return [round(top * (steps - i) / steps) for i in range(steps + 1)]
     grid = list(steps)
-    if len(grid) < 2 or grid[0] != schedule.steps or grid[-1] != 0 or any(s <= r for s, r in pairwise(grid)):
-        raise InputError(f"a list of steps must descend from {schedule.steps} to 0, got {grid}")
+    if len(grid) < 2 or grid[0] != top or grid[-1] != 0 or any(s <= r for s, r in pairwise(grid)):
+        raise InputError(f"a list of steps must descend from {top} to 0, got {grid}")
     return grid
 
 

@@ -4,7 +4,6 @@ All methods see the same crop: BlazePose's landmarks, the adapter's regression, 
 decoded from diffusion tokens.
 """
 
-import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -33,7 +32,15 @@ from di2pose.evaluation.crop_errors import (
     summarise,
     to_json,
 )
-from di2pose.evaluation.estimates import Estimates, Truth, checkpoint_folder, estimate_crops, load_model, read_truth
+from di2pose.evaluation.estimates import (
+    Estimates,
+    Focal,
+    Truth,
+    estimate_crops,
+    fingerprint,
+    load_model,
+    read_truth,
+)
 from di2pose.evaluation.shards import write_text
 from di2pose.evaluation.spread import SpreadFigures, ratio_gap, spread_figures
 from di2pose.evaluation.visibility import STATES, Confusion, confusion, true_states
@@ -44,12 +51,13 @@ Summary = dict[str, dict[str, dict[str, Figure]]]
 
 
 def evaluate_crops(
-    model: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")],
+    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")],
     features: Path,
     hypotheses: int = 8,
     steps: tuple[int, ...] = (),
     seeds: tuple[int, ...] = (0, 1, 2),
     limit: int | None = None,
+    focal: Focal = "told",
     device: str = "cpu",
     out: Path | None = None,
 ) -> None:
@@ -59,13 +67,14 @@ def evaluate_crops(
     error, and the visibility head's confusion. Joints are in crop axes; camera axes give the same errors.
 
     Args:
-        model: checkpoint folder, or run of `di2pose train`
+        model: checkpoint folder, run of `di2pose train`, or name of a model in the package
         features: feature cache of held-out crops (`di2pose people features`, `di2pose features`)
         hypotheses: samples for each crop
         steps: counts of reverse steps, one or several; left out: the model's own. The tables are about the model's own
             if it is among them, else about the first
         seeds: of the sampler's noise; figures are means over them
         limit: only the first so many crops
+        focal: whether a model with a camera token learns the crops' focal length
         device: cpu, cuda, mps
         out: write all figures to this JSON file, too
     """
@@ -80,12 +89,11 @@ def evaluate_crops(
     counts = steps or (own,)
     chosen = own if own in counts else counts[0]
     truth = read_truth(cache, rows)
-    estimates = estimate_crops(network, cache, rows, hypotheses, counts, seeds)
-    calibration = Calibration.read(checkpoint_folder(model)) or Calibration.neutral()
+    estimates = estimate_crops(network, cache, rows, hypotheses, counts, seeds, focal)
     report: dict[str, Any] = {
         "program": f"di2pose {__version__}",
-        "model": model.name,
-        "model_fingerprint": _fingerprint(checkpoint_folder(model)),
+        "model": Path(model).name,
+        "model_fingerprint": fingerprint(network),
         "features": cache.folder.name,
         "occlusion": cache.header.get("occlusion", "none"),
         "splits": sorted({cache.index[row]["split"] for row in rows.tolist()}),
@@ -93,6 +101,7 @@ def evaluate_crops(
         "hypotheses": hypotheses,
         "steps": chosen,
         "seeds": list(seeds),
+        "focal": focal if network.config.denoiser.camera_token else "no camera token",
         "axes": "crop",
     }
     text = [_heading(report)]
@@ -108,7 +117,8 @@ def evaluate_crops(
     report["spread"] = {group: asdict(figures) for group, figures in found.items()} | {"hidden_over_seen": gap}
     text.append(_spread_table(found, gap))
     true = true_states(truth.visibility.numpy())
-    if estimates.visibility is not None and (true != "").any():
+    if estimates.visibility is not None and (true == "seen").any():  # not where only what a patch hides is labelled
+        calibration = network.calibration or Calibration.neutral()
         head = confusion(true, calibration.state(estimates.visibility.numpy()))
         report["visibility"] = {"states": STATES, "counts": head.counts, "accuracy": head.accuracy}
         report["visibility"] |= {"balanced_accuracy": head.balanced_accuracy}
@@ -150,16 +160,12 @@ def measure_spread(
     return found, ratio_gap(found)
 
 
-def _fingerprint(folder: Path) -> str:
-    """Tells weights apart: config.json holds the sha256 of every file."""
-    return hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()[:12]
-
-
 def _heading(report: dict[str, Any]) -> str:
     return (
         f"{report['features']}: {report['crops']} crops (split {', '.join(report['splits'])}; occlusion protocol "
         f"{report['occlusion']}); model {report['model']} ({report['model_fingerprint']}), {report['hypotheses']} "
-        f"hypotheses, {report['steps']} steps, sampling seeds {', '.join(map(str, report['seeds']))}."
+        f"hypotheses, {report['steps']} steps, sampling seeds {', '.join(map(str, report['seeds']))}; "
+        f"focal length: {report['focal']}."
     )
 
 

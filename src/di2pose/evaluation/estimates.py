@@ -4,9 +4,11 @@ Everything is in crop axes and millimetres. Errors do not depend on that choice:
 together when they are brought into camera axes.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,13 +18,16 @@ from tqdm import tqdm
 
 from di2pose.data.sample import UNKNOWN
 from di2pose.errors import InputError
-from di2pose.image.blazepose import peer
+from di2pose.image.blazepose import CROP, peer
+from di2pose.image.camera_token import with_camera
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17, convert, get
 from di2pose.randomness import hypothesis_generators
 from di2pose.training.feature_cache import FeatureCache
 
 BATCH = 64
+Focal = Literal["told", "withheld", "alternate"]
+"""Does a model with a camera token learn the crop's focal length? `alternate`: of every other crop, as in training."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,19 @@ class Estimates:
     """Probabilities of seen, hidden by the body itself, hidden by something else, out of the frame."""
 
 
-def load_model(folder: Path, device: str = "cpu") -> Di2Pose:
+def load_model(name: str, device: str = "cpu") -> Di2Pose:
     """The model of a checkpoint folder, of a run of `di2pose train`, or of a name in the package."""
-    return Di2Pose.from_pretrained(checkpoint_folder(folder)).to(device)
+    of_run = Path(name) / "model"
+    return Di2Pose.from_pretrained(of_run if (of_run / "config.json").is_file() else name, device)
 
 
-def checkpoint_folder(folder: Path) -> Path:
-    return folder / "model" if (folder / "model" / "config.json").is_file() else folder
+def fingerprint(model: Di2Pose) -> str:
+    """Tells weights apart that lie under the same name."""
+    digest = hashlib.sha256()
+    for part in model.parts().values():
+        for tensor in part.state_dict().values():
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:12]
 
 
 def read_truth(cache: FeatureCache, rows: np.ndarray) -> Truth:
@@ -73,6 +84,19 @@ def read_truth(cache: FeatureCache, rows: np.ndarray) -> Truth:
     return Truth(torch.from_numpy(joints), torch.from_numpy(visibility.astype(np.int64)), own)
 
 
+def crop_features(model: Di2Pose, cache: FeatureCache, rows: np.ndarray, focal: Focal) -> Float[Tensor, "B L F"]:
+    """The feature sequence that the model was trained on, with its camera token where it has one."""
+    features = cache.features(rows)
+    if not model.config.denoiser.camera_token:
+        return features
+    lengths = np.full(len(rows), np.nan, np.float32)
+    if "focal" in cache.fields and focal != "withheld":
+        lengths[:] = cache.read(rows, "focal")["focal"] / CROP
+    if focal == "alternate":
+        lengths[rows % 2 == 1] = np.nan
+    return with_camera(features, torch.from_numpy(lengths))
+
+
 @torch.no_grad()
 def estimate_crops(
     model: Di2Pose,
@@ -81,6 +105,7 @@ def estimate_crops(
     hypotheses: int,
     steps: Sequence[int],
     seeds: Sequence[int],
+    focal: Focal = "told",
 ) -> Estimates:
     """Every estimate of the given crops. Hypothesis h of a crop is drawn from (seed, its id, h) alone."""
     device = model.denoiser.position.device
@@ -88,7 +113,7 @@ def estimate_crops(
     parts: dict[str | tuple[int, int], list[Tensor]] = {}
     for start in tqdm(range(0, len(rows), BATCH), unit="batch", disable=None):
         some = rows[start : start + BATCH]
-        features = cache.features(some).to(device)
+        features = crop_features(model, cache, some, focal).to(device)
         ids = [cache.index[row]["id"] for row in some.tolist()]
         found: dict[str | tuple[int, int], Tensor | None] = {}
         condition = model.denoiser.condition(features)

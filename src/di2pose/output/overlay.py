@@ -62,9 +62,13 @@ def draw_bones(pen: Pen, person: Person, points: np.ndarray, width: float) -> No
 
 def blur_faces(image: Image.Image, people: Sequence[Person]) -> Image.Image:
     """The picture with a disc round every head made of coarse blocks. A head that was not found is not hidden."""
+    return pixelated(image, [face_disc(person) for person in people])
+
+
+def pixelated(image: Image.Image, discs: Sequence[tuple[np.ndarray, float]]) -> Image.Image:
+    """The picture with coarse blocks, six across, in place of each disc (centre, radius) in pixels."""
     hidden = image.copy()
-    for person in people:
-        centre, radius = _face(person)
+    for centre, radius in discs:
         box = [int(np.floor(v)) for v in (*(centre - radius), *(centre + radius + 1))]
         box = [max(0, box[0]), max(0, box[1]), min(image.width, box[2]), min(image.height, box[3])]
         if box[2] <= box[0] or box[3] <= box[1]:
@@ -77,6 +81,21 @@ def blur_faces(image: Image.Image, people: Sequence[Person]) -> Image.Image:
         ImageDraw.Draw(disc).ellipse([x - radius, y - radius, x + radius, y + radius], fill=255)
         hidden.paste(coarse.resize(part.size, Image.Resampling.NEAREST), (box[0], box[1]), disc)
     return hidden
+
+
+def face_disc(person: Person) -> tuple[np.ndarray, float]:
+    """Centre and radius of a disc that hides the head, in pixels."""
+    names = [name for name in ("nose", "head", "head_top", "left_ear", "right_ear") if name in person.skeleton.joints]
+    head = person.joints_2d[list(person.skeleton.indices(*names))]
+    return np.nanmean(head, 0), FACE_MM * pixels_a_mm(person)
+
+
+def pixels_a_mm(person: Person) -> float:
+    """At the person: by all bones, as if without perspective."""
+    children, parents = (list(side) for side in zip(*person.skeleton.bones, strict=True))
+    flat = person.joints_2d[children] - person.joints_2d[parents]
+    real = (person.joints_mm[children] - person.joints_mm[parents])[:, :2]
+    return float(np.sqrt(np.nansum(flat**2) / np.nansum(real**2)))
 
 
 def moved(person: Person, left: int, top: int, scale: float) -> Person:
@@ -139,13 +158,3 @@ def _legend(pen: Pen, size: tuple[int, int], guessed: bool) -> None:
             pen.disc((x, y), 0.22 * em, EDGE)
         pen.text((x + 0.8 * em, y), text, em, PAPER)
         x += 1.9 * em + pen.width(text, em)
-
-
-def _face(person: Person) -> tuple[np.ndarray, float]:
-    """Centre and radius of the head's disc in pixels. Pixels a millimetre: by all bones, as if without perspective."""
-    names = [name for name in ("nose", "head", "head_top", "left_ear", "right_ear") if name in person.skeleton.joints]
-    head = person.joints_2d[list(person.skeleton.indices(*names))]
-    children, parents = (list(side) for side in zip(*person.skeleton.bones, strict=True))
-    flat = person.joints_2d[children] - person.joints_2d[parents]
-    real = (person.joints_mm[children] - person.joints_mm[parents])[:, :2]
-    return np.nanmean(head, 0), float(FACE_MM * np.sqrt(np.nansum(flat**2) / np.nansum(real**2)))

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from di2pose.data.sample import Dataset, Sample
+from di2pose.data.sample import OCCLUDED, Dataset, Sample
 from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP, BlazePose, Block, Layout
 from di2pose.image.crop import (
@@ -20,12 +20,14 @@ from di2pose.image.crop import (
     upright_matrix,
     warp,
 )
+from di2pose.image.find import Finder
 from di2pose.image.vitpose import HEIGHT, TOKENS, WIDTH, VitPose
+from di2pose.occlusion.protocols import occlude_limb
 from di2pose.people.store import HEADER as PEOPLE_HEADER
 from di2pose.people.store import People
 from di2pose.pose.skeleton import Skeleton
 from di2pose.training.feature_cache import TEXT, FeatureCache, write_features
-from di2pose.training.people_features import PeopleCrops
+from di2pose.training.people_features import PATCH_SEED, OcclusionProtocol, PatchedCrops, PeopleCrops, patch_size
 
 __all__ = ["DatasetCrops", "FeatureCache", "features", "region"]
 
@@ -40,14 +42,30 @@ class DatasetCrops:
 
     The place is `extra["roi"]` (x, y, side, angle) where a record has it, else the hip-centred turned square that
     BlazePose's detector would give for its 2D joints, else its upright box. With `paper` it is the 256x192 box crop.
+
+    With `find` it is what the detector does find in the picture, and no annotation but the record's box is looked at.
+    `occlusion` first puts that protocol's patch on the picture, sized by what is found without it; then the detector
+    meets it as a user's would, and the joints under it are labelled as occluded.
     """
 
-    def __init__(self, dataset: Dataset, paper: bool = False) -> None:
-        self.dataset, self.paper = dataset, paper
+    def __init__(
+        self,
+        dataset: Dataset,
+        paper: bool = False,
+        find: Finder | None = None,
+        occlusion: OcclusionProtocol | None = None,
+    ) -> None:
+        if occlusion is not None and find is None:
+            raise InputError("an occlusion protocol tries the detector, too: give a Finder with it")
+        self.dataset, self.paper, self.find, self.occlusion = dataset, paper, find, occlusion
         placed = ~np.isnan(dataset.box).any(-1) | ~np.isnan(dataset.joints_2d).all((1, 2))
         rows = [i for i, line in enumerate(dataset.index) if line["image"] and (placed[i] or "roi" in line["extra"])]
         self.rows = np.array(rows, dtype=np.int64)
         self.about = {"source": dataset.name, "skeleton": dataset.skeleton.name}
+        if find is not None:
+            self.about["regions"] = "detector"
+        if occlusion is not None:
+            self.about["occlusion"] = occlusion
         if not rows:
             raise InputError(
                 f"no record of {dataset.folder} has both an image and a box or 2D joints: nothing to encode"
@@ -60,7 +78,13 @@ class DatasetCrops:
         row = int(self.rows[i])
         sample = self.dataset[row]
         image = self.dataset.read_image(sample)
-        roi = region(sample, self.dataset.skeleton)
+        joints = len(sample.joints_mm)
+        seen = np.full(joints, -1) if sample.visibility is None else sample.visibility
+        if self.find is not None and self.occlusion is not None:
+            clean, size = self.find(sample, image), patch_size(self.occlusion)
+            patched = occlude_limb(image, sample, self.dataset.skeleton, size, PATCH_SEED, roi=clean)
+            image, seen = patched.image, np.where(patched.hidden, OCCLUDED, seen)
+        roi = region(sample, self.dataset.skeleton) if self.find is None else self.find(sample, image)
         if self.paper:
             matrix = upright_matrix(sample.box or _box_of(sample))
             pixels, rotation, focal = warp(image, matrix, (WIDTH, HEIGHT)), np.eye(3), np.nan
@@ -69,9 +93,7 @@ class DatasetCrops:
             if sample.camera is not None:
                 camera, rotation = crop_camera(sample.camera, roi, CROP)
                 focal = camera.focal[0]
-        joints = len(sample.joints_mm)
         flat = np.full((joints, 2), np.nan) if sample.joints_2d is None else apply(invert(matrix), sample.joints_2d)
-        seen = np.full(joints, -1) if sample.visibility is None else sample.visibility
         labels: dict[str, np.ndarray] = {
             "joints_mm": (sample.joints_mm @ rotation.T).astype(np.float32),
             "joints_2d": flat.astype(np.float32),
@@ -116,6 +138,8 @@ def features(
     weights: str | None = None,
     images: Path | None = None,
     device: str = "cpu",
+    detect: bool = False,
+    occlusion: OcclusionProtocol | None = None,
 ) -> None:
     """Cache a frozen encoder's features of a prepared dataset.
 
@@ -132,8 +156,10 @@ def features(
         weights: hub name or folder of ViTPose's weights
         images: where the images are, if not where the dataset says
         device: cpu, cuda, mps
+        detect: crop what BlazePose's detector finds at the record's box, instead of the region that the labels give
+        occlusion: put the patch of this protocol on every picture before the detector looks at it: to measure on
     """
-    source = _source(folder, images, paper=encoder == "vitpose")
+    source = _source(folder, images, encoder == "vitpose", detect, occlusion)
     network: BlazePose | VitPose
     if encoder == "vitpose":
         network = VitPose(weights) if weights else VitPose()
@@ -146,9 +172,17 @@ def features(
     write_features(source, network.to(device), out, layout, about)
 
 
-def _source(folder: Path, images: Path | None, paper: bool) -> DatasetCrops | PeopleCrops:
+def _source(
+    folder: Path, images: Path | None, paper: bool, detect: bool, occlusion: OcclusionProtocol | None
+) -> DatasetCrops | PeopleCrops | PatchedCrops:
+    if paper and (detect or occlusion is not None):
+        raise InputError("--detect and --occlusion are for BlazePose's turned square, not for ViTPose's box crop")
     if not (folder / PEOPLE_HEADER).is_file():
-        return DatasetCrops(Dataset(folder, images), paper)
+        find = Finder() if detect or occlusion is not None else None
+        return DatasetCrops(Dataset(folder, images), paper, find, occlusion)
     if paper:
         raise InputError(f"{folder} holds square crops of rendered people; ViTPose needs the whole picture")
-    return PeopleCrops(People(folder))
+    if detect:
+        raise InputError(f"{folder} holds crops of rendered people: there is no picture for --detect to look at")
+    people = PeopleCrops(People(folder))
+    return people if occlusion is None else PatchedCrops(people, occlusion)

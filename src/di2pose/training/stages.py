@@ -163,7 +163,9 @@ def _same_tokenizer(model: Di2Pose, init: Path) -> None:
     other = PoseTokenizer(checkpoint.read_config(init).tokenizer)
     checkpoint.load(init, {"tokenizer": other})
     if _digest(other) != _digest(model.tokenizer):
-        raise InputError(f"--init {init} was trained with another tokenizer: give --tokenizer {init}, or leave --init out")
+        raise InputError(
+            f"--init {init} was trained with another tokenizer: give --tokenizer {init}, or leave --init out"
+        )
 
 
 def _some(source: PoseSource, count: int) -> Batch:

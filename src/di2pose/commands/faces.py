@@ -1,0 +1,46 @@
+"""Faces made unrecognisable. Two witnesses say where a head is, and what either points at is hidden."""
+
+import dataclasses
+
+import numpy as np
+from PIL import Image
+
+from di2pose.image.blazepose import CROP
+from di2pose.image.detect import given
+from di2pose.output.overlay import face_disc, pixelated, pixels_a_mm
+from di2pose.photo import View
+from di2pose.pipeline import Di2Pose
+from di2pose.pose.skeleton import BLAZEPOSE_33
+from di2pose.result import Result
+
+FACE = slice(0, BLAZEPOSE_33.index("right_mouth") + 1)
+"""BlazePose's landmarks of the face come first: nose, eyes, ears, mouth."""
+LEAST_PERSON = 0.5
+HEAD_MM = 140.0
+"""Least radius round the landmarks of a face: hair and chin lie outside of them."""
+
+
+def hide_faces(model: Di2Pose, result: Result, picture: Image.Image) -> Image.Image:
+    """The picture with coarse blocks over the head of everybody in the result, which is in the picture's pixels.
+
+    The heads are where the pose has them (the projected joints), and where the encoder sees the landmarks of a face in
+    a second look at each person's box: the pose may be wrong about a head in full view.
+    """
+    discs = [face_disc(person) for person in result.people]
+    views = [View(picture, given([person.box])[0], result.camera) for person in result.people]
+    if views:
+        seen = model.look(views)
+        for person, view, points, sure in zip(result.people, views, seen.landmarks_2d, seen.person, strict=True):
+            if float(sure) >= LEAST_PERSON:
+                face = view.detection.roi.to_image(points[FACE].double().cpu().numpy(), CROP)
+                centre = face.mean(0)
+                reach = float(np.linalg.norm(face - centre, axis=1).max())
+                discs.append((centre, max(1.6 * reach, HEAD_MM * pixels_a_mm(person))))
+    return pixelated(picture, discs)
+
+
+def without_faces(model: Di2Pose, result: Result) -> Result:
+    """The same result with a picture that shows no face."""
+    if result.picture is None:
+        return result
+    return dataclasses.replace(result, picture=hide_faces(model, result, result.picture))

@@ -1,0 +1,206 @@
+"""`di2pose calibrate`: learn from held-out people how far a model's joints are off, and check it on other people.
+
+The model of `di2pose.calibration`, fitted for each joint, apart where it is said to be seen and where it is not. Floor
+and gain are the maximum likelihood ones of an isotropic Gaussian error of that mean square; the radius of the 90 % ball
+is then taken from the errors themselves, whose tails are heavier than a Gaussian's.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from jaxtyping import Bool, Float
+
+from di2pose import __version__
+from di2pose.calibration import CLASSES, GAUSSIAN_R90, Calibration, Table, sample_covariance
+from di2pose.errors import InputError
+from di2pose.evaluation.estimates import Focal, estimate_crops, fingerprint, load_model, read_truth
+from di2pose.evaluation.reliability import Answers, draw_curves, reliability_report, report_text
+from di2pose.evaluation.shards import write_text
+from di2pose.evaluation.visibility import true_states
+from di2pose.pipeline import Di2Pose
+from di2pose.pose.skeleton import H36M_17
+from di2pose.training.feature_cache import FeatureCache
+
+FEWEST = 100
+"""Joints that a fit of its own needs; below it a joint takes the fit of all joints of its class."""
+BLOCK = 10
+"""Crops in a row that may show the same person in the same clothes: rendered people come in tens."""
+LEAST_MM2 = 1.0
+"""Mean square of an error below which no joint is believed to lie: keeps a weight finite where the spread is 0."""
+ROUNDS = 30
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Expected squared error = floor + gain * trace; the 90 % radius over its root; the mean trace."""
+
+    floor_mm2: float
+    gain: float
+    radius_factor: float
+    trace_mm2: float
+
+
+def fit_error(trace_mm2: Float[np.ndarray, " n"], squared_mm2: Float[np.ndarray, " n"]) -> Fit:
+    """Non-negative floor and gain under which the errors are likeliest.
+
+    Minimises the sum of log v + squared / v, v = floor + gain * trace, by least squares with weights 1 / v^2.
+    """
+    if not len(squared_mm2):
+        raise InputError("a calibration needs joints whose place is known, got none")
+    floor, gain = float(squared_mm2.mean()), 0.0
+    for _ in range(ROUNDS):
+        weight = np.maximum(floor + gain * trace_mm2, LEAST_MM2) ** -2.0
+        floor, gain = _non_negative_line(trace_mm2, squared_mm2, weight)
+    expected = np.maximum(floor + gain * trace_mm2, LEAST_MM2)
+    return Fit(floor, gain, _upper_quantile(np.sqrt(squared_mm2 / expected), 0.9), float(trace_mm2.mean()))
+
+
+def _non_negative_line(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """(a, b) >= 0 with the least weighted sum of squares of y - a - b x."""
+    total, mean_x, mean_y = weight.sum(), np.average(x, weights=weight), np.average(y, weights=weight)
+    variance = float((weight * (x - mean_x) ** 2).sum())
+    slope = float((weight * (x - mean_x) * (y - mean_y)).sum()) / variance if variance > 1e-9 * total else 0.0
+    level = float(mean_y - slope * mean_x)
+    if slope < 0:
+        return float(mean_y), 0.0
+    if level < 0:
+        return 0.0, float((weight * x * y).sum() / (weight * x * x).sum())
+    return level, slope
+
+
+def _upper_quantile(values: np.ndarray, level: float) -> float:
+    """Smallest value that holds the level among n + 1 of which these are n: split conformal prediction."""
+    rank = min(int(np.ceil(level * (len(values) + 1))), len(values))
+    return float(np.sort(values)[rank - 1])
+
+
+def seen_threshold(seen_probability: Float[np.ndarray, " n"], seen: Bool[np.ndarray, " n"]) -> float:
+    """The probability from which on to say 'seen', so that as many joints are said to be seen as are.
+
+    Then as many of the seen are missed as others are taken for seen. A half where only one kind occurs.
+    """
+    if not len(seen) or seen.all() or not seen.any():
+        return 0.5
+    return float(np.quantile(seen_probability, 1 - seen.mean()))
+
+
+def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
+    """Fitted on the joints whose true place is known; the pelvis, which is 0, has no error."""
+    known = answers.known
+    told = known & (answers.true_state != "")
+    threshold = seen_threshold(answers.visibility[told][:, 0], answers.true_state[told] == "seen")
+    hidden = answers.visibility[..., 0] < threshold
+    trace = np.trace(sample_covariance(answers.samples_mm), axis1=-2, axis2=-1)
+    squared = np.square(answers.error_mm)
+    of_all = fit_error(trace[known], squared[known])
+    rows: list[list[Fit]] = []
+    for wanted in (False, True):
+        mine = known & (hidden == wanted)
+        of_class = fit_error(trace[mine], squared[mine]) if mine.sum() >= FEWEST else of_all
+        rows.append([])
+        for joint in range(H36M_17.count):
+            of_joint = mine[:, joint]
+            if joint == H36M_17.root:
+                rows[-1].append(Fit(0.0, 1.0, GAUSSIAN_R90, 0.0))
+            elif of_joint.sum() < FEWEST:
+                rows[-1].append(of_class)
+            else:
+                rows[-1].append(fit_error(trace[of_joint, joint], squared[of_joint, joint]))
+    assert len(rows) == len(CLASSES)
+
+    def table(name: str) -> Table:
+        return tuple(tuple(float(getattr(fit, name)) for fit in row) for row in rows)
+
+    return Calibration(
+        floor_mm2=table("floor_mm2"),
+        gain=table("gain"),
+        radius_factor=table("radius_factor"),
+        trace_mm2=table("trace_mm2"),
+        seen_threshold=threshold,
+        hypotheses=answers.samples_mm.shape[1],
+        fitted_on=fitted_on,
+    )
+
+
+def collect(
+    model: Di2Pose, cache: FeatureCache, rows: np.ndarray, hypotheses: int, steps: int, seed: int, focal: Focal
+) -> Answers:
+    """What the model says of some crops, and the truth."""
+    truth = read_truth(cache, rows)
+    estimates = estimate_crops(model, cache, rows, hypotheses, (steps,), (seed,), focal)
+    if estimates.visibility is None:
+        raise InputError("this model has no adapter, so nothing says which joints are seen: it cannot be calibrated")
+    return Answers(
+        samples_mm=estimates.samples_mm[steps, seed].numpy(),
+        visibility=estimates.visibility.numpy(),
+        truth_mm=truth.joints_mm.numpy(),
+        true_state=true_states(truth.visibility.numpy()),
+    )
+
+
+def calibrate(
+    model: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")],
+    features: tuple[Path, ...],
+    check: tuple[Path, ...] = (),
+    hypotheses: int = 8,
+    steps: int | None = None,
+    seed: int = 0,
+    limit: int | None = None,
+    focal: Focal = "alternate",
+    device: str = "cpu",
+    out: Path | None = None,
+) -> None:
+    """Fit a model's calibration on one half of held-out people, report on the other half, and write calibration.json.
+
+    Prints Markdown: how many true joints the 90 % balls hold, nominal against actual coverage, the states' confusion.
+
+    Args:
+        model: checkpoint folder, or run of `di2pose train`; its folder receives calibration.json
+        features: feature caches of held-out people with known visibility; crops in tens, every other ten for the fit
+        check: caches to report on only, e.g. of real footage
+        hypotheses: samples for each crop; the calibration is for the mean of so many
+        steps: of the sampler; left out: the model's own
+        seed: of the sampler's noise
+        limit: only the first so many crops of each cache
+        focal: whether a model with a camera token learns the crops' focal length
+        device: cpu, cuda, mps
+        out: folder for calibration.md, calibration.png (the curves) and report.json, too
+    """
+    if hypotheses < 2 or (limit is not None and limit < 2 * BLOCK):
+        raise InputError(
+            f"expected 2 hypotheses or more and a limit of {2 * BLOCK} or more, got {hypotheses} and {limit}"
+        )
+    folder = model / "model" if (model / "model" / "config.json").is_file() else model
+    network = load_model(str(model.resolve()), device)
+    settings = (hypotheses, steps or network.config.sample_steps, seed, focal)
+    caches = [FeatureCache(path) for path in features]
+    everybody = [np.arange(len(cache))[:limit] for cache in caches]
+    halves = []
+    for odd in (0, 1):
+        parts = [
+            collect(network, cache, rows[rows // BLOCK % 2 == odd], *settings)
+            for cache, rows in zip(caches, everybody, strict=True)
+        ]
+        halves.append(Answers.join(parts))
+    names = ", ".join(cache.folder.name for cache in caches)
+    fitted_on = f"{names}: {len(halves[0].truth_mm)} crops, {settings[1]} steps, weights {fingerprint(network)}"
+    calibration = fit_calibration(halves[0], fitted_on)
+    reports = {f"{names}, the other half": reliability_report(halves[1], calibration)}
+    for path in check:
+        cache = FeatureCache(path)
+        answers = collect(network, cache, np.arange(len(cache))[:limit], *settings)
+        reports[cache.folder.name] = reliability_report(answers, calibration)
+    heading = f"Fitted on {fitted_on}; {hypotheses} hypotheses; 'seen' from {calibration.seen_threshold:.2f} on."
+    text = "\n\n".join([heading, *(report_text(name, report) for name, report in reports.items())])
+    print(text)
+    print(f"\nwritten: {calibration.write(folder)}")
+    if out is not None:
+        record: dict[str, Any] = {"program": f"di2pose {__version__}", "fitted_on": fitted_on}
+        record |= {name: asdict(report) for name, report in reports.items()}
+        write_text(out / "report.json", json.dumps(record, indent=1) + "\n")
+        write_text(out / "calibration.md", text + "\n")
+        draw_curves(reports, out / "calibration.png")

@@ -1,0 +1,170 @@
+"""What the user hands in: pictures, boxes, a camera; checked and opened, one `Shot` a picture."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+
+from di2pose import __version__
+from di2pose.config import Config
+from di2pose.diffusion.sampler import Kept
+from di2pose.errors import InputError
+from di2pose.image.detect import Detection, given
+from di2pose.image.find import overlap
+from di2pose.image.read import LEAST_PIXELS, read_image
+from di2pose.photo import BATCH, Box, Pins, View, camera_for
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import H36M_17
+from di2pose.result import Person, Result
+
+Picture = str | Path | Image.Image | np.ndarray
+"""A path, a PIL image, or RGB pixels (H, W, 3) uint8."""
+REACH_MM = 1500.0
+"""No joint of a body lies farther from its pelvis."""
+Find = Callable[[Image.Image], list[Detection]]
+
+
+class Request(NamedTuple):
+    """One picture that the user handed in."""
+
+    image: Picture
+    boxes: tuple[Box, ...] | None
+    """Where the people are; None: the detector is to find them."""
+    hidden: tuple[Box, ...]
+
+
+class Shot(NamedTuple):
+    """One picture, with the people that may be in it."""
+
+    request: Request
+    picture: Image.Image
+    camera: Camera
+    views: list[View]
+
+    @property
+    def given(self) -> bool:
+        """Whether the user vouches for the people."""
+        return self.request.boxes is not None
+
+    def result(self, people: list[Person], **run: Any) -> Result:
+        """`run`: seed, steps, hypotheses, model. Pixels that came without a file stay with the result."""
+        image, picture = self.request.image, self.picture
+        path = str(image) if isinstance(image, str | Path) else None
+        pixels = None if path else picture
+        return Result(path, picture.size, self.camera, people, picture=pixels, version=__version__, **run)
+
+
+class Known(NamedTuple):
+    """What the user knows of the pose already; of one person in one picture."""
+
+    joints: Mapping[str, Sequence[float]]
+    codes: Mapping[int, int]
+
+    def check_people(self, pictures: int, people: int) -> None:
+        if (self.joints or self.codes) and (pictures, people) != (1, 1):
+            raise InputError(
+                f"pin and keep_tokens are about one person in one picture, got {people} people in {pictures}: choose "
+                "one by boxes=[(x0, y0, x1, y1)], or max_people=1"
+            )
+
+    def pins(self) -> Pins | None:
+        """(joints (17, 3), which are known (17,)); None where nothing is pinned."""
+        if not self.joints:
+            return None
+        place, known = torch.zeros(H36M_17.count, 3, dtype=torch.float64), torch.zeros(H36M_17.count, dtype=torch.bool)
+        for name, xyz in self.joints.items():
+            point = np.asarray(xyz, dtype=np.float64)
+            if point.shape != (3,) or not np.isfinite(point).all():
+                raise InputError(f"pin['{name}'] must be x, y, z in mm from the pelvis, got {xyz!r}")
+            if np.linalg.norm(point) > REACH_MM:
+                raise InputError(
+                    f"pin['{name}'] lies {np.linalg.norm(point):.0f} mm from the pelvis, farther than bodies reach: "
+                    "pins are relative to the pelvis, in mm"
+                )
+            place[H36M_17.index(name)], known[H36M_17.index(name)] = torch.from_numpy(point), True
+        return place, known
+
+    def tokens(self, config: Config) -> Kept | None:
+        """(tokens (1, N), which are to stay (1, N)); None where none is."""
+        if not self.codes:
+            return None
+        count, codes = config.tokenizer.tokens, config.tokenizer.codes
+        tokens, stay = torch.zeros(1, count, dtype=torch.int64), torch.zeros(1, count, dtype=torch.bool)
+        for position, code in self.codes.items():
+            if not (0 <= position < count and 0 <= code < codes):
+                raise InputError(
+                    f"keep_tokens maps positions 0..{count - 1} to codes 0..{codes - 1}, got {position}: {code}"
+                )
+            tokens[0, position], stay[0, position] = code, True
+        return tokens, stay
+
+
+def batches(images: Picture | Sequence[Picture], boxes: Any, hidden: Any) -> Iterator[list[Request]]:
+    """One request a picture, BATCH at a time.
+
+    Boxes are a list for one picture, and a list of such lists for a list of pictures.
+    """
+    if isinstance(images, list | tuple):
+        pictures: list[Any] = list(images)
+        boxes, hidden = (
+            boxes if boxes is not None else [None] * len(pictures),
+            hidden if len(hidden) else [()] * len(pictures),
+        )
+    else:
+        pictures, boxes, hidden = [images], [boxes], [hidden]
+    if not len(boxes) == len(hidden) == len(pictures):
+        raise InputError(
+            f"{len(pictures)} images need as many lists of boxes, got {len(boxes)} (boxes) and {len(hidden)} (occluded)"
+        )
+    every = zip(pictures, boxes, hidden, strict=True)
+    whole = [Request(image, None if some is None else _boxes(some), _boxes(covers)) for image, some, covers in every]
+    return (whole[first : first + BATCH] for first in range(0, len(whole), BATCH))
+
+
+def shot_of(request: Request, find: Find, camera: Camera | None, field_of_view: float | None) -> Shot:
+    """The picture, opened, its camera, and a view of everybody whom the user's boxes or else `find` point at."""
+    picture = open_picture(request.image)
+    known = camera is not None or field_of_view is not None
+    camera = camera_for(picture.size, camera, field_of_view)
+    if outside := [b for b in request.boxes or () if not overlap(b, (0, 0, *picture.size))]:
+        raise InputError(f"the box {outside[0]} lies outside of the picture of {picture.width}x{picture.height} pixels")
+    people = find(picture) if request.boxes is None else given(request.boxes)
+    return Shot(request, picture, camera, [View(picture, each, camera, known, request.hidden) for each in people])
+
+
+def open_picture(image: Picture) -> Image.Image:
+    """Upright RGB pixels of what the user handed in."""
+    if isinstance(image, str | Path):
+        return read_image(image)
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+            raise InputError(
+                f"pixels must be RGB, uint8, of shape (height, width, 3), got {image.dtype} of shape {image.shape}; "
+                "several pictures come as a list"
+            )
+        image = Image.fromarray(image)
+    if not isinstance(image, Image.Image):
+        raise InputError(f"a picture is a path, a PIL image or an array of pixels, got {type(image).__name__}")
+    if image.mode.startswith(("I", "F")):
+        raise InputError(f"a PIL image must have 8 bits a channel, got mode {image.mode}: scale and convert it first")
+    if min(image.size) < LEAST_PIXELS:
+        size = f"{image.width}x{image.height}"
+        raise InputError(f"a picture needs at least {LEAST_PIXELS} pixels a side to see anybody, got {size}")
+    return ImageOps.exif_transpose(image).convert("RGB")
+
+
+def _boxes(boxes: Any) -> tuple[Box, ...]:
+    """The boxes as floats. A flat box, a wrong count and an empty box are errors that say so."""
+    checked = []
+    for box in boxes:
+        try:
+            x0, y0, x1, y1 = (float(value) for value in box)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"boxes of a picture are a list of (x0, y0, x1, y1) in pixels, one is {box!r}") from error
+        if not (x0 < x1 and y0 < y1 and np.isfinite([x0, y0, x1, y1]).all()):
+            raise InputError(f"a box is x0, y0, x1, y1 in pixels with x1 > x0 and y1 > y0, got {(x0, y0, x1, y1)}")
+        checked.append((x0, y0, x1, y1))
+    return tuple(checked)

@@ -1,0 +1,173 @@
+"""Smoothing through time, each joint by its own certainty: guessed joints lean on their past and future.
+
+J joints, n frames of a window. A joint moves as an integrated Wiener process: constant velocity, disturbed by white
+acceleration of density q (mm^2/s^3). It is measured in each frame with covariance R_k. The best estimate is then the
+weighted cubic smoothing spline, the same as a Kalman filter with its backward (Rauch-Tung-Striebel) pass:
+
+    x = argmin  sum_k (x_k - z_k)' R_k^-1 (x_k - z_k)  +  1/q * integral of |x''|^2
+
+The spline's roughness is x' K x, K = Q T^-1 Q' (Reinsch 1967): T q is the covariance of the second divided differences
+Q'x of that process at any spacing of the frames. The answer for one frame is a weighted sum of the window's frames,
+x_c = sum_k W_k z_k with sum_k W_k = 1, and a line in time is kept as it is: no lag.
+
+The error of an estimate is mostly the same in the next frame, for it is nearly the same picture. So only a share w of
+the calibrated covariance C_k is taken as fresh noise, R_k = w C_k; the rest is taken as common to all frames, and
+smoothing does not lessen it. The result's covariance is w sum_k W_k C_k W_k' + (1 - w) S S', S = sum_k W_k sqrt(C_k).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from di2pose.errors import InputError
+from di2pose.pose.camera import Camera
+from di2pose.result import Person, Result
+
+DENSITY, ROOT_DENSITY = 5.0e6, 1.0e6
+"""q of the joints round the pelvis and of the pelvis, mm^2/s^3. The change of velocity in 0.1 s tells it: joints 5e5 in
+walking, 3e6 to 2e7 in dancing, 1.5e7 in running (DeepMimic's clips), 2e6 in Pose2Sim's balancing; pelvis a fifth."""
+FRESH = 0.1
+"""w, the share of the calibrated squared error that is new in each frame."""
+ROOT_ACROSS, ROOT_ALONG = 0.003, 0.02
+"""Fresh noise (standard deviation) of the pelvis's place over its distance: across the line of sight and along it."""
+WINDOW_S, MOST_FRAMES = 0.25, 12
+"""The window's reach to either side: this long and at most so many frames, which is how late a result comes."""
+LEAST_MM2 = 1e-4
+"""Added to every measured variance: the pelvis has none."""
+
+
+def smooth(results: Iterable[Result], window_s: float = WINDOW_S, most_frames: int = MOST_FRAMES) -> Iterator[Result]:
+    """The results with everybody's joints and place smoothed along their track, some frames late; memory is constant.
+
+    `joints_mm`, `root_mm`, `joints_2d`, `covariance_mm2` and `r90_mm` change; the hypotheses and states stay those of
+    the frame. Frames in which a track is missed are not filled.
+    """
+    window: deque[_Moment] = deque()
+    centre = 0
+    for result in results:
+        window.append(_moment(result))
+        while window[-1].time_s - window[centre].time_s >= window_s or len(window) - 1 - centre >= most_frames:
+            yield _smoothed(window, centre)
+            centre += 1
+            oldest = window[centre].time_s - window_s
+            while centre and (centre > most_frames or window[0].time_s < oldest):
+                window.popleft()
+                centre -= 1
+    for place in range(centre, len(window)):
+        yield _smoothed(window, place)
+
+
+def spline_weights(
+    times_s: Float[np.ndarray, " n"], noise_mm2: Float[np.ndarray, "n J 3 3"], centre: int, density: float
+) -> Float[np.ndarray, "n J 3 3"]:
+    """W_k of frame `centre`: the smoothed point is sum_k W_k z_k."""
+    frames, joints = noise_mm2.shape[:2]
+    precision = np.linalg.inv(noise_mm2 + LEAST_MM2 * np.eye(3))
+    system = np.zeros((joints, frames, 3, frames, 3))
+    system += (_roughness(times_s) / density)[:, None, :, None] * np.eye(3)[None, :, None, :]
+    place = np.arange(frames)
+    system[:, place, :, place, :] += precision
+    unit = np.zeros((frames, 3, 3))
+    unit[centre] = np.eye(3)
+    solved = np.linalg.solve(system.reshape(joints, 3 * frames, 3 * frames), unit.reshape(3 * frames, 3))
+    influence = solved.reshape(joints, frames, 3, 3).transpose(1, 0, 3, 2)  # the system is symmetric
+    return influence @ precision
+
+
+class _Track(NamedTuple):
+    """What is known of one person in one frame."""
+
+    person: Person
+    covariance: np.ndarray
+    """(J, 3, 3)"""
+    deviation: np.ndarray
+    """(J, 3, 3), its symmetric square root."""
+    root_noise: np.ndarray
+    """(1, 3, 3)"""
+
+
+class _Moment(NamedTuple):
+    result: Result
+    time_s: float
+    tracks: dict[int, _Track]
+
+
+def _moment(result: Result) -> _Moment:
+    if result.time_s is None:
+        raise InputError("smoothing needs the time of every frame: give it the results of a video")
+    tracks = {}
+    for person in result.people:
+        if person.track is None or not np.isfinite(person.joints_mm).all():
+            raise InputError("smoothing needs people with track numbers and all joints: convert them afterwards")
+        values, axes = np.linalg.eigh(person.covariance_mm2.astype(np.float64))
+        root = np.sqrt(np.clip(values, 0, None))
+        deviation = (axes * root[:, None, :]) @ axes.transpose(0, 2, 1)
+        tracks[person.track] = _Track(person, person.covariance_mm2, deviation, _root_noise(person.root_mm)[None])
+    return _Moment(result, result.time_s, tracks)
+
+
+def _root_noise(root_mm: Float[np.ndarray, " 3"]) -> Float[np.ndarray, "3 3"]:
+    distance = float(np.linalg.norm(root_mm))
+    along = np.outer(root_mm, root_mm) / max(distance, 1.0) ** 2
+    return distance**2 * (ROOT_ALONG**2 * along + ROOT_ACROSS**2 * (np.eye(3) - along))
+
+
+def _smoothed(window: deque[_Moment], centre: int) -> Result:
+    now = window[centre]
+    people = []
+    for number in now.tracks:
+        there = [moment for moment in window if number in moment.tracks]
+        place = next(k for k, moment in enumerate(there) if moment is now)
+        times = np.array([moment.time_s for moment in there])
+        tracks = [moment.tracks[number] for moment in there]
+        people.append(_smoothed_person(times, tracks, place, now.result.camera))
+    return replace(now.result, people=people)
+
+
+def _smoothed_person(times: np.ndarray, tracks: list[_Track], centre: int, camera: Camera) -> Person:
+    person = tracks[centre].person
+    covariance = np.stack([track.covariance for track in tracks])
+    weights = spline_weights(times, FRESH * covariance, centre, DENSITY)
+    joints = _sum(weights, np.stack([track.person.joints_mm for track in tracks]))
+    fresh = np.einsum("njab,njbc,njdc->jad", weights, covariance, weights)
+    common = np.einsum("njab,njbc->jac", weights, np.stack([track.deviation for track in tracks]))
+    spread = FRESH * fresh + (1 - FRESH) * common @ common.transpose(0, 2, 1)
+    before = np.trace(person.covariance_mm2, axis1=1, axis2=2)
+    shrunk = np.sqrt(np.trace(spread, axis1=1, axis2=2) / np.where(before > 0, before, np.inf))
+    root_weights = spline_weights(times, np.stack([track.root_noise for track in tracks]), centre, ROOT_DENSITY)
+    root = _sum(root_weights, np.stack([track.person.root_mm[None] for track in tracks]))[0]
+    return replace(
+        person,
+        joints_mm=joints.astype(person.joints_mm.dtype),
+        root_mm=root,
+        joints_2d=camera.project(joints + root).astype(person.joints_2d.dtype),
+        covariance_mm2=spread.astype(person.covariance_mm2.dtype),
+        r90_mm=(person.r90_mm * shrunk).astype(person.r90_mm.dtype),
+    )
+
+
+def _sum(weights: np.ndarray, points: np.ndarray) -> Float[np.ndarray, "J 3"]:
+    total: np.ndarray = np.einsum("njab,njb->ja", weights, points.astype(np.float64))
+    return total
+
+
+def _roughness(times_s: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
+    """K: x' K x is the least integral of |x''|^2 of a curve through x. 0 for two frames: a line passes through both."""
+    count = len(times_s)
+    if count < 3:
+        return np.zeros((count, count))
+    step = np.diff(times_s)
+    if not (step > 0).all():
+        raise InputError(f"the times of a video's frames must increase, got steps of {step.min()} s")
+    second = np.zeros((count, count - 2))
+    inner = np.arange(count - 2)
+    second[inner, inner] = 1 / step[:-1]
+    second[inner + 1, inner] = -1 / step[:-1] - 1 / step[1:]
+    second[inner + 2, inner] = 1 / step[1:]
+    tri = np.diag((step[:-1] + step[1:]) / 3) + np.diag(step[1:-1] / 6, 1) + np.diag(step[1:-1] / 6, -1)
+    rough: np.ndarray = second @ np.linalg.solve(tri, second.T)
+    return rough

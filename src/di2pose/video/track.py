@@ -1,0 +1,199 @@
+"""Who is who from frame to frame, and where to look next.  All positions in pixels of the upright picture.
+
+The next region to look at comes from the landmarks of the last look, as in BlazePose, so the detector need not run on
+every frame. What a look shows is matched to the tracks by the distance of its 33 landmarks from where each track should
+be by now (it moves on at constant speed), plus the difference in size: of two people who pass each other the nearer one
+is larger. While somebody is hidden, a look at their place shows whoever hides them: two looks at the same body count
+once, for the track that fits better, and the other track is missed, not swapped.
+
+A new person is a track at once, without waiting for confirmation: detector and encoder have both seen somebody.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from di2pose.image.crop import ROI_MARGIN, Roi
+from di2pose.image.detect import Detection
+from di2pose.pose.skeleton import BLAZEPOSE_33
+
+PERSON = 0.5
+"""The encoder's least probability that the crop shows somebody."""
+CIRCLE = 1.07
+"""Radius of BlazePose's circle over the distance of the farthest landmark from the hips; 0.97 to 1.20 on Pose2Sim."""
+SAME_BODY = 0.25
+"""Mean distance of landmarks over the radius, below which two looks show one body."""
+GATE, GATE_A_SECOND = 0.6, 0.4
+"""Most that a look may differ from its track, and how much more for each second that the track was missed."""
+SPEED_MEMORY_S = 0.2
+"""Time over which a track's speed is averaged."""
+FLAT_TORSO = 0.15
+"""Of the radius: a torso that looks shorter points at the camera and says nothing about the crop's angle."""
+HIPS, SHOULDERS = (BLAZEPOSE_33.indices(f"left_{part}", f"right_{part}") for part in ("hip", "shoulder"))
+
+
+class Look(NamedTuple):
+    """One pass of the encoder over one region."""
+
+    points: Float[np.ndarray, "33 2"]
+    person: float
+    """Probability that somebody is there."""
+    detection: Detection
+    """What was looked at."""
+    fresh: bool
+    """Whether the detector pointed there; else a track did."""
+
+
+@dataclass(frozen=True)
+class Track:
+    """One person, as last seen."""
+
+    number: int
+    points: Float[np.ndarray, "33 2"]
+    speed: Float[np.ndarray, " 2"]
+    """Of the hips, pixels a second."""
+    radius: float
+    angle: float
+    time_s: float
+    score: float
+    """The detector's, when it last pointed here."""
+    lost: bool = False
+    """Whether the last frame did not show them."""
+
+    def at(self, time_s: float) -> Float[np.ndarray, "33 2"]:
+        """Where the landmarks should be."""
+        return self.points + self.speed * (time_s - self.time_s)
+
+    def detection(self, time_s: float) -> Detection:
+        """Where to look: the hips in the middle, the trunk upright."""
+        x, y = self.at(time_s)[list(HIPS)].mean(0).tolist()
+        box = (x - self.radius, y - self.radius, x + self.radius, y + self.radius)
+        return Detection(box, self.score, Roi((x, y), 2 * ROI_MARGIN * self.radius, self.angle))
+
+    def misfit(self, look: Look, time_s: float) -> float:
+        """0: the look shows what the track expects; in body radii, plus the logarithm of the sizes' ratio."""
+        apart = np.linalg.norm(look.points - self.at(time_s), axis=1).mean() / self.radius
+        return float(apart + abs(math.log(_radius(look.points) / self.radius)))
+
+    def gate(self, time_s: float) -> float:
+        return GATE + GATE_A_SECOND * (time_s - self.time_s)
+
+
+class Tracker:
+    """Numbers people from 0 in the order of their first appearance.
+
+    `patience_s`: a track that is missed for longer ends; whoever comes back later gets a new number. `detect_every`:
+    frames between two searches of the whole picture.
+    """
+
+    def __init__(self, patience_s: float = 1.0, detect_every: int = 30, max_people: int = 8) -> None:
+        self.patience_s, self.detect_every, self.max_people = patience_s, detect_every, max_people
+        self.tracks: list[Track] = []
+        self._born = 0
+        self._frames = 0
+
+    @property
+    def search(self) -> str:
+        """What the detector should do on the next frame: 'all' (with tiles), 'quick' (one glance) or 'none'."""
+        if len(self.tracks) >= self.max_people and not any(track.lost for track in self.tracks):
+            return "none"
+        if self._frames % self.detect_every == 0:
+            return "all"
+        return "quick" if not self.tracks or any(track.lost for track in self.tracks) else "none"
+
+    def regions(self, time_s: float, found: Sequence[Detection] = ()) -> list[tuple[Detection, bool]]:
+        """Where to look in the frame of `time_s`, and whether it is fresh: tracks first, then what the detector found
+        and no track in sight explains."""
+        tracked = [(track, track.detection(time_s)) for track in self.tracks]
+        in_sight = [detection for track, detection in tracked if not track.lost]
+        new = [each for each in found if all(_hips_apart(each, other) > 0.4 for other in in_sight)]
+        room = max(0, self.max_people - len(in_sight))
+        return [(detection, False) for _, detection in tracked] + [(detection, True) for detection in new[:room]]
+
+    def update(self, time_s: float, looks: Sequence[Look]) -> dict[int, int]:
+        """Place of a look -> number of its track, for looks that show a person of their own. Starts and ends tracks."""
+        self._frames += 1
+        misfits = np.array([[track.misfit(look, time_s) for track in self.tracks] for look in looks])
+        misfits = misfits.reshape(len(looks), len(self.tracks))
+        best = misfits.min(axis=1, initial=np.inf)
+        kept: list[int] = []
+        for place in np.argsort(best, kind="stable").tolist():
+            if looks[place].person >= PERSON and not any(_same(looks[place], looks[other]) for other in kept):
+                kept.append(place)
+        given = self._match(time_s, misfits, kept)
+        tracks = [self._moved(track, time_s, looks, given) for track in self.tracks]
+        self.tracks = [track for track in tracks if time_s - track.time_s <= self.patience_s]
+        for place in kept:
+            in_sight = sum(not track.lost for track in self.tracks)
+            if place not in given and looks[place].fresh and in_sight < self.max_people:
+                given[place] = self._born
+                self._born += 1
+                self.tracks.append(_start(given[place], looks[place], time_s))
+        return given
+
+    def _match(self, time_s: float, misfits: np.ndarray, kept: list[int]) -> dict[int, int]:
+        """Look -> track number, the best fitting pair first."""
+        pairs = [
+            (float(misfits[place, k]), place, track.number)
+            for place in kept
+            for k, track in enumerate(self.tracks)
+            if misfits[place, k] < track.gate(time_s)
+        ]
+        given: dict[int, int] = {}
+        for _, place, number in sorted(pairs):
+            if place not in given and number not in given.values():
+                given[place] = number
+        return given
+
+    @staticmethod
+    def _moved(track: Track, time_s: float, looks: Sequence[Look], given: dict[int, int]) -> Track:
+        place = next((place for place, number in given.items() if number == track.number), None)
+        if place is None:
+            return replace(track, lost=True)
+        look, passed = looks[place], time_s - track.time_s
+        # Averaged, and the size changes by at most a fifth: one wrong look must not throw the next region off.
+        radius = float(np.clip((track.radius + _radius(look.points)) / 2, track.radius / 1.2, track.radius * 1.2))
+        moved = look.points[list(HIPS)].mean(0) - track.points[list(HIPS)].mean(0)
+        weight = 1 - math.exp(-passed / SPEED_MEMORY_S)
+        speed = track.speed + weight * (moved / passed - track.speed) if passed > 0 else track.speed
+        return Track(
+            number=track.number,
+            points=look.points,
+            speed=speed,
+            radius=radius,
+            angle=_angle(look.points, radius, track.angle),
+            time_s=time_s,
+            score=look.detection.score if look.fresh else track.score,
+        )
+
+
+def _start(number: int, look: Look, time_s: float) -> Track:
+    radius = _radius(look.points)
+    angle = _angle(look.points, radius, look.detection.roi.angle)
+    return Track(number, look.points, np.zeros(2), radius, angle, time_s, look.detection.score)
+
+
+def _radius(points: np.ndarray) -> float:
+    """Of the circle round the hips that holds the body."""
+    return CIRCLE * max(1.0, float(np.linalg.norm(points - points[list(HIPS)].mean(0), axis=1).max()))
+
+
+def _angle(points: np.ndarray, radius: float, before: float) -> float:
+    """Of the trunk from the vertical, clockwise; as before where the trunk points at the camera."""
+    x, y = (points[list(SHOULDERS)].mean(0) - points[list(HIPS)].mean(0)).tolist()
+    return before if math.hypot(x, y) < FLAT_TORSO * radius else math.atan2(x, -y)
+
+
+def _same(a: Look, b: Look) -> bool:
+    apart = np.linalg.norm(a.points - b.points, axis=1).mean()
+    return bool(apart < SAME_BODY * min(_radius(a.points), _radius(b.points)))
+
+
+def _hips_apart(a: Detection, b: Detection) -> float:
+    """Over the larger circle's radius."""
+    (ax, ay), (bx, by) = a.roi.centre, b.roi.centre
+    return math.hypot(ax - bx, ay - by) / (max(a.roi.side, b.roi.side) / (2 * ROI_MARGIN))

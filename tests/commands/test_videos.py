@@ -1,0 +1,153 @@
+"""`di2pose predict` on videos: files, the film with its overlay, and videos that are not whole."""
+
+import av
+import numpy as np
+import pytest
+from commands.test_predict import written
+from output.people import person, result
+from PIL import Image
+
+from di2pose.commands.film import Film
+from di2pose.commands.stills import Stills
+from di2pose.errors import InputError
+from di2pose.output.viewer import FRAME_SIDE, MOST_FRAMES
+from di2pose.result import Motion
+
+FRAMES = 6
+RATE = 30
+
+
+@pytest.fixture(scope="module")
+def film(clip, tmp_path_factory):
+    """Six frames of the walker, small; the index stands at the front, as in videos for the web."""
+    return part_of(clip, tmp_path_factory.mktemp("film") / "walk.mp4", (324, 264))
+
+
+def part_of(clip, path, size):
+    with av.open(str(clip)) as source, av.open(str(path), "w", options={"movflags": "faststart"}) as sink:
+        stream = sink.add_stream("mpeg4", rate=RATE, options={"g": "2"})
+        stream.width, stream.height, stream.pix_fmt, stream.bit_rate = *size, "yuv420p", 2_000_000
+        for index, frame in enumerate(source.decode(video=0)):
+            if 120 <= index < 120 + FRAMES:
+                picture = frame.to_image().crop((510, 464, 1160, 994)).resize(size)
+                sink.mux(stream.encode(av.VideoFrame.from_image(picture)))
+        sink.mux(stream.encode())
+    return path
+
+
+def frames_of(path):
+    with av.open(str(path)) as container:
+        return [frame.to_image() for frame in container.decode(video=0)]
+
+
+def test_a_video_gives_its_motion_its_page_and_its_film(run, film):
+    code, said, _, out = run(film, format="json,csv,trc,html,overlay,png")
+    assert code == 0
+    assert written(out) == ["walk.csv", "walk.html", "walk.json", "walk.overlay.mp4", "walk.trc"]
+    motion = Motion.load(out / "walk.json")
+    assert (len(motion), motion.fps, motion.tracks) == (FRAMES, RATE, (0,))
+    assert [round(each.time_s * RATE) for each in motion] == list(range(FRAMES))
+    assert motion[0].image == str(film)
+    line = said.splitlines()[0]
+    assert line.startswith(f"walk.mp4  {FRAMES} frames, 1 person, ")
+    assert "no png of a video · wrote walk.overlay.mp4 .json .csv .trc .html" in line
+    assert "1 video done, 1 person" in said
+    drawn, plain = frames_of(out / "walk.overlay.mp4"), frames_of(film)
+    assert len(drawn) == FRAMES
+    assert drawn[0].size == plain[0].size
+    different = np.abs(np.asarray(drawn[3], dtype=int) - np.asarray(plain[3])).max(-1) > 60
+    assert 0.001 < different.mean() < 0.4
+    assert (out / "walk.html").read_text().count("data:image/jpeg") == FRAMES
+
+
+def test_a_video_that_breaks_off_keeps_what_was_seen(run, film, tmp_path):
+    data = film.read_bytes()
+    (tmp_path / "half.mp4").write_bytes(data[: int(len(data) * 0.6)])
+    code, said, problems, out = run(tmp_path / "half.mp4", format="json,overlay")
+    assert code == 1
+    assert written(out) == ["half.json", "half.overlay.mp4"]
+    assert 1 <= len(Motion.load(out / "half.json")) < FRAMES
+    assert "half.mp4" in said.splitlines()[0]
+    assert "half.mp4  failed: " in problems
+    assert "is not whole" in problems
+
+
+def test_what_is_no_video_fails_and_the_photo_beside_it_is_done(run, walker, tmp_path):
+    (tmp_path / "text.mp4").write_text("this is no video")
+    walker.resize((325, 265)).save(tmp_path / "walker.png")
+    code, said, problems, out = run(tmp_path / "text.mp4", tmp_path / "walker.png")
+    assert (code, written(out)) == (1, ["walker.json"])
+    assert "text.mp4" in problems
+    assert "it is no video" in problems
+    assert "failed, wholly or in part: text.mp4" in said
+
+
+def test_photos_and_videos_come_in_the_order_given(run, film, walker, tmp_path):
+    walker.resize((325, 265)).save(tmp_path / "z.png")
+    walker.resize((325, 265)).save(tmp_path / "a.png")
+    code, said, _, out = run(tmp_path / "z.png", film, tmp_path / "a.png")
+    assert code == 0
+    assert [line.split()[0] for line in said.splitlines()[:3]] == ["z.png", "walk.mp4", "a.png"]
+    assert written(out) == ["a.json", "walk.json", "z.json"]
+
+
+def test_a_camera_that_is_not_there_fails_by_name(run):
+    code, _, problems, _ = run("97")
+    assert code == 2
+    assert "camera 97  failed: " in problems
+
+
+def test_faces_in_a_film_are_hidden(run, film, tmp_path):
+    _, _, _, out = run(film, format="html,overlay", blur_faces=True)
+    _, _, _, plain = run(film, format="html,overlay", out=tmp_path / "plain")
+    head = (slice(20, 45), slice(145, 175))
+    hidden, shown = (np.asarray(frames_of(folder / "walk.overlay.mp4")[2], dtype=float) for folder in (out, plain))
+    assert np.abs(hidden[head] - shown[head]).mean() > 8
+    feet = (slice(200, 240), slice(20, 90))
+    assert np.abs(hidden[feet] - shown[feet]).mean() < 4
+
+
+def test_another_detector_for_a_video_is_refused(run, film):
+    with pytest.raises(InputError, match="--detector is for photos"):
+        run(film, detector="rtdetr:somewhere")
+
+
+def test_a_film_leaves_nothing_behind_on_a_full_disk(small_disk):
+    film = Film(small_disk / "a.mp4", 30.0)
+    noise = np.random.default_rng(0)
+    pictures = [Image.fromarray(noise.integers(0, 256, (480, 640, 3), dtype=np.uint8)) for _ in range(4)]
+
+    def play():
+        for k in range(60):
+            film.add(result([person(0)]), pictures[k % 4])
+
+    with pytest.raises(InputError, match="No space left on device; make room"):
+        play()
+    assert list(small_disk.iterdir()) == []
+    (small_disk / "numbers.json").write_bytes(bytes(60_000))  # the room is free again
+
+
+def test_a_film_that_finds_no_room_does_not_take_the_numbers_with_it(run, clip, tmp_path, small_disk):
+    large = part_of(clip, tmp_path / "walk.mp4", (1284, 1048))
+    code, said, problems, out = run(large, out=small_disk, format="json,overlay")
+    assert code == 1
+    assert written(out) == ["walk.json"]
+    assert len(Motion.load(out / "walk.json")) == FRAMES
+    assert "walk.overlay.mp4: No space left on device" in problems
+    assert "given up: the disk is full" in said
+
+
+@pytest.mark.parametrize("frames", [1, MOST_FRAMES, 2 * MOST_FRAMES + 1, 3 * MOST_FRAMES + 7])
+def test_the_pictures_of_a_page_are_few_however_long_the_video(frames):
+    stills = Stills()
+    for k in range(frames):
+        stills.add(k, Image.new("RGB", (FRAME_SIDE, 4), (k % 256, k // 256, 0)))
+        assert len(stills._kept) <= 2 * MOST_FRAMES
+    motion = Motion([result([], frame_index=k, time_s=k / 30) for k in range(frames)], 30.0)
+    shown = stills.on(motion)
+    assert min(frames, MOST_FRAMES / 4) <= len(shown) <= MOST_FRAMES
+    every = shown[1].frame_index if len(shown) > 1 else 1
+    assert shown.fps == pytest.approx(30 / every)
+    for each in shown:
+        red, green, _ = each.picture.getpixel((5, 2))
+        assert abs(red + 256 * green - each.frame_index) <= 3 + 256 * 2

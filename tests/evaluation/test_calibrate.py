@@ -1,0 +1,180 @@
+"""Calibration: fits on small and synthetic numbers, and the command on a tiny model with a small cache."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from di2pose.calibration import Calibration
+from di2pose.errors import InputError
+from di2pose.evaluation.calibrate import calibrate, fit_calibration, fit_error, seen_threshold
+from di2pose.evaluation.reliability import Answers, reliability_report
+from di2pose.image.blazepose import Block, Layout
+from di2pose.pipeline import Di2Pose
+from di2pose.pose.skeleton import H36M_17
+from di2pose.randomness import generator_of
+from di2pose.recipes import tiny
+from di2pose.training.demo import stick_figures
+from di2pose.training.feature_cache import write_features
+
+HEAD = H36M_17.index("head")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+def test_floor_and_gain_come_back_from_errors_drawn_with_them():
+    rng = np.random.default_rng(0)
+    trace = rng.gamma(2.0, 2000.0, 40_000)
+    squared = np.square(rng.normal(0, np.sqrt((900 + 2.5 * trace) / 3)[:, None], (40_000, 3))).sum(-1)
+    fit = fit_error(trace, squared)
+    assert fit.floor_mm2 == pytest.approx(900, rel=0.1)
+    assert fit.gain == pytest.approx(2.5, rel=0.03)
+    assert fit.radius_factor == pytest.approx((6.2514 / 3) ** 0.5, rel=0.02)  # a Gaussian's own
+    assert fit.trace_mm2 == pytest.approx(trace.mean())
+
+
+def test_floor_and_gain_are_never_negative():
+    trace = np.linspace(0, 1000, 50)
+    falling = fit_error(trace, 2000 - trace)
+    assert falling.gain == 0
+    assert falling.floor_mm2 == pytest.approx(1500)
+    steep = fit_error(trace, np.maximum(3 * trace - 500, 0))
+    assert steep.floor_mm2 == 0
+    assert steep.gain > 0
+    silent = fit_error(np.zeros(50), np.full(50, 400.0))
+    assert (silent.floor_mm2, silent.gain, silent.radius_factor) == (pytest.approx(400), 0, pytest.approx(1))
+
+
+def test_the_radius_holds_nine_of_ten():
+    # Nine errors of 1 to 9 mm and a tenth joint to come: the ninth must be inside.
+    squared = np.square(np.arange(1.0, 10.0))
+    fit = fit_error(np.zeros(9), squared)
+    assert fit.radius_factor * fit.floor_mm2**0.5 == pytest.approx(9)
+    with pytest.raises(InputError, match="got none"):
+        fit_error(np.zeros(0), np.zeros(0))
+
+
+def test_as_many_joints_are_said_to_be_seen_as_are():
+    probability = np.array([0.1, 0.2, 0.6, 0.7, 0.9])
+    threshold = seen_threshold(probability, np.array([False, True, False, True, True]))
+    assert (probability >= threshold).sum() == 3
+    assert seen_threshold(probability, np.ones(5, bool)) == 0.5
+
+
+def answers(count, seed, hidden_share=0.4, right=0.9):
+    """Joints whose spread tells a part of their error; hidden ones are worse, and mostly said to be hidden."""
+    rng = np.random.default_rng(seed)
+    hidden = rng.random((count, 17)) < hidden_share
+    said = np.where(rng.random(hidden.shape) < right, hidden, ~hidden)
+    scale = rng.uniform(10, 40, hidden.shape) * np.where(hidden, 3, 1)
+    truth = rng.normal(0, 300, (count, 17, 3))
+    centre = truth + rng.standard_t(4, truth.shape) * (15 + scale)[..., None]
+    samples = centre[:, None] + rng.normal(size=(count, 8, 17, 3)) * scale[:, None, :, None]
+    samples[:, :, 0] = truth[:, 0] = 0
+    seen_probability = np.where(said, 0.2, 0.8) + rng.uniform(-0.1, 0.1, hidden.shape)
+    rest = 1 - seen_probability
+    visibility = np.stack([seen_probability, 0.6 * rest, 0.3 * rest, 0.1 * rest], -1)
+    return Answers(samples, visibility, truth, np.where(hidden, "occluded", "seen"))
+
+
+def test_the_balls_hold_nine_of_ten_of_other_people_seen_and_occluded_separately():
+    calibration = fit_calibration(answers(1500, 1), "drawn")
+    report = reliability_report(answers(1500, 2), calibration)
+    assert report.groups["all"].joints == 1500 * 16  # not the pelvis
+    for group in ("said seen", "said occluded"):
+        assert report.groups[group].covered == pytest.approx(0.9, abs=0.01)
+    for group in ("true seen", "true occluded"):
+        assert 0.85 < report.groups[group].covered < 0.95
+    assert report.groups["true occluded"].mean_r90_mm > 1.5 * report.groups["true seen"].mean_r90_mm
+    nominal_90 = 8
+    assert report.groups["all"].raw_curve[nominal_90] < 0.75
+    assert report.groups["all"].curve[nominal_90] == pytest.approx(0.9, abs=0.04)
+    assert report.states is not None
+    assert report.states.accuracy == pytest.approx(0.9, abs=0.02)
+
+
+def test_a_joint_with_few_samples_takes_the_fit_of_its_class_and_a_class_without_any_that_of_all():
+    some = answers(400, 3)
+    truth = some.truth_mm.copy()
+    truth[50:, HEAD] = np.nan
+    fitted = fit_calibration(replace(some, truth_mm=truth), "drawn")
+    others = [j for j in range(1, 17) if j != HEAD]
+    for row in fitted.gain:
+        assert len({row[j] for j in others}) == len(others)
+        assert min(row[j] for j in others) <= row[HEAD] <= max(row[j] for j in others)
+    only_seen = replace(some, visibility=np.broadcast_to([1.0, 0.0, 0.0, 0.0], some.visibility.shape))
+    only_seen = replace(only_seen, true_state=np.full((400, 17), "seen"))
+    one_class = fit_calibration(only_seen, "drawn")
+    assert len(set(one_class.gain[1][1:])) == 1
+
+
+def test_unknown_states_leave_the_confusion_out_but_not_the_balls():
+    some = answers(300, 4)
+    report = reliability_report(replace(some, true_state=np.full((300, 17), "")), fit_calibration(some, "drawn"))
+    assert report.states is None
+    assert set(report.groups) == {"all", "said seen", "said occluded"}
+
+
+class Crops:
+    """A source and an encoder in one: the picture of figure i holds i, its features are the figure's joints."""
+
+    def __init__(self, joints_mm, visibility):
+        self.joints_mm, self.visibility = joints_mm, visibility
+
+    def __len__(self):
+        return len(self.joints_mm)
+
+    def crop(self, i):
+        text = {name: f"{name}{i}" for name in ("id", "subject", "action", "sequence")} | {"split": "test"}
+        return np.full((2, 2, 3), i, np.uint8), {"joints_mm": self.joints_mm[i], "visibility": self.visibility[i]}, text
+
+    def encode_batch(self, crops):
+        return {"tokens": (self.joints_mm[crops[:, 0, 0, 0]] / 1000).astype(np.float32)}
+
+
+def write_cache(folder, visibility):
+    crops = Crops(stick_figures(40, generator_of(0, "calibrate")).numpy(), visibility.astype(np.int8))
+    write_features(crops, crops, folder, Layout((Block("tokens", 17, 3, 0),)), {"skeleton": "h36m_17"}, rows=16)
+    return folder
+
+
+def write_model(folder, adapter_layers=1):
+    torch.manual_seed(0)
+    config = tiny(3)
+    denoiser = replace(config.denoiser, adapter_layers=adapter_layers, adapter_queries=18, feature_tokens=17)
+    return Di2Pose(replace(config, denoiser=denoiser)).save(folder)
+
+
+def test_the_command_writes_a_calibration_that_the_model_loads(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    rendered = write_cache(tmp_path / "rendered", rng.integers(0, 4, (40, 17)))
+    real = write_cache(tmp_path / "real", np.full((40, 17), -1))
+    model = write_model(tmp_path / "run" / "model")
+    calibrate(tmp_path / "run", (rendered,), check=(real,), hypotheses=2, steps=1, out=tmp_path / "out")
+    text = capsys.readouterr().out
+    assert "rendered: 20 crops, 1 steps" in text
+    assert "90 % balls, real" in text
+    fitted = Di2Pose.from_pretrained(model).calibration
+    assert fitted == Calibration.read(model)
+    assert fitted.hypotheses == 2
+    assert fitted.floor_mm2[0][1] > 0  # an untrained model errs, whatever its spread says
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["rendered, the other half"]["groups"]["all"]["joints"] == 20 * 16
+    assert report["real"]["states"] is None
+    assert (tmp_path / "out" / "calibration.md").read_text().strip() in text
+    picture = np.asarray(Image.open(tmp_path / "out" / "calibration.png"))
+    assert (picture == (255, 127, 14)).all(-1).sum() > 50  # the raw curve
+
+
+def test_a_model_without_a_visibility_head_is_refused(tmp_path):
+    rendered = write_cache(tmp_path / "rendered", np.zeros((40, 17)))
+    model = write_model(tmp_path / "model", adapter_layers=0)
+    with pytest.raises(InputError, match="no adapter"):
+        calibrate(model, (rendered,), hypotheses=2, steps=1)
+    assert not (model / "calibration.json").exists()

@@ -1,0 +1,361 @@
+"""Photo in, people out, with the real detector and encoder. The weights are random: only plumbing is claimed."""
+
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from di2pose import Di2Pose, Person, Result, photo, recipes
+from di2pose.assets import fetch
+from di2pose.calibration import Calibration
+from di2pose.errors import InputError
+from di2pose.evaluation.predictor import Predictor
+from di2pose.image.blazepose import PEER_JOINTS
+from di2pose.image.crop import Roi, assumed_camera, crop_camera
+from di2pose.image.detect import Detection
+from di2pose.photo import View
+from di2pose.pose.camera import Camera
+from di2pose.pose.root import stature_mm
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, convert
+
+DRAW = {"hypotheses": 3, "steps": 2}
+BOX = (60.0, 20.0, 470.0, 512.0)
+
+
+def small_model(**changes):
+    """The real shape of features, everything else as small as it can be."""
+    config = recipes.small()
+    sizes = {"width": 24, "layers": 1, "heads": 2, "adapter_layers": 1} | changes
+    torch.manual_seed(0)
+    return Di2Pose(replace(config, denoiser=replace(config.denoiser, **sizes))).eval()
+
+
+@pytest.fixture(scope="module")
+def path():
+    try:
+        for name in ("blazepose-heavy", "blazepose-detector"):
+            fetch(name)
+        return fetch("astronaut")
+    except InputError as error:
+        pytest.skip(f"the networks or the photo cannot be fetched here: {error}")
+
+
+@pytest.fixture(scope="module")
+def astronaut(path):
+    return Image.open(path).convert("RGB")
+
+
+@pytest.fixture(scope="module")
+def model(path):
+    return small_model()
+
+
+@pytest.fixture(scope="module")
+def result(model, path):
+    return model(path, **DRAW)
+
+
+def same(a, b, within_mm=0.0):
+    assert len(a.people) == len(b.people) > 0
+    for one, other in zip(a.people, b.people, strict=True):
+        np.testing.assert_allclose(one.samples_mm, other.samples_mm, atol=within_mm)
+        np.testing.assert_allclose(one.root_mm, other.root_mm, atol=max(within_mm, 1e-6), rtol=1e-3)
+
+
+def test_a_photo_gives_a_result_with_people(result, path):
+    assert isinstance(result, Result)
+    assert (result.image, result.size, result.picture) == (str(path), (512, 512), None)
+    assert (result.hypotheses, result.steps, result.seed, result.model) == (3, 2, 0, "small")
+    assert result.camera == assumed_camera((512, 512))
+    (person,) = result.people
+    assert isinstance(person, Person)
+    assert person.samples_mm.shape == (3, 17, 3)
+    np.testing.assert_allclose(person.joints_mm, person.samples_mm.mean(0))
+    assert (person.joints_mm[0] == 0).all()
+    assert person.score > 0.5
+
+
+def test_joints_and_root_project_onto_the_2d_joints(result):
+    (person,) = result.people
+    np.testing.assert_allclose(result.camera.project(person.joints_mm + person.root_mm), person.joints_2d, atol=1e-6)
+    assert (person.joints_mm[:, 2] + person.root_mm[2]).min() > 0
+
+
+def test_a_seed_gives_the_same_and_another_seed_something_else(model, path, result):
+    same(model(path, **DRAW), result)
+    other = model(path, seed=1, **DRAW)
+    assert np.abs(other.people[0].samples_mm - result.people[0].samples_mm).max() > 1
+
+
+def test_more_hypotheses_begin_with_the_fewer(model, path, result):
+    more = model(path, hypotheses=5, steps=2)
+    np.testing.assert_allclose(more.people[0].samples_mm[:3], result.people[0].samples_mm, atol=1)
+
+
+def test_a_batch_of_photos_is_the_single_runs(model, path, astronaut, result):
+    """People, pictures and hypotheses go through the network together, and nothing of it can be seen."""
+    pictures = [path, np.asarray(astronaut)[:, 30:], astronaut.resize((400, 420)), np.full((64, 80, 3), 90, np.uint8)]
+    boxes = [[BOX], [BOX, (100.0, 0.0, 300.0, 500.0)], [(10.0, 10.0, 390.0, 400.0)], []]
+    together = model(pictures, boxes=boxes, **DRAW)
+    assert [len(one.people) for one in together] == [1, 2, 1, 0]
+    for picture, some, one in zip(pictures[:3], boxes, together, strict=False):
+        same(model(picture, boxes=some, **DRAW), one, within_mm=1)
+    first, second = together[1].people
+    assert np.abs(first.samples_mm - second.samples_mm).max() > 1
+    same(model([path], **DRAW)[0], result, within_mm=1)
+
+
+def test_every_kind_of_picture_gives_the_same(model, path, astronaut, result):
+    for picture in (str(path), astronaut, np.asarray(astronaut), astronaut.convert("RGBA")):
+        found = model(picture, **DRAW)
+        same(found, result)
+        assert (found.picture is None) == isinstance(picture, str)
+
+
+def test_a_photo_is_turned_by_its_exif_tag(model, astronaut, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held sideways: turn by 90 degrees clockwise to see it upright
+    wide = astronaut.crop((0, 0, 512, 500))
+    wide.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "phone.png", exif=exif)
+    turned, upright = model(tmp_path / "phone.png", **DRAW), model(wide, **DRAW)
+    assert turned.size == (512, 500)
+    same(turned, upright)
+    same(model(Image.open(tmp_path / "phone.png"), **DRAW), upright)
+
+
+def test_nobody_in_the_picture_is_a_result_without_people(model):
+    grey = np.full((300, 200, 3), 90, np.uint8)
+    assert model(grey, **DRAW).people == ()
+    assert model(grey, boxes=[], **DRAW).people == ()
+    assert [one.people for one in model([grey, grey], **DRAW)] == [(), ()]
+    assert model([]) == []
+
+
+@dataclass
+class Pointer:
+    """A user's detector that points at one thing and is asked once."""
+
+    box: tuple[float, float, float, float]
+    asked: int = 0
+
+    def detect(self, image, max_people=8):
+        self.asked = max_people
+        x0, y0, x1, y1 = self.box
+        return [Detection(self.box, 0.9, Roi(((x0 + x1) / 2, (y0 + y1) / 2), 1.25 * max(x1 - x0, y1 - y0)))]
+
+
+def test_what_the_encoder_takes_for_nobody_is_dropped_unless_the_user_vouches_for_it(model, astronaut):
+    wall = (400.0, 0.0, 511.0, 111.0)
+    pointer = Pointer(wall)
+    assert model(astronaut, detector=pointer, max_people=3, **DRAW).people == ()
+    assert pointer.asked == 3
+    (person,) = model(astronaut, boxes=[wall], **DRAW).people
+    assert (person.box, person.score) == (wall, 1.0)
+    (person,) = model(astronaut, detector=Pointer(BOX), **DRAW).people
+    assert (person.box, person.score) == (BOX, 0.9)
+
+
+def test_a_known_camera_is_used_and_an_unknown_one_stated(model, astronaut):
+    camera = Camera((700.0, 700.0), (250.0, 260.0), (512, 512), distortion=(0.1, 0.0, 0.0, 0.0))
+    assert model(astronaut, boxes=[BOX], camera=camera, **DRAW).camera == camera
+    wide, narrow = (model(astronaut, boxes=[BOX], field_of_view=fov, **DRAW) for fov in (90.0, 20.0))
+    assert wide.camera == assumed_camera((512, 512), 90.0)
+    # The same picture through a longer lens is taken from farther away.
+    assert narrow.people[0].root_mm[2] > 3 * wide.people[0].root_mm[2]
+
+
+def test_the_camera_token_tells_the_crops_focal_length_where_it_is_known(model, astronaut):
+    camera = assumed_camera((512, 512), 40.0)
+    detection = model.find(astronaut)[0]
+    known = model.look([View(astronaut, detection, camera, camera_known=True)]).features
+    assumed = model.look([View(astronaut, detection, camera)]).features
+    focal = crop_camera(camera, detection.roi)[0].focal[0] / 256
+    assert known[0, -1, -2:].tolist() == pytest.approx([np.log(focal), 1.0], rel=1e-5)
+    assert assumed[0, -1, -2:].tolist() == [0.0, 0.0]
+    assert torch.equal(known[:, :-1], assumed[:, :-1])
+
+
+def test_a_stated_height_scales_everything_and_moves_no_pixel(model, path, result):
+    (free,), (tall,) = result.people, model(path, height_m=1.9, **DRAW).people
+    factor = 1900 / stature_mm(free.samples_mm).mean()
+    assert stature_mm(tall.samples_mm).mean() == pytest.approx(1900)
+    np.testing.assert_allclose(tall.joints_mm, free.joints_mm * factor)
+    np.testing.assert_allclose(tall.root_mm, free.root_mm * factor)
+    np.testing.assert_allclose(tall.r90_mm, free.r90_mm * factor)
+    np.testing.assert_allclose(tall.covariance_mm2, free.covariance_mm2 * factor**2)
+    np.testing.assert_allclose(tall.joints_2d, free.joints_2d)
+
+
+def test_a_region_called_hidden_is_not_looked_at_and_its_joints_are_occluded(model, astronaut):
+    region = (100.0, 150.0, 400.0, 420.0)
+    changed = astronaut.copy()
+    changed.paste((255, 0, 0), tuple(int(v) for v in region))
+    one, other = (model(image, boxes=[BOX], occluded=[region], **DRAW) for image in (astronaut, changed))
+    same(one, other)
+    assert one.picture.tobytes() == astronaut.tobytes()
+    plain = model(astronaut, boxes=[BOX], **DRAW)
+    assert np.abs(plain.people[0].samples_mm - one.people[0].samples_mm).max() > 1
+    (person,) = one.people
+    x, y = person.joints_2d.T
+    inside = (x > 100) & (x < 400) & (y > 150) & (y < 420)
+    assert inside.any()
+    assert (person.state[inside] == "occluded").all()
+
+
+def test_a_joint_outside_the_picture_is_out_of_frame(model, astronaut):
+    half = astronaut.crop((0, 0, 512, 200))
+    (person,) = model(half, boxes=[(60.0, 20.0, 470.0, 512.0)], **DRAW).people
+    below = person.joints_2d[:, 1] > 200 + 0.05 * 1.25 * 492
+    assert below.any()
+    assert (person.state[below] == "out_of_frame").all()
+
+
+def test_a_mirrored_photo_with_the_mirrored_crop_shows_the_mirror_image(model, astronaut):
+    """The same eyes on both: landmarks change sides and places, so whatever a trained model makes of them can too."""
+    x0, y0, x1, y1 = BOX
+    views = [
+        View(picture, Detection(box, 1.0, Roi(((box[0] + box[2]) / 2, 266.0), 615.0)), assumed_camera((512, 512)))
+        for picture, box in ((astronaut, BOX), (ImageOps.mirror(astronaut), (512 - x1, y0, 512 - x0, y1)))
+    ]
+    seen = model.look(views)
+    order = list(BLAZEPOSE_33.mirror_order)
+    mirrored = seen.landmarks_2d[1, order] * torch.tensor([-1.0, 1.0]) + torch.tensor([256.0, 0.0])
+    shoulders = list(BLAZEPOSE_33.indices("nose", "left_shoulder", "right_shoulder"))
+    assert (mirrored - seen.landmarks_2d[0])[shoulders].norm(dim=-1).max() < 8
+    people = photo.people_of(seen, model.estimate(seen, 2, 2, torch.Generator().manual_seed(0)), None)
+    assert len(people) == 2
+
+
+def test_the_peers_own_pose_lands_on_the_person(model, astronaut):
+    """Axes, frame and place together: BlazePose's 3D, taken for an estimate, projects onto its own 2D landmarks."""
+    seen = model.look([View(astronaut, model.find(astronaut)[0], assumed_camera((512, 512)))])
+    crops = torch.from_numpy(next(photo.crops_of(seen.views)))
+    world = model._encoder()(crops).world_mm.double().numpy()
+    joints = np.nan_to_num(convert(world - world[:, 23:25].mean(1, keepdims=True), BLAZEPOSE_33, H36M_17)[0])
+    joints -= joints[:, :1]
+    samples = photo.to_camera(joints[:, None], seen.views)
+    (person,) = photo.people_of(seen, photo.Estimate(torch.zeros(1, 1, 1).long(), samples, np.eye(4)[[[0] * 17]]), None)
+    roi = seen.views[0].detection.roi
+    landmarks = roi.to_image(seen.landmarks_2d[0].double().numpy())
+    upper = [name for name in PEER_JOINTS if "shoulder" in name or "elbow" in name]
+    miss = person.joints_2d[list(H36M_17.indices(*upper))] - landmarks[list(BLAZEPOSE_33.indices(*upper))]
+    assert np.linalg.norm(miss, axis=-1).max() < 0.05 * roi.side
+    assert 500 < person.root_mm[2] < 2500
+
+
+def test_the_calibration_of_the_model_is_applied(model, path, result):
+    sure = replace(
+        Calibration.neutral(), floor_mm2=((4.0,) * 17, (4.0,) * 17), gain=((0.0,) * 17, (0.0,) * 17), seen_threshold=0.0
+    )
+    model.calibration = replace(sure, hypotheses=3)
+    try:
+        (person,) = model(path, **DRAW).people
+    finally:
+        model.calibration = None
+    np.testing.assert_allclose(person.std_mm, np.sqrt(4 / 3))
+    assert set(person.state) <= {"seen", "out_of_frame"}
+    assert not np.allclose(result.people[0].std_mm, person.std_mm)
+
+
+def test_without_a_visibility_head_blazeposes_own_visibility_tells(path):
+    plain = small_model(adapter_layers=0, adapter_queries=0, feature_tokens=0)
+    (person,) = plain(path, **DRAW).people
+    visibility = photo.visibility_by_landmarks(torch.linspace(0, 1, 33)[None])
+    np.testing.assert_allclose(visibility.sum(-1), 1)
+    assert visibility[0, H36M_17.index("left_knee"), 0] == pytest.approx(BLAZEPOSE_33.index("left_knee") / 32)
+    assert person.state[H36M_17.index("nose")] == "seen"
+
+
+def test_encoder_and_detector_are_no_part_of_the_model(model, path, tmp_path):
+    assert not any("encoder.graph" in key or "detector" in key for key in model.state_dict())
+    again = Di2Pose.from_pretrained(model.save(tmp_path / "model"))
+    assert again._loaded == {}
+    same(again(path, **DRAW), model(path, **DRAW))
+
+
+@dataclass(frozen=True)
+class Known:
+    id: str
+    box: tuple[float, float, float, float] | None
+    camera: Camera | None
+
+
+def test_it_is_a_predictor_whose_noise_depends_on_the_record_alone(model, astronaut):
+    assert isinstance(model, Predictor)
+    records = [Known("a", BOX, assumed_camera((512, 512), 45.0)), Known("b", None, None)]
+    both = model.predict([astronaut, astronaut], records, 2, 2, seed=0)
+    assert both.shape == (2, 2, 17, 3)
+    np.testing.assert_allclose(model.predict([astronaut], records[1:], 2, 2, seed=0)[0], both[1], atol=1)
+    with pytest.raises(InputError, match="record b has no picture"):
+        model.predict([None], records[1:], 2, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"boxes": BOX}, r"a list of \(x0, y0, x1, y1\)"),
+        ({"boxes": [(5.0, 5.0, 2.0, 9.0)]}, "x1 > x0"),
+        ({"boxes": [(600.0, 0.0, 700.0, 100.0)]}, "outside of the picture of 512x512"),
+        ({"occluded": [(1.0, 2.0, 3.0)]}, r"a list of \(x0, y0, x1, y1\)"),
+        ({"camera": Camera((500.0, 500.0), (320.0, 240.0), (640, 480))}, "640x480 pixels, this one has 512x512"),
+        ({"camera": assumed_camera((512, 512)), "field_of_view": 50.0}, "not both"),
+        ({"field_of_view": 300.0}, "between 1 and 170"),
+        ({"boxes": [BOX], "height_m": 178.0}, "stature in metres"),
+        ({"boxes": [BOX], "hypotheses": 0}, "hypotheses must be 1 or more"),
+        ({"boxes": [BOX], "steps": 0}, r"1\.\.100"),
+        ({"detector": "yolo"}, "'blazepose', 'rtdetr:FOLDER'"),
+        ({"max_people": 0}, "max_people"),
+    ],
+)
+def test_arguments_that_cannot_be_right_are_named(model, astronaut, arguments, message):
+    with pytest.raises(InputError, match=message):
+        model(astronaut, **(DRAW | arguments))
+
+
+def test_pictures_that_cannot_be_looked_at_are_named(model, tmp_path, as_user):
+    (tmp_path / "text.jpg").write_text("no picture")
+    for picture, message in {
+        tmp_path / "nothing.jpg": "no image file",
+        tmp_path / "text.jpg": "not an image",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            model(picture)
+    with pytest.raises(InputError, match="got float64 of shape"):
+        model(np.zeros((64, 64, 3)))
+    with pytest.raises(InputError, match="several pictures come as a list"):
+        model(np.zeros((2, 64, 64, 3), np.uint8))
+    with pytest.raises(InputError, match="at least 16 pixels a side"):
+        model(Image.new("RGB", (1, 1)))
+    with pytest.raises(InputError, match="8 bits a channel"):
+        model(Image.new("I;16", (64, 64)))
+    with pytest.raises(InputError, match="got int"):
+        model(3)
+    with pytest.raises(InputError, match=r"2 images need as many lists of boxes, got 1"):
+        model([Image.new("RGB", (64, 64))] * 2, boxes=[[BOX]])
+
+
+def test_a_model_without_an_image_encoder_says_so():
+    with pytest.raises(InputError, match="cannot look at pictures: its features come from 'none'"):
+        Di2Pose(recipes.tiny()).eval()(np.zeros((64, 64, 3), np.uint8), boxes=[(0.0, 0.0, 60.0, 60.0)])
+
+
+def test_an_encoder_may_be_handed_in(model, path, result):
+    torch.manual_seed(0)
+    config = model.config
+    same(Di2Pose(config, encoder=model._encoder()).eval()(path, **DRAW), result)
+
+
+def test_a_model_that_is_not_in_the_package_is_named(tmp_path):
+    with pytest.raises(InputError, match="no model 'enormous'"):
+        Di2Pose.from_pretrained("enormous")
+    with pytest.raises(InputError, match="is not a checkpoint"):
+        Di2Pose.from_pretrained(tmp_path)
+
+
+def test_the_public_names_are_there_and_cost_nothing_until_used():
+    code = "import di2pose, sys; assert 'torch' not in sys.modules; from di2pose import Di2Pose, Motion, Person, Result"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,137 @@
+"""Crops under the patch of an occlusion protocol: of rendered people, and of pictures that a detector looks at."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from di2pose.cli import main
+from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Dataset, Sample, Writer
+from di2pose.errors import InputError
+from di2pose.image.crop import roi_from_box
+from di2pose.image.find import Finder
+from di2pose.occlusion.protocols import LIMB_12, occlude_limb
+from di2pose.people.store import HEADER, People, write_shard
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import H36M_17
+from di2pose.training.feature_cache import FeatureCache
+from di2pose.training.features import DatasetCrops, features
+from di2pose.training.people_features import CODES, NUMBERS, PatchedCrops, PeopleCrops
+
+LIMBS = list(H36M_17.indices(*LIMB_12))
+COUNT = 12
+
+
+def jpeg():
+    stream = io.BytesIO()
+    Image.new("RGB", (256, 256), (90, 90, 90)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Grey pictures with joints all over them, as `people render` would keep them; some lie beyond the border."""
+    out = tmp_path_factory.mktemp("people")
+    rng = np.random.default_rng(0)
+    labels = []
+    for _ in range(COUNT):
+        points = rng.uniform(-30, 286, (17, 2)).astype(np.float32)
+        outside = ((points < 0) | (points >= 256)).any(-1)
+        state = np.where(outside, OUT_OF_FRAME, rng.choice([SEEN, SELF_OCCLUDED], 17)).astype(np.int8)
+        row = {"joints_mm": rng.normal(0, 300, (17, 3)).astype(np.float32), "root_mm": np.array([0.0, 0.0, 4000.0])}
+        row |= {"joints_2d": points, "visibility": state, "focal": 500.0, "subject": "1", "clip": "1_1", "frame": 0}
+        labels.append(row | dict.fromkeys(NUMBERS, 0.0) | dict.fromkeys(CODES, 0))
+    write_shard(out, 0, [jpeg()] * COUNT, labels)
+    names = {"pose_class": ["upright"], "occlusion": ["none"], "crop": ["detector"]}
+    header = {"format_version": 1, "seed": 1, "split": "test", "shard": COUNT, **names}
+    (out / HEADER).write_text(json.dumps(header))
+    return out
+
+
+def test_the_patch_covers_a_limb_and_its_joints_are_occluded(folder):
+    plain = PeopleCrops(People(folder))
+    patched = PatchedCrops(plain, "occ-80")
+    for i in range(COUNT):
+        (before, labels, text), (after, new, same_text) = plain.crop(i), patched.crop(i)
+        assert same_text == text
+        rows, columns = np.nonzero((before != after).any(-1))
+        x0, x1, y0, y1 = columns.min(), columns.max() + 1, rows.min(), rows.max() + 1
+        assert max(x1 - x0, y1 - y0) <= 81
+        points, outside = labels["joints_2d"], labels["visibility"] == OUT_OF_FRAME
+        under = (points > (x0 - 1, y0 - 1)).all(-1) & (points < (x1 + 1, y1 + 1)).all(-1) & ~outside
+        changed = new["visibility"] != labels["visibility"]
+        assert (new["visibility"][changed] == OCCLUDED).all()
+        assert not changed[~under].any()
+        assert (new["visibility"] == OCCLUDED)[LIMBS].any()
+        np.testing.assert_array_equal(new["visibility"] == OUT_OF_FRAME, outside)
+        assert new["hidden"] == np.float32((new["visibility"] >= OCCLUDED).mean())
+        for name in set(labels) - {"visibility", "hidden"}:
+            np.testing.assert_array_equal(new[name], labels[name])
+            assert new[name].dtype == labels[name].dtype
+        assert new["hidden"].dtype == labels["hidden"].dtype
+
+
+def test_the_command_says_in_the_cache_which_protocol_it_is(folder, tmp_path):
+    command = ["features", str(folder), "--encoder", "blazepose-lite", "--occlusion", "occ-40"]
+    assert main([*command, "--out", str(tmp_path / "patched")]) == 0
+    cache = FeatureCache(tmp_path / "patched")
+    assert cache.header["occlusion"] == "occ-40"
+    assert (cache.column("visibility") == OCCLUDED).any(1).all()
+    features(folder, tmp_path / "plain", encoder="blazepose-lite")
+    plain = FeatureCache(tmp_path / "plain")
+    assert plain.header.keys() == cache.header.keys() - {"occlusion"}
+    with pytest.raises(InputError, match="other occlusion"):
+        features(folder, tmp_path / "patched", encoder="blazepose-lite", occlusion="occ-80")
+
+
+def test_what_cannot_be_detected_or_patched_is_refused(folder, tmp_path):
+    with pytest.raises(InputError, match="no picture for --detect"):
+        features(folder, tmp_path, detect=True)
+    with pytest.raises(InputError, match="not for ViTPose"):
+        features(folder, tmp_path, encoder="vitpose", occlusion="occ-80")
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """One empty grey picture with a record in it: the detector finds nobody, the record's box counts."""
+    folder = tmp_path_factory.mktemp("pictures")
+    Image.new("RGB", (320, 240), (128, 128, 128)).save(folder / "a.png")
+    rng = np.random.default_rng(1)
+    joints = rng.normal(0, 300, (17, 3)).astype(np.float32)
+    joints[0] = 0
+    camera, root = Camera((300.0, 300.0), (160.0, 120.0), (320, 240)), np.array([0.0, 0.0, 3000.0])
+    record = Sample(
+        "a", joints, root_mm=root, joints_2d=camera.project(joints + root).astype(np.float32), image="a.png",
+        box=(100.0, 60.0, 220.0, 180.0), camera=camera, split="test",
+    )  # fmt: skip
+    writer = Writer(folder / "set", "figures", H36M_17, image_root=str(folder))
+    with writer.part("all"):
+        writer.add(record)
+    writer.finish()
+    return Dataset(folder / "set")
+
+
+def test_a_found_region_replaces_the_labels_region_and_the_patch_lies_on_the_picture(pictures):
+    find = Finder()
+    plain, patched = DatasetCrops(pictures, find=find), DatasetCrops(pictures, find=find, occlusion="occ-80")
+    assert plain.about == {"source": "figures", "skeleton": "h36m_17", "regions": "detector"}
+    assert patched.about == plain.about | {"occlusion": "occ-80"}
+    sample = pictures[0]
+    image = pictures.read_image(sample)
+    roi = roi_from_box(sample.box)
+    made = occlude_limb(image, sample, H36M_17, 80, 0, roi=roi)
+    _, labels, _ = plain.crop(0)
+    np.testing.assert_allclose(labels["roi"], [*roi.centre, roi.side, roi.angle], rtol=1e-6)
+    assert (labels["visibility"] == UNKNOWN).all()
+    pixels, labels, _ = patched.crop(0)
+    np.testing.assert_array_equal(labels["visibility"], np.where(made.hidden, OCCLUDED, UNKNOWN))
+    found = find(sample, made.image)
+    np.testing.assert_allclose(labels["roi"], [*found.centre, found.side, found.angle], rtol=1e-6)
+    assert (pixels != plain.crop(0)[0]).any()
+
+
+def test_a_protocol_without_a_detector_is_refused(pictures):
+    with pytest.raises(InputError, match="tries the detector"):
+        DatasetCrops(pictures, occlusion="occ-80")

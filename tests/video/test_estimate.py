@@ -1,0 +1,230 @@
+"""The whole of a video: real footage, the real detector and encoder, a real (tiny, untrained) model."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from video.films import write_film
+
+import di2pose
+from di2pose import Di2Pose, recipes
+from di2pose.assets import extract
+from di2pose.errors import InputError
+from di2pose.video import estimate
+from di2pose.video.estimate import Drawing, motion_of, results_of, tracked_frames
+from di2pose.video.stream import BrokenVideoWarning, Stream
+from di2pose.video.track import Tracker
+
+FRAMES = 7
+FEW = {"hypotheses": 2, "steps": 4, "max_people": 1}
+LITE_WIDTH = 200
+"""Channels of the features of BlazePose lite."""
+
+
+@pytest.fixture(scope="module")
+def footage(tmp_path_factory):
+    """Every sixth frame of a balancing person, small, 10 a second; and the same twice side by side, out of step."""
+    folder = tmp_path_factory.mktemp("footage")
+    whole = extract("pose2sim-videos", "Pose2Sim/Demo_SinglePerson/videos/cam01.mp4")
+    pictures = [
+        np.asarray(frame.picture.resize((324, 576), Image.Resampling.BOX))
+        for frame in Stream(whole / "Pose2Sim/Demo_SinglePerson/videos/cam01.mp4", every=6)
+    ][:FRAMES]
+    write_film(folder / "one.mp4", pictures, rate=10, movflags="faststart")
+    twice = [
+        np.concatenate([left, right[:, ::-1]], axis=1) for left, right in zip(pictures, pictures[::-1], strict=True)
+    ]
+    write_film(folder / "two.mp4", twice[:4], rate=10)
+    write_film(folder / "nobody.mp4", [np.full((240, 320, 3), 90, dtype=np.uint8)] * 4, rate=10)
+    return folder
+
+
+class Counting(Di2Pose):
+    """Counts the detector's searches and the encoder's looks."""
+
+    def reset(self):
+        self.searches, self.looks = [], 0
+        return self
+
+    def find(self, image, max_people=8, tiles=(2, 4)):
+        self.searches.append(tiles)
+        return super().find(image, max_people, tiles)
+
+    def look(self, views):
+        self.looks += len(views)
+        return super().look(views)
+
+
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return Counting(replace(recipes.tiny(LITE_WIDTH), encoder="blazepose-lite")).eval()
+
+
+@pytest.fixture
+def model(network):
+    return network.reset()
+
+
+def joints_of(results):
+    return np.stack([result.people[0].joints_mm for result in results])
+
+
+def test_a_result_for_every_frame_with_its_time_and_the_same_person(model, footage):
+    results = list(results_of(model, footage / "one.mp4", **FEW))
+    assert [result.frame_index for result in results] == list(range(FRAMES))
+    np.testing.assert_allclose([result.time_s for result in results], np.arange(FRAMES) / 10, atol=1e-6)
+    for result in results:
+        assert [person.track for person in result.people] == [0]
+        assert (result.image, result.picture) == (str(footage / "one.mp4"), None)
+        assert (result.size, result.hypotheses, result.steps) == ((324, 576), 2, 4)
+        assert (result.model, result.version) == ("tiny", di2pose.__version__)
+        person = result.people[0]
+        assert person.samples_mm.shape == (2, 17, 3)
+        np.testing.assert_allclose(
+            person.joints_2d, result.camera.project(person.joints_mm + person.root_mm), atol=1e-3
+        )
+    assert len(model.searches) == 1, "the detector is needed once, then the person is followed"
+    assert model.looks == FRAMES
+
+
+def test_the_crop_stays_on_the_person(model, footage):
+    """The followed region against what the detector says in that very frame."""
+    stream = Stream(footage / "one.mp4")
+    for result in results_of(model, stream, smoothed=False, pictures=True, **FEW):
+        fresh = model.find(result.picture, max_people=1, tiles=())[0]
+        x0, y0, x1, y1 = result.people[0].box
+        assert np.hypot((x0 + x1) / 2 - fresh.roi.centre[0], (y0 + y1) / 2 - fresh.roi.centre[1]) < 0.2 * (x1 - x0)
+        assert 0.75 < (x1 - x0) / (fresh.box[2] - fresh.box[0]) < 1.33
+
+
+def test_a_seed_gives_the_same_again_and_another_seed_does_not(model, footage):
+    first, again, other = (
+        joints_of(results_of(model, Stream(footage / "one.mp4", stop=0.25), seed=seed, **FEW)) for seed in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).mean() > 1
+
+
+def test_frames_together_give_what_they_give_alone(model, footage, monkeypatch):
+    together = joints_of(results_of(model, footage / "one.mp4", warm=False, smoothed=False, **FEW))
+    monkeypatch.setattr(estimate, "BATCH", 1)
+    alone = joints_of(results_of(model, footage / "one.mp4", warm=False, smoothed=False, **FEW))
+    np.testing.assert_allclose(together, alone, atol=0.5)
+
+
+class Copier(torch.nn.Module):
+    """A denoiser that believes what it is given: every token that is not hidden is right, the others may be any."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.codes, self.condition = model.schedule.codes, model.denoiser.condition
+        self.position = model.denoiser.position  # a model lives where this is
+
+    def forward(self, ks, s, condition):
+        return 20.0 * torch.nn.functional.one_hot(ks, self.codes + 1)[..., :-1].float()
+
+
+def samples_of(model, frames, warm_share):
+    drawing = Drawing(model, 4, 20, 0, warm_share)
+    return np.stack([people[0].samples_mm for _, people in drawing.people(frames)])
+
+
+@pytest.fixture(scope="module")
+def looked(network, footage):
+    def view_of(frame, detection):
+        return estimate.View(frame.picture, detection, estimate.camera_for(frame.picture.size, None, None))
+
+    return list(tracked_frames(network.reset(), Stream(footage / "one.mp4"), Tracker(max_people=1), view_of))
+
+
+def test_a_warm_start_stays_near_the_frame_before_and_the_more_so_the_less_it_is_noised(model, looked, monkeypatch):
+    """Only the tokens that it starts from can make the next frame's hypotheses alike: this network sees no picture."""
+    monkeypatch.setitem(model._modules, "denoiser", Copier(model))
+
+    def change(warm_share):
+        samples = samples_of(model, looked, warm_share)
+        return np.linalg.norm(samples[1:] - samples[:-1], axis=-1).mean()
+
+    nothing, half, little = change(None), change(0.5), change(0.05)
+    assert little < 0.3 * nothing
+    assert little < half < nothing
+
+
+def test_the_first_frame_of_a_warm_start_is_drawn_from_nothing(model, looked):
+    np.testing.assert_allclose(samples_of(model, looked, 0.5)[0], samples_of(model, looked, None)[0], atol=1e-3)
+
+
+def test_tokens_that_are_too_old_start_nobody(model, looked):
+    late = [looked[0], looked[6]]
+    warm, cold = samples_of(model, late, 0.05), samples_of(model, late, None)
+    np.testing.assert_allclose(warm, cold, atol=1e-3)
+
+
+def test_a_warm_start_takes_its_share_of_the_steps(model, looked, monkeypatch):
+    calls = []
+    whole = model.estimate
+
+    def counted(seen, hypotheses, steps, generators, warm=None):
+        calls.append((steps, None if warm is None else warm[1]))
+        return whole(seen, hypotheses, steps, generators, warm)
+
+    monkeypatch.setattr(model, "estimate", counted)
+    list(Drawing(model, 1, 8, 0, 0.5).people(looked[:3]))
+    assert calls == [(8, None), (4, 10), (4, 10)], "of the 20 steps of the diffusion, half is 10"
+
+
+def test_two_people_are_drawn_together_and_keep_their_numbers(model, footage):
+    results = list(results_of(model, footage / "two.mp4", hypotheses=2, steps=4))
+    for result in results:
+        boxes = {person.track: person.box for person in result.people}
+        assert set(boxes) == {0, 1}
+        left, right = sorted(boxes, key=lambda track: boxes[track][0])
+        assert (left, right) == (0, 1) or (left, right) == (1, 0)
+    sides = [min(result.people, key=lambda person: person.box[0]).track for result in results]
+    assert len(set(sides)) == 1
+
+
+def test_nobody_is_a_result_without_people_and_the_detector_keeps_looking(model, footage):
+    results = list(results_of(model, footage / "nobody.mp4", **FEW))
+    assert [len(result.people) for result in results] == [0] * 4
+    assert model.searches == [(2, 4), (), (), ()]
+
+
+def test_a_video_that_breaks_off_gives_the_results_of_what_there_is(model, footage, tmp_path):
+    data = (footage / "one.mp4").read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(data[: len(data) * 9 // 10])
+    stream = Stream(tmp_path / "cut.mp4")
+    with pytest.warns(BrokenVideoWarning):
+        results = list(results_of(model, stream, **FEW))
+    assert 3 <= len(results) < FRAMES
+    assert stream.broken is not None
+    assert stream.broken.frames == len(results)
+
+
+def test_results_come_while_the_video_is_read(model, footage):
+    """Not after its end: a camera has none."""
+    results = results_of(model, footage / "one.mp4", smoothed=False, **FEW)
+    first = next(results)
+    assert first.frame_index == 0
+    assert model.looks == 1
+    results.close()
+
+
+def test_a_motion_of_it_can_be_saved(model, footage, tmp_path):
+    stream = Stream(footage / "one.mp4", stop=0.35)
+    motion = motion_of(results_of(model, stream, **FEW), stream.fps)
+    assert (len(motion), motion.fps, motion.tracks) == (4, 10.0, (0,))
+    motion.save(tmp_path / "one.json")
+    motion.save(tmp_path / "one.html")
+    again = di2pose.result.Motion.load(tmp_path / "one.json")
+    np.testing.assert_allclose(again[3].people[0].joints_mm, motion[3].people[0].joints_mm, atol=0.01)
+    assert again[3].time_s == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("wrong", [{"hypotheses": 0}, {"detect_every": 0}, {"max_people": 0}])
+def test_senseless_options_are_refused_at_once(model, footage, wrong):
+    with pytest.raises(InputError, match="must be 1 or more"):
+        results_of(model, footage / "one.mp4", **wrong)

@@ -1,0 +1,104 @@
+"""Identities: they stay with the person, through crossings and short occlusions."""
+
+import numpy as np
+import pytest
+from video.crossing import Street, Walker, run
+
+from di2pose.video.track import Tracker
+
+RATE = 30
+
+
+def numbers_of(story, walker):
+    return [frame[walker] for frame in story if walker in frame]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("far_mm", [4200.0, 5000.0, 7000.0])
+def test_two_people_who_pass_each_other_keep_their_numbers(far_mm, seed):
+    street = Street(Walker(-1500, 3000, 1200), Walker(1500, far_mm, -1200), seed=seed)
+    story = run(street, Tracker(), np.arange(0, 2.5, 1 / RATE))
+    hidden = sum(1 not in frame for frame in story)
+    assert 5 < hidden < 45, "the far walker must really be hidden for a while"
+    assert len(numbers_of(story, 0)) == len(story)
+    assert len(set(numbers_of(story, 0))) == 1
+    assert len(set(numbers_of(story, 1))) == 1
+    assert set(numbers_of(story, 0)) != set(numbers_of(story, 1))
+
+
+def test_who_is_hidden_for_longer_than_the_patience_gets_a_new_number():
+    street = Street(Walker(0, 3000, 0), Walker(2000, 5000, -700))
+    times = np.arange(0, 6, 1 / RATE)
+    patient, short = (run(street, Tracker(patience_s=patience), times) for patience in (4.0, 0.3))
+    assert len(set(numbers_of(patient, 1))) == 1
+    assert len(set(numbers_of(short, 1))) == 2
+
+
+def test_nobody_is_counted_twice():
+    street = Street(Walker(-1500, 3000, 1200), Walker(1500, 5000, -1200), Walker(0, 9000, 0))
+    for frame in run(street, Tracker(), np.arange(0, 2.5, 1 / RATE)):
+        assert len(set(frame.values())) == len(frame) <= 3
+
+
+def test_the_detector_rests_while_everybody_is_in_sight():
+    calls = []
+    street = Street(Walker(-1000, 3000, 300), Walker(1000, 3500, 200))
+    story = run(street, Tracker(detect_every=20), np.arange(0, 2, 1 / RATE), calls)
+    assert [k for k, call in enumerate(calls) if call != "none"] == [0, 20, 40]
+    assert all(set(frame) == {0, 1} for frame in story)
+
+
+def test_the_detector_wakes_up_when_somebody_is_lost():
+    calls = []
+    street = Street(Walker(-1500, 3000, 1200), Walker(1500, 5000, -1200))
+    story = run(street, Tracker(detect_every=1000), np.arange(0, 2.5, 1 / RATE), calls)
+    lost = [k + 1 for k, frame in enumerate(story[:-1]) if 1 not in frame]
+    assert lost
+    assert all(calls[k] == "quick" for k in lost)
+
+
+def test_a_full_house_needs_no_detector():
+    calls = []
+    run(Street(Walker(0, 3000, 100)), Tracker(detect_every=5, max_people=1), np.arange(0, 1, 1 / RATE), calls)
+    assert calls[0] == "all"
+    assert set(calls[1:]) == {"none"}
+
+
+def test_somebody_who_comes_in_later_is_found_at_the_next_search():
+    street = Street(Walker(-500, 3000, 0), Walker(9000, 3000, -3000))
+    # Until the look there says so, nobody is at the second walker's place outside the picture.
+    story = run(street, Tracker(detect_every=10), np.arange(0, 2, 1 / RATE))
+    assert set(numbers_of(story, 0)) == {0}
+    assert set(numbers_of(story, 1)) == {1}
+
+
+def test_a_look_that_shows_nobody_starts_no_track():
+    street, tracker = Street(Walker(0, 3000, 0)), Tracker()
+    look, _ = street.look(street.find(0.0)[0], True, 0.0)
+    assert tracker.update(0.0, [look._replace(person=0.49)]) == {}
+    assert tracker.tracks == []
+
+
+def test_the_next_region_follows_the_body():
+    """Centre on the hips as they move on, the size of the body's circle, turned with the trunk."""
+    street, tracker = Street(Walker(-500, 3000, 900), noise=0.0), Tracker()
+    times = np.arange(0, 1, 1 / RATE)
+    run(street, tracker, times)
+    soon = times[-1] + 1 / RATE
+    roi = tracker.regions(soon)[0][0].roi
+    truth = street.walkers[0].points(soon)
+    hips = truth[[23, 24]].mean(0)
+    assert np.hypot(*(np.array(roi.centre) - hips)) < 2.0
+    assert np.linalg.norm(truth - hips, axis=1).max() < roi.side / 2 < 1.6 * np.linalg.norm(truth - hips, axis=1).max()
+    assert abs(roi.angle) < 0.05
+    turned = street.look(tracker.regions(soon)[0][0], False, soon)[0]
+    quarter = hips + (turned.points - hips) @ np.array([[0.0, 1.0], [-1.0, 0.0]])  # head to the right
+    tracker = Tracker()
+    tracker.update(0.0, [turned._replace(points=quarter, fresh=True)])
+    assert tracker.regions(0.0)[0][0].roi.angle == pytest.approx(np.pi / 2, abs=0.05)
+
+
+def test_only_so_many_people_as_asked_for():
+    street = Street(Walker(-1500, 3000, 0), Walker(0, 3000, 0), Walker(1500, 3000, 0))
+    story = run(street, Tracker(max_people=2, detect_every=1), np.arange(0, 0.5, 1 / RATE))
+    assert all(len(frame) == 2 for frame in story)
