@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train denoiser": ("di2pose.training.command:train_denoiser", "stage 2: tokens from noise and image features"),
     "train all": ("di2pose.training.command:train_all", "both stages, one after the other"),
     "train demo": ("di2pose.training.demo:demo", "train a tiny model end to end and draw what it learned"),
-    "evaluate crops": ("di2pose.evaluation.crops:evaluate_crops", "a model's estimates on cached features, side by side"),
+    "evaluate crops": ("di2pose.evaluation.crops:evaluate_crops", "all estimates of a model on cached features"),
     "evaluate tokenizer": ("di2pose.evaluation.tokenizer:evaluate_tokenizer", "what the tokens lose, and codes used"),
 }
 

@@ -24,7 +24,7 @@ def paper(feature_width: int = 768) -> Config:
 
 
 def small(feature_width: int = 298, feature_tokens: int = 118) -> Config:
-    """A model for CPUs, over BlazePose heavy's features and a camera token. A first setting from short trials; docs/log.md has them."""
+    """A model for CPUs, over BlazePose heavy's features and a camera token. From short trials; docs/log.md has them."""
     tokenizer = TokenizerConfig(
         tokens=48,
         levels=(8, 8, 8),

@@ -1,5 +1,8 @@
 """`di2pose predict` on videos: files, the film with its overlay, and videos that are not whole."""
 
+import sys
+from itertools import islice
+
 import av
 import numpy as np
 import pytest
@@ -7,11 +10,13 @@ from commands.test_predict import written
 from output.people import person, result
 from PIL import Image
 
+from di2pose.commands import videos as videos_module
 from di2pose.commands.film import Film
 from di2pose.commands.stills import Stills
 from di2pose.errors import InputError
 from di2pose.output.viewer import FRAME_SIDE, MOST_FRAMES
 from di2pose.result import Motion
+from di2pose.video import stream as stream_module
 
 FRAMES = 6
 RATE = 30
@@ -95,6 +100,33 @@ def test_a_camera_that_is_not_there_fails_by_name(run):
     code, _, problems, _ = run("97")
     assert code == 2
     assert "camera 97  failed: " in problems
+
+
+def test_a_camera_is_recorded_until_it_ends_and_keeps_its_pictures(run, monkeypatch):
+    """FFmpeg's test pattern in place of a device: the road from a camera's number to the files is the real one."""
+    pattern = ("lavfi", "testsrc=duration=0.4:size=320x240:rate=10")
+    monkeypatch.setitem(stream_module.CAMERAS, sys.platform, pattern)
+    code, said, _, out = run("0", format="json,html,overlay")
+    assert code == 0
+    assert "camera 0: recording, Ctrl-C ends it" in said
+    assert written(out) == ["camera0.html", "camera0.json", "camera0.overlay.mp4"]
+    motion = Motion.load(out / "camera0.json")
+    assert (len(motion), motion[0].image) == (4, None)
+    assert (out / "camera0.html").read_text().count("data:image/jpeg") == 4
+
+
+def test_ctrl_c_in_a_video_keeps_what_was_done_and_still_stops(run, film, monkeypatch, tmp_path):
+    real = videos_module.results_of
+
+    def interrupted(*arguments, **options):
+        yield from islice(real(*arguments, **options), 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(videos_module, "results_of", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(film, format="json,overlay")
+    assert written(tmp_path / "out") == ["walk.json", "walk.overlay.mp4"]
+    assert len(Motion.load(tmp_path / "out" / "walk.json")) == 2
 
 
 def test_faces_in_a_film_are_hidden(run, film, tmp_path):

@@ -9,10 +9,10 @@ import tyro
 from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.evaluation.evaluate import evaluate_dataset, torchrun_rank
-from di2pose.image.find import Finder
 from di2pose.evaluation.predictor import PredictionFile, Predictor, load_predictor
 from di2pose.evaluation.protocol import PROTOCOLS, parse_protocols
 from di2pose.evaluation.report import text_table
+from di2pose.image.find import Finder
 from di2pose.occlusion.textures import DtdTextures
 
 

@@ -90,7 +90,7 @@ class Tracker:
     frames between two searches of the whole picture.
     """
 
-    def __init__(self, patience_s: float = 1.0, detect_every: int = 30, max_people: int = 8) -> None:
+    def __init__(self, patience_s: float = 1.5, detect_every: int = 30, max_people: int = 8) -> None:
         self.patience_s, self.detect_every, self.max_people = patience_s, detect_every, max_people
         self.tracks: list[Track] = []
         self._born = 0
