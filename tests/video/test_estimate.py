@@ -1,5 +1,7 @@
 """The whole of a video: real footage, the real detector and encoder, a real (tiny, untrained) model."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -211,6 +213,25 @@ def test_results_come_while_the_video_is_read(model, footage):
     assert first.frame_index == 0
     assert model.looks == 1
     results.close()
+
+
+class Watched(Stream):
+    """Counts the pictures that are alive."""
+
+    def __iter__(self):
+        self.given, self.most = [], 0
+        for frame in super().__iter__():
+            self.given.append(weakref.ref(frame.picture))
+            gc.collect(0)
+            self.most = max(self.most, sum(picture() is not None for picture in self.given))
+            yield frame
+
+
+def test_pictures_are_let_go_once_their_people_are_drawn(model, footage):
+    stream = Watched(footage / "one.mp4")
+    results = list(results_of(model, stream, **FEW))
+    assert len(results) == FRAMES
+    assert stream.most <= 2
 
 
 def test_a_motion_of_it_can_be_saved(model, footage, tmp_path):

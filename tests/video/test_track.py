@@ -26,6 +26,36 @@ def test_two_people_who_pass_each_other_keep_their_numbers(far_mm, seed):
     assert set(numbers_of(story, 0)) != set(numbers_of(story, 1))
 
 
+@pytest.mark.parametrize("far_mm", [4200.0, 6000.0])
+def test_overtaking_keeps_the_numbers(far_mm):
+    """The same direction: the far walker is hidden for a second."""
+    street = Street(Walker(-1600, 3000, 1100), Walker(-900, far_mm, 500))
+    story = run(street, Tracker(), np.arange(0, 3, 1 / RATE))
+    assert sum(1 not in frame for frame in story) >= 25
+    assert [len(set(numbers_of(story, walker))) for walker in (0, 1)] == [1, 1]
+
+
+def test_who_walks_on_while_hidden_is_expected_where_they_come_out():
+    """Behind somebody who fills half the picture they walk farther than the gate allows from where they were lost."""
+    street = Street(Walker(0, 2000, 0), Walker(-2600, 4000, 2200))
+    story = run(street, Tracker(), np.arange(0, 2.4, 1 / RATE))
+    gone = [k for k, frame in enumerate(story) if 1 not in frame]
+    assert len(gone) >= 10
+    assert set(numbers_of(story, 0)) != set(numbers_of(story, 1))
+    assert [len(set(numbers_of(story, walker))) for walker in (0, 1)] == [1, 1]
+
+
+def test_who_stood_behind_somebody_does_not_become_them_when_they_are_gone():
+    """Both at one place: only the size tells who it is that remains."""
+    near, far, elsewhere = Walker(-900, 3000, 900), Walker(1500, 5000, -1500), Walker(1e6, 3000, 0)
+    street, tracker = Street(near, far), Tracker()
+    before = run(street, tracker, np.arange(0, 1, 1 / RATE))
+    assert 1 not in before[-1]
+    street.walkers = (elsewhere, far)
+    after = run(street, tracker, np.arange(1, 1.4, 1 / RATE))
+    assert set(numbers_of(after, 1)) == set(numbers_of(before, 1)) != set(numbers_of(before, 0))
+
+
 def test_who_is_hidden_for_longer_than_the_patience_gets_a_new_number():
     street = Street(Walker(0, 3000, 0), Walker(2000, 5000, -700))
     times = np.arange(0, 6, 1 / RATE)

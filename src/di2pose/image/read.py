@@ -121,7 +121,8 @@ def _check_size(path: Path, image: Image.Image, most_megapixels: float) -> None:
     if _megapixels(image) > most_megapixels:
         raise InputError(
             f"{path} is too large: {width}x{height} are {_megapixels(image):.0f} megapixels, {most_megapixels:g} are "
-            "allowed, for it must be unpacked whole. Save it smaller, or as a plain (not progressive) JPEG"
+            "allowed, for it must be unpacked whole. Save it smaller or as a plain (not progressive) JPEG, or "
+            "allow more (di2pose predict --max-megapixels)"
         )
 
 

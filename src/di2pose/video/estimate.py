@@ -55,7 +55,7 @@ def results_of(
     seed: int = 0,
     smoothed: bool = True,
     warm: bool = True,
-    detect_every: int = 30,
+    detect_every: int = 15,
     max_people: int = 8,
     camera: Camera | None = None,
     field_of_view: float | None = None,

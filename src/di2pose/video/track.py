@@ -75,7 +75,7 @@ class Track:
         return Detection(box, self.score, Roi((x, y), 2 * ROI_MARGIN * self.radius, self.angle))
 
     def misfit(self, look: Look, time_s: float) -> float:
-        """0: the look shows what the track expects; in body radii, plus the logarithm of the sizes' ratio."""
+        """Mean distance of the look's landmarks from where they should be, in body radii, plus the log of the sizes."""
         apart = np.linalg.norm(look.points - self.at(time_s), axis=1).mean() / self.radius
         return float(apart + abs(math.log(_radius(look.points) / self.radius)))
 
@@ -90,7 +90,7 @@ class Tracker:
     frames between two searches of the whole picture.
     """
 
-    def __init__(self, patience_s: float = 1.5, detect_every: int = 30, max_people: int = 8) -> None:
+    def __init__(self, patience_s: float = 1.5, detect_every: int = 15, max_people: int = 8) -> None:
         self.patience_s, self.detect_every, self.max_people = patience_s, detect_every, max_people
         self.tracks: list[Track] = []
         self._born = 0
