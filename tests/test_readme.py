@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from di2pose.assets import fetch
 from di2pose.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
@@ -13,7 +15,10 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), fl
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_python_blocks_run(block):
+def test_python_blocks_run(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if "photo.jpg" in block:
+        Image.open(fetch("astronaut")).convert("RGB").save("photo.jpg")
     exec(compile(block, "README.md", "exec"), {})
 
 
