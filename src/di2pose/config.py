@@ -122,6 +122,8 @@ class DenoiserConfig:
     """Q, tokens that the adapter hands on; the first 17 are the joints."""
     feature_tokens: int = 0
     """L, image tokens; only an adapter needs to know."""
+    hint_channels: int = 0
+    """d, where the denoiser is told the tokenizer's codes of the adapter's own pose (an extension); 0: it is not."""
     camera_token: bool = False
     """The last image token tells the crop's focal length, where it is known (an extension; `image.camera_token`)."""
 
@@ -134,6 +136,8 @@ class DenoiserConfig:
                 "an adapter needs adapter_queries >= 17 (one a joint) and feature_tokens >= 1, "
                 f"got {self.adapter_queries} and {self.feature_tokens}"
             )
+        if self.hint_channels and not self.adapter_layers:
+            raise InputError("a hint is the code of the adapter's pose: hint_channels needs adapter_layers")
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,11 @@ class Config:
             ("codes", self.denoiser.codes, self.tokenizer.codes),
             ("steps", self.denoiser.steps, self.diffusion.steps),
         )
+        if self.denoiser.hint_channels not in (0, len(self.tokenizer.levels)):
+            raise InputError(
+                f"the denoiser's hint_channels must be 0 or {len(self.tokenizer.levels)}, as the tokenizer has it, "
+                f"got {self.denoiser.hint_channels}"
+            )
         for name, given, wanted in pairs:
             if given != wanted:
                 raise InputError(f"the denoiser's {name} must equal {wanted}, as the other parts have it, got {given}")

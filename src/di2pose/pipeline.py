@@ -182,7 +182,7 @@ class Di2Pose(nn.Module):
         _check_hypotheses(hypotheses)
         if not seen.views:
             return photo.no_estimate(hypotheses, self.config.tokenizer.tokens)
-        condition = self.denoiser.condition(seen.features)
+        condition = self.condition(seen.features)
         turned = None if pins is None else photo.pins_in_crops(pins, seen.views, self.device)
         given: dict[str, Any] = {"warm": warm, "pins": turned, "kept": kept}
         tokens = self._draw(condition, len(seen.views), hypotheses, steps, generators, **given)
@@ -251,7 +251,7 @@ class Di2Pose(nn.Module):
         k0 = self.tokenizer.encode(joints_mm)
         s, weights = self.step_sampler.draw(len(k0), generator)
         ks = forward_sample(k0, s, self.schedule, generator)
-        condition = self.denoiser.condition(features)
+        condition = self.condition(features)
         logits = self.denoiser(ks, s.to(ks.device), condition)
         losses = diffusion_loss(logits, k0, ks, s, self.schedule, self.config.diffusion.aux_weight, weights)
         per_sample = losses.pop("vlb_per_sample")
@@ -268,6 +268,13 @@ class Di2Pose(nn.Module):
         if self.training:
             self.step_sampler.update(s, per_sample.cpu())
         return losses | {"accuracy": (logits.argmax(-1) == k0).float().mean()}
+
+    def condition(self, features: Float[Tensor, "B L F"]) -> Condition:
+        """What the denoiser knows of B images; a model that takes hints also the codes of the adapter's own pose."""
+        condition = self.denoiser.condition(features)
+        if condition.joints_mm is None or not self.config.denoiser.hint_channels:
+            return condition
+        return self.denoiser.hinted(condition, self.tokenizer.codes(condition.joints_mm.detach()))
 
     @torch.no_grad()
     def predict_tokens(
@@ -287,7 +294,7 @@ class Di2Pose(nn.Module):
         `pins` = (joints (B, 17, 3) mm, which are known (B, 17)): the other joints are drawn to agree with these, in the
         axes of the crop. `kept` = (tokens (B, N), which are to stay (B, N)).
         """
-        condition = self.denoiser.condition(features)
+        condition = self.condition(features)
         return self._draw(condition, len(features), hypotheses, steps, generator, start, warm, pins, kept)
 
     def _draw(

@@ -48,6 +48,7 @@ def small(feature_width: int = 298, feature_tokens: int = 118) -> Config:
             adapter_layers=3,
             adapter_queries=25,
             feature_tokens=feature_tokens,
+            hint_channels=len(tokenizer.levels),
             camera_token=True,
         ),
         tokenizer_training=TrainingConfig(

@@ -79,3 +79,44 @@ def test_the_regression_joins_the_loss_and_is_saved_with_the_model(tmp_path):
 def test_a_model_without_an_adapter_regresses_nothing():
     with pytest.raises(InputError, match="no adapter"):
         Di2Pose(recipes.tiny()).regress_joints(torch.randn(1, 17, 32))
+
+
+def with_hint():
+    config = with_adapter()
+    return replace(config, denoiser=replace(config.denoiser, hint_channels=3))
+
+
+def test_a_hint_tells_every_token_of_its_own_code_only(as_user):
+    torch.manual_seed(0)
+    model = Di2Pose(with_hint())
+    condition = model.denoiser.condition(torch.randn(2, 17, 32))
+    codes = torch.rand(2, 16, 3) * 2 - 1
+    hint = model.denoiser.hinted(condition, codes).hint
+    assert hint.shape == (2, 16, 64)
+    codes[0, 5] = 0.9
+    assert (model.denoiser.hinted(condition, codes).hint != hint).any(-1).nonzero().tolist() == [[0, 5]]
+    plain = Di2Pose(with_adapter())
+    with pytest.raises(InputError, match="takes no hints"):
+        plain.denoiser.hinted(condition, codes)
+
+
+def test_the_hint_is_the_code_of_the_adapters_own_pose_and_reaches_every_hypothesis():
+    torch.manual_seed(0)
+    model = Di2Pose(with_hint()).eval()
+    features = torch.randn(2, 17, 32)
+    condition = model.condition(features)
+    codes = model.tokenizer.codes(model.regress_joints(features))
+    assert torch.equal(condition.hint, model.denoiser.hint_embed(codes))
+    ks, s = torch.full((6, 16), 125), torch.full((6,), 20)
+    told = model.denoiser(ks, s, condition)
+    other = model.denoiser(ks, s, condition._replace(hint=condition.hint.flip(0)))
+    assert torch.equal(told[0], told[2])
+    assert (told - other).abs().amax((1, 2)).min() > 1e-4
+
+
+def test_a_hint_without_an_adapter_or_of_other_channels_is_refused():
+    config = with_hint()
+    with pytest.raises(InputError, match="hint_channels must be 0 or 3"):
+        replace(config, denoiser=replace(config.denoiser, hint_channels=4))
+    with pytest.raises(InputError, match="needs adapter_layers"):
+        replace(config.denoiser, adapter_layers=0)

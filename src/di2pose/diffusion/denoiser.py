@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from di2pose.config import DenoiserConfig
 from di2pose.diffusion.adapter import Adapter
-from di2pose.diffusion.attention import Attention, mlp
+from di2pose.diffusion.attention import Attention, QuickGELU, mlp
 from di2pose.errors import InputError
 from di2pose.tokenizer.fsq import check_tokens
 
@@ -23,6 +23,8 @@ class Condition(NamedTuple):
     """The adapter's direct regression, where there is an adapter."""
     visibility_logits: Float[Tensor, "B 17 4"] | None = None
     """What the adapter thinks of each joint's visibility."""
+    hint: Float[Tensor, "B N D"] | None = None
+    """What the codes of the adapter's own pose say of each token."""
 
 
 class Denoiser(nn.Module):
@@ -38,6 +40,7 @@ class Denoiser(nn.Module):
         super().__init__()
         self.config = config
         self.adapter = Adapter(config) if config.adapter_layers else None
+        self.hint_embed = _hint_embed(config) if config.hint_channels else None
         self.token_embed = nn.Embedding(config.codes + 1, config.width)
         self.position = nn.Parameter(torch.zeros(config.tokens, config.width))
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -45,6 +48,8 @@ class Denoiser(nn.Module):
         self.to_logits = nn.Linear(config.width, config.codes)
         self.apply(_initialise)
         nn.init.normal_(self.position, std=0.02)
+        if self.hint_embed is not None:
+            nn.init.normal_(self.hint_embed[0].weight)  # codes lie in [-1, 1]: this spreads them over the activation
 
     def condition(self, y: Float[Tensor, "B L F"]) -> Condition:
         """All keys and values of a feature sequence."""
@@ -58,9 +63,17 @@ class Denoiser(nn.Module):
         pairs = [block.cross_attention.keys_and_values(y) for block in self._blocks()]
         return Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm, visibility_logits)
 
+    def hinted(self, condition: Condition, codes: Float[Tensor, "B N d"]) -> Condition:
+        """The condition that also knows the codes of a pose: the denoiser then mends these, and need not find them."""
+        if self.hint_embed is None:
+            raise InputError("this denoiser takes no hints (hint_channels is 0)")
+        return condition._replace(hint=self.hint_embed(codes))
+
     def forward(self, ks: Int[Tensor, "BH N"], s: Int[Tensor, " BH"], condition: Condition) -> Float[Tensor, "BH N C"]:
         self._check(ks, s, condition)
         x = self.token_embed(ks) + self.position                                        # BH N D
+        if condition.hint is not None:
+            x = x + condition.hint.repeat_interleave(len(x) // len(condition.hint), 0)  # BH N D
         for block, keys, values in zip(self._blocks(), condition.keys, condition.values, strict=True):
             x = block(x, s, keys, values)                                               # BH N D
         return self.to_logits(self.norm(x))                                             # BH N C
@@ -112,6 +125,12 @@ class AdaptiveNorm(nn.Module):
         step = F.silu(self.step_embed(s - 1)).unsqueeze(1)                              # B 1 D: steps are 1..S
         scale, shift = self.to_scale_and_shift(step).chunk(2, dim=-1)                   # B 1 D
         return self.norm(x) * (1 + scale) + shift
+
+
+def _hint_embed(config: DenoiserConfig) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(config.hint_channels, config.width), QuickGELU(), nn.Linear(config.width, config.width)
+    )
 
 
 def _initialise(module: nn.Module) -> None:

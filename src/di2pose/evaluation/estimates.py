@@ -116,7 +116,7 @@ def estimate_crops(
         features = crop_features(model, cache, some, focal).to(device)
         ids = [cache.index[row]["id"] for row in some.tolist()]
         found: dict[str | tuple[int, int], Tensor | None] = {}
-        condition = model.denoiser.condition(features)
+        condition = model.condition(features)
         found["regression"], logits = condition.joints_mm, condition.visibility_logits
         found["visibility"] = None if logits is None else logits.softmax(-1)
         if model.schedule.final_occlude > 0:

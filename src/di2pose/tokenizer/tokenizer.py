@@ -78,6 +78,12 @@ class PoseTokenizer(nn.Module):
         """k = FSQ(f_proj(f_PE(f_emb(P)))): the tokens of each pose, 0..C-1."""
         return self._quantise(self._metres(joints_mm))[1]
 
+    @torch.no_grad()
+    def codes(self, joints_mm: Float[Tensor, "B 17 3"]) -> Float[Tensor, "B N d"]:
+        """What `encode` rounds: where each token of a pose lies among the codes, in about [-1, 1]^d."""
+        channels = self._channels(self._metres(joints_mm), None).float()
+        return self.fsq.bound(channels) / (self.fsq.levels // 2)
+
     def decode(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B 17 3"]:
         """P_hat = f_PD(T): the pose of each token sequence, pelvis exactly 0."""
         if tokens.ndim != 2 or tokens.shape[1] != self.config.tokens:
@@ -166,12 +172,15 @@ class PoseTokenizer(nn.Module):
         return codes + self.config.code_noise * normal
 
     def _quantise(self, pose_m: Tensor, dropped: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.fsq(self._channels(pose_m, dropped))                # B N d, B N
+
+    def _channels(self, pose_m: Tensor, dropped: Tensor | None) -> Tensor:
         x = self.joint_embed(pose_m)                                    # B J D
         if dropped is not None and self.dropped_joint is not None:
             x = torch.where(dropped.unsqueeze(-1), self.dropped_joint, x)
         x = self.encoder(x[:, self.order])                              # B J D
         x = self.joints_to_tokens(x.transpose(1, 2)).transpose(1, 2)    # B N D
-        return self.fsq(self.to_channels(x))                            # B N d, B N
+        return self.to_channels(x)                                      # B N d
 
     def _embed(self, codes: Tensor, tokens: Tensor) -> Tensor:
         # A bare table would cut the gradient to the encoder, so it is a residual on the linear reading.

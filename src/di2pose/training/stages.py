@@ -140,6 +140,7 @@ def adopt(recipe: Config, tokenizer: Config, source: FeatureSource) -> Config:
         codes=tokenizer.tokenizer.codes,
         feature_width=source.width,
         feature_tokens=source.tokens,
+        hint_channels=len(tokenizer.tokenizer.levels) if recipe.denoiser.hint_channels else 0,
     )
     return replace(
         recipe,

@@ -12,7 +12,8 @@ x_c = sum_k W_k z_k with sum_k W_k = 1, and a line in time is kept as it is: no 
 
 The error of an estimate is mostly the same in the next frame, for it is nearly the same picture. So only a share w of
 the calibrated covariance C_k is taken as fresh noise, R_k = w C_k; the rest is taken as common to all frames, and
-smoothing does not lessen it. The result's covariance is w sum_k W_k C_k W_k' + (1 - w) S S', S = sum_k W_k sqrt(C_k).
+smoothing does not lessen it. The result's covariance is w sum_k W_k C_k W_k' + (1 - w) sum_k a_k C_k, where a_k is the
+mean of W_k over the axes, not below 0: never less than what errors that are wholly common add up to (convexity).
 """
 
 from collections import deque
@@ -82,10 +83,6 @@ class _Track(NamedTuple):
     """What is known of one person in one frame."""
 
     person: Person
-    covariance: np.ndarray
-    """(J, 3, 3)"""
-    deviation: np.ndarray
-    """(J, 3, 3), its symmetric square root."""
     root_noise: np.ndarray
     """(1, 3, 3)"""
 
@@ -103,10 +100,7 @@ def _moment(result: Result) -> _Moment:
     for person in result.people:
         if person.track is None or not np.isfinite(person.joints_mm).all():
             raise InputError("smoothing needs people with track numbers and all joints: convert them afterwards")
-        values, axes = np.linalg.eigh(person.covariance_mm2.astype(np.float64))
-        root = np.sqrt(np.clip(values, 0, None))
-        deviation = (axes * root[:, None, :]) @ axes.transpose(0, 2, 1)
-        tracks[person.track] = _Track(person, person.covariance_mm2, deviation, _root_noise(person.root_mm)[None])
+        tracks[person.track] = _Track(person, _root_noise(person.root_mm)[None])
     return _Moment(result, result.time_s, tracks)
 
 
@@ -130,12 +124,13 @@ def _smoothed(window: deque[_Moment], centre: int) -> Result:
 
 def _smoothed_person(times: np.ndarray, tracks: list[_Track], centre: int, camera: Camera) -> Person:
     person = tracks[centre].person
-    covariance = np.stack([track.covariance for track in tracks])
+    covariance = np.stack([track.person.covariance_mm2 for track in tracks]).astype(np.float64)
     weights = spline_weights(times, FRESH * covariance, centre, DENSITY)
     joints = _sum(weights, np.stack([track.person.joints_mm for track in tracks]))
     fresh = np.einsum("njab,njbc,njdc->jad", weights, covariance, weights)
-    common = np.einsum("njab,njbc->jac", weights, np.stack([track.deviation for track in tracks]))
-    spread = FRESH * fresh + (1 - FRESH) * common @ common.transpose(0, 2, 1)
+    shares = np.clip(np.trace(weights, axis1=2, axis2=3), 0, None)
+    common = np.einsum("nj,njab->jab", shares / shares.sum(0), covariance)
+    spread = FRESH * fresh + (1 - FRESH) * common
     before = np.trace(person.covariance_mm2, axis1=1, axis2=2)
     shrunk = np.sqrt(np.trace(spread, axis1=1, axis2=2) / np.where(before > 0, before, np.inf))
     root_weights = spline_weights(times, np.stack([track.root_noise for track in tracks]), centre, ROOT_DENSITY)

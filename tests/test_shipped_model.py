@@ -1,0 +1,99 @@
+"""The model inside the package, on real pictures: what a user relies on."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+import di2pose
+from di2pose import Di2Pose
+from di2pose.assets import fetch
+from di2pose.data.prepare import prepare
+from di2pose.data.sample import Dataset
+from di2pose.image.blazepose import PEER_JOINTS
+from di2pose.image.crop import assumed_camera
+from di2pose.image.detect import Detection
+from di2pose.image.find import Finder
+from di2pose.photo import View
+from di2pose.pose.metrics import mpjpe, pa_mpjpe
+from di2pose.pose.skeleton import H36M_17, mirror
+from di2pose.randomness import hypothesis_generators
+
+WEIGHTS = Path(di2pose.__file__).parent / "weights"
+LIMBS = list(H36M_17.indices(*PEER_JOINTS))
+HIPS = tuple(PEER_JOINTS.index(f"{side}_hip") for side in ("left", "right"))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Di2Pose.from_pretrained()
+
+
+@pytest.fixture(scope="module")
+def footage(tmp_path_factory):
+    out = tmp_path_factory.mktemp("pose2sim") / "set"
+    prepare("pose2sim", out=out)
+    return Dataset(out)
+
+
+@pytest.fixture(scope="module")
+def frames(footage):
+    samples = [footage[row] for row in (10, 110, 210, 310)]
+    return samples, [footage.read_image(sample) for sample in samples]
+
+
+def test_it_is_small_and_comes_with_its_calibration(model):
+    assert sum(path.stat().st_size for path in WEIGHTS.rglob("*") if path.is_file()) < 30e6
+    assert not [path for path in WEIGHTS.rglob("*") if path.suffix in (".pt", ".pth", ".pkl", ".bin")]
+    assert model.calibration is not None
+    assert model.config.sample_steps >= 4
+
+
+def test_it_sees_the_man_in_all_four_views_better_than_a_mean_pose_would(model, frames):
+    samples, images = frames
+    found = model.predict(images, samples, hypotheses=8, steps=model.config.sample_steps, seed=0)
+    truth = torch.from_numpy(np.stack([sample.joints_mm for sample in samples]))[:, LIMBS].double()
+    pose = torch.from_numpy(found.mean(1))[:, LIMBS]
+    assert pa_mpjpe(pose, truth).mean() < 110
+    assert mpjpe(pose, truth, root=HIPS).mean() < 160
+
+
+def test_a_seed_gives_the_same_and_a_batch_gives_the_single_runs(model, frames):
+    _, images = frames
+    pictures = [image.resize((image.width // 2, image.height // 2)) for image in images]
+    together = model(pictures, hypotheses=3, max_people=2)
+    again = model(pictures, hypotheses=3, max_people=2)
+    for k, picture in enumerate(pictures):
+        alone = model(picture, hypotheses=3, max_people=2)
+        assert len(together[k].people) == len(alone.people) == len(again[k].people)
+        for one, other, third in zip(together[k].people, alone.people, again[k].people, strict=True):
+            assert np.array_equal(one.samples_mm, third.samples_mm)
+            apart = np.linalg.norm(one.joints_mm - other.joints_mm, axis=-1)
+            assert np.median(apart) < 1  # rounding may flip a token
+
+
+def test_a_mirrored_photo_gives_the_mirrored_pose_within_the_spread(model, frames):
+    samples, images = frames
+    for sample, image in zip(samples[:2], images[:2], strict=True):
+        roi = Finder()(sample, image)
+        turned = type(roi)((image.width - roi.centre[0], roi.centre[1]), roi.side, -roi.angle)
+        poses = []
+        for picture, region in ((image, roi), (ImageOps.mirror(image), turned)):
+            view = View(picture, Detection((0.0, 0.0, 1.0, 1.0), 1.0, region), assumed_camera(picture.size))
+            noise = hypothesis_generators(0, [0], 8)
+            poses.append(model.estimate(model.look([view]), 8, model.config.sample_steps, noise).samples_mm[0])
+        there, back = poses[0], mirror(poses[1], H36M_17)
+        apart = np.linalg.norm(there.mean(0) - back.mean(0), axis=-1)[1:]
+        spread = np.sqrt(there.var(0).sum(-1) + back.var(0).sum(-1))[1:]
+        assert apart.mean() < 2 * spread.mean() + 20
+
+
+def test_hiding_half_of_the_body_makes_it_less_sure_of_that_half(model):
+    picture = Image.open(fetch("astronaut")).convert("RGB")
+    whole = model(picture, max_people=1).people[0]
+    x, y = whole.joints_2d[H36M_17.index("left_elbow")]
+    hidden = model(picture, max_people=1, occluded=[(x - 90, y - 90, x + 90, y + 90)]).people[0]
+    assert hidden["left_elbow"].state == "occluded"
+    assert hidden["left_elbow"].r90_mm > whole["left_elbow"].r90_mm
