@@ -131,7 +131,7 @@ def test_the_spread_keeps_what_all_frames_share():
 
 
 def test_a_spread_that_is_only_measured_roughly_does_not_make_the_result_look_surer():
-    """The covariance of eight hypotheses is itself random; to trust the frames where it came out small would flatter."""
+    """The covariance of eight hypotheses is random too: to trust the frames where it came out small flatters."""
     rng = np.random.default_rng(0)
     frames = []
     for each in video(swing):
