@@ -5,6 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from di2pose import Di2Pose, checkpoint, recipes
+from di2pose.cli import main
 from di2pose.errors import InputError
 
 
@@ -88,3 +89,14 @@ def test_damage_is_named(folder, tmp_path):
     (folder / "config.json").write_text("{")
     with pytest.raises(InputError, match="is not JSON"):
         Di2Pose.from_pretrained(folder)
+
+
+def test_an_exported_model_is_half_as_large_and_nearly_the_same(folder, tmp_path, capsys):
+    assert main(["export", str(folder), "--out", str(tmp_path / "out")]) == 0
+    assert "not calibrated" in capsys.readouterr().out
+    sizes = [sum(p.stat().st_size for p in f.glob("*.safetensors")) for f in (folder, tmp_path / "out")]
+    assert sizes[1] < 0.55 * sizes[0]
+    before, after = (Di2Pose.from_pretrained(f).state_dict() for f in (folder, tmp_path / "out"))
+    assert all(after[key].dtype == value.dtype for key, value in before.items())
+    assert all(torch.allclose(after[key], value, rtol=1e-3, atol=1e-6) for key, value in before.items())
+    assert checkpoint.read_notes(tmp_path / "out") == {"data": "none"}

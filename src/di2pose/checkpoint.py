@@ -23,14 +23,26 @@ from di2pose.errors import InputError
 FORMAT_VERSION = 1
 
 
-def save(folder: Path | str, config: Config, parts: Mapping[str, nn.Module], notes: Mapping[str, Any] = {}) -> Path:
-    """Write every part's weights and the config. An old checkpoint of that name stays whole until the new one is."""
+def save(
+    folder: Path | str,
+    config: Config,
+    parts: Mapping[str, nn.Module],
+    notes: Mapping[str, Any] = {},
+    half: bool = False,
+) -> Path:
+    """Write every part's weights and the config. An old checkpoint of that name stays whole until the new one is.
+
+    `half` stores floating point weights in 16 bits: half the size, for use and not for further training. What is
+    loaded is what the module has, 32 bits as a rule.
+    """
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         for name, part in parts.items():
-            save_file({key: value.contiguous() for key, value in part.state_dict().items()}, _weights(new, name))
+            state = {key: value.half() if half and value.is_floating_point() else value
+                     for key, value in part.state_dict().items()}  # fmt: skip
+            save_file({key: value.contiguous() for key, value in state.items()}, _weights(new, name))
             os.chmod(_weights(new, name), 0o644)  # safetensors makes it private
         files = {name: _fingerprint(_weights(new, name)) for name in parts}
         parts_of_it = {"config": to_json(config), "files": files, "notes": dict(notes)}

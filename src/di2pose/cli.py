@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data check": ("di2pose.data.check:check", "counts, ranges, bone lengths, reprojection, contact sheet"),
     "evaluate": ("di2pose.evaluation.command:evaluate", "named protocols on a checkpoint or a prediction file"),
     "compare": ("di2pose.evaluation.compare:compare", "paired differences of two evaluations"),
+    "export": ("di2pose.commands.export:export", "a trained model in 16 bits, for use"),
     "calibrate": ("di2pose.evaluation.calibrate:calibrate", "learn what the spread of a model's hypotheses means"),
     "people render": ("di2pose.people.render:render", "render dressed people in real motion, with exact 3D"),
     "people sheet": ("di2pose.people.sheet:sheet", "draw a contact sheet of rendered people"),

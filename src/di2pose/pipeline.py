@@ -75,9 +75,9 @@ class Di2Pose(nn.Module):
         model.calibration = Calibration.read(folder)
         return model.to(device).eval()
 
-    def save(self, folder: Path | str, **notes: str | float) -> Path:
-        """Write a checkpoint folder, atomically. Notes are kept in its config.json."""
-        written = checkpoint.save(folder, self.config, self.parts(), notes)
+    def save(self, folder: Path | str, half: bool = False, **notes: str | float) -> Path:
+        """Write a checkpoint folder, atomically; `half` in 16 bits. Notes are kept in its config.json."""
+        written = checkpoint.save(folder, self.config, self.parts(), notes, half)
         if self.calibration is not None:
             self.calibration.write(written)
         return written
