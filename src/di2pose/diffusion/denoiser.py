@@ -40,7 +40,6 @@ class Denoiser(nn.Module):
         super().__init__()
         self.config = config
         self.adapter = Adapter(config) if config.adapter_layers else None
-        self.hint_embed = _hint_embed(config) if config.hint_channels else None
         self.token_embed = nn.Embedding(config.codes + 1, config.width)
         self.position = nn.Parameter(torch.zeros(config.tokens, config.width))
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -48,8 +47,7 @@ class Denoiser(nn.Module):
         self.to_logits = nn.Linear(config.width, config.codes)
         self.apply(_initialise)
         nn.init.normal_(self.position, std=0.02)
-        if self.hint_embed is not None:
-            nn.init.normal_(self.hint_embed[0].weight)  # codes lie in [-1, 1]: this spreads them over the activation
+        self.hint_embed = _hint_embed(config.hint_channels, config.width) if config.hint_channels else None
 
     def condition(self, y: Float[Tensor, "B L F"]) -> Condition:
         """All keys and values of a feature sequence."""
@@ -127,10 +125,11 @@ class AdaptiveNorm(nn.Module):
         return self.norm(x) * (1 + scale) + shift
 
 
-def _hint_embed(config: DenoiserConfig) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(config.hint_channels, config.width), QuickGELU(), nn.Linear(config.width, config.width)
-    )
+def _hint_embed(channels: int, width: int) -> nn.Sequential:
+    spread, mix = nn.Linear(channels, width), nn.Linear(width, width)
+    nn.init.normal_(spread.weight)  # codes lie in [-1, 1]: this spreads them over the activation
+    _initialise(mix)
+    return nn.Sequential(spread, QuickGELU(), mix)
 
 
 def _initialise(module: nn.Module) -> None:
