@@ -101,8 +101,8 @@ class Di2Pose(nn.Module):
         max_people: int = 8,
         detector: str | Detector = "blazepose",
         occluded: Any = (),
-        pin: Mapping[str, Sequence[float]] | None = None,
-        keep_tokens: Mapping[int, int] | None = None,
+        pin: Mapping[str, Any] | None = None,
+        keep_tokens: Mapping[Any, Any] | None = None,
     ) -> Result | list[Result]:
         """Everybody in a photo, or in each photo of a list: a `Result`, or a list of them.
 

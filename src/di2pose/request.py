@@ -60,8 +60,8 @@ class Shot(NamedTuple):
 class Known(NamedTuple):
     """What the user knows of the pose already; of one person in one picture."""
 
-    joints: Mapping[str, Sequence[float]]
-    codes: Mapping[int, int]
+    joints: Mapping[str, Any]
+    codes: Mapping[Any, Any]
 
     def check_people(self, pictures: int, people: int) -> None:
         if (self.joints or self.codes) and (pictures, people) != (1, 1):
