@@ -37,9 +37,9 @@ BEYOND = 0.05
 """A joint this share of the crop's side outside the picture is out of the frame, whatever the pixels suggest."""
 
 Box = tuple[float, float, float, float]
-Pins = tuple[Float[Tensor, "*B 17 3"], Bool[Tensor, "*B 17"]]
-"""(joints in mm from the pelvis, which of them are known)."""
 """x0, y0, x1, y1 in pixels of the upright picture."""
+Pins = tuple[Float[Tensor, "... 17 3"], Bool[Tensor, "... 17"]]
+"""(joints in mm from the pelvis, which of them are known)."""
 
 
 class View(NamedTuple):
