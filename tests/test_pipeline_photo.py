@@ -171,7 +171,7 @@ def test_a_known_camera_is_used_and_an_unknown_one_stated(model, astronaut):
 def test_the_camera_token_tells_the_crops_focal_length_where_it_is_known(model, astronaut):
     camera = assumed_camera((512, 512), 40.0)
     detection = model.find(astronaut)[0]
-    known = model.look([View(astronaut, detection, camera, camera_known=True)]).features
+    known = model.look([View(astronaut, detection, camera, tell_focal=True)]).features
     assumed = model.look([View(astronaut, detection, camera)]).features
     focal = crop_camera(camera, detection.roi)[0].focal[0] / 256
     assert known[0, -1, -2:].tolist() == pytest.approx([np.log(focal), 1.0], rel=1e-5)

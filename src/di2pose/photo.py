@@ -49,8 +49,9 @@ class View(NamedTuple):
     """The whole picture: upright RGB."""
     detection: Detection
     camera: Camera
-    camera_known: bool = False
-    """Whether somebody stated the camera or its field of view; False: it is assumed."""
+    tell_focal: bool = False
+    """Whether a model with a camera token learns the crop's focal length. Not as a rule: it helps on rendered people
+    and harms on real footage (docs/results.md)."""
     hidden: tuple[Box, ...] = ()
     """Regions that are not to be looked at: they are painted grey before the crop."""
 
@@ -243,5 +244,5 @@ def _painted(picture: Image.Image, boxes: Sequence[Box]) -> Image.Image:
 
 
 def _focal(view: View) -> float:
-    """Of the crop, over its side; NaN where nobody stated the camera."""
-    return crop_camera(view.camera, view.detection.roi, CROP)[0].focal[0] / CROP if view.camera_known else float("nan")
+    """Of the crop, over its side; NaN where the model is not to know it."""
+    return crop_camera(view.camera, view.detection.roi, CROP)[0].focal[0] / CROP if view.tell_focal else float("nan")

@@ -211,7 +211,7 @@ class Di2Pose(nn.Module):
             if image is None:
                 raise InputError(f"record {record.id} has no picture: the model needs one")
             camera = record.camera or assumed_camera(image.size)
-            views.append(View(image, finder.find(record, image), camera, camera_known=record.camera is not None))
+            views.append(View(image, finder.find(record, image), camera))
         generators = hypothesis_generators(seed, [record.id for record in samples], hypotheses)
         return self.estimate(self.look(views), hypotheses, steps, generators).samples_mm
 

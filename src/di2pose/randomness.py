@@ -6,13 +6,24 @@ the device, nor the place of a record in a batch, nor the number of ranks change
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from di2pose.errors import InputError
 
-Noise = torch.Generator | Sequence[torch.Generator]
+GOLDEN = (5**0.5 - 1) / 2
+
+
+class Turned(NamedTuple):
+    """Uniforms of a generator, each moved on by `turn` and wrapped at 1: still uniform, still independent."""
+
+    generator: torch.Generator
+    turn: float
+
+
+Noise = torch.Generator | Sequence[torch.Generator | Turned]
 
 
 def seed_of(*parts: int | str) -> int:
@@ -25,9 +36,15 @@ def generator_of(*parts: int | str) -> torch.Generator:
     return torch.Generator().manual_seed(seed_of(*parts))
 
 
-def hypothesis_generators(seed: int, record_ids: Iterable[int | str], hypotheses: int) -> list[torch.Generator]:
-    """One generator per (record, hypothesis), records outermost, seeded by what the row is and not by where it is."""
-    return [generator_of(seed, record, h) for record in record_ids for h in range(hypotheses)]
+def hypothesis_generators(seed: int, record_ids: Iterable[int | str], hypotheses: int) -> list[Turned]:
+    """Noise for each (record, hypothesis), records outermost, seeded by what the row is and not by where it is.
+
+    Each hypothesis is a draw of its own, but the hypotheses of a record are spread out: they share their uniforms, and
+    hypothesis h has them turned by h times the golden ratio, the sequence whose first k points fill [0, 1) most evenly
+    for every k. Where eight independent draws may all fall on one side, these do not, and their mean is nearer to the
+    mean of the distribution.
+    """
+    return [Turned(generator_of(seed, record), h * GOLDEN % 1) for record in record_ids for h in range(hypotheses)]
 
 
 def training_generators(seed: int, iteration: int, first_sample: int, count: int) -> list[torch.Generator]:
@@ -41,7 +58,13 @@ def uniform(shape: Sequence[int], noise: Noise, device: torch.device | str = "cp
         return torch.rand(tuple(shape), generator=noise, device=noise.device).to(device)
     if len(noise) != shape[0]:
         raise InputError(f"expected one generator, or one for each of the {shape[0]} rows, got {len(noise)}")
-    return torch.stack([torch.rand(tuple(shape[1:]), generator=g, device=g.device) for g in noise]).to(device)
+    return torch.stack([_row(tuple(shape[1:]), each) for each in noise]).to(device)
+
+
+def _row(shape: tuple[int, ...], noise: torch.Generator | Turned) -> Tensor:
+    if isinstance(noise, Turned):
+        return (torch.rand(shape, generator=noise.generator, device=noise.generator.device) + noise.turn) % 1
+    return torch.rand(shape, generator=noise, device=noise.device)
 
 
 def uniform_integers(shape: Sequence[int], count: int, noise: Noise, device: torch.device | str = "cpu") -> Tensor:

@@ -58,7 +58,7 @@ def small(feature_width: int = 298, feature_tokens: int = 118) -> Config:
             learning_rate=1e-3, betas=(0.9, 0.96), weight_decay=4.5e-2, batch=64, epochs=10, warmup=500
         ),
         encoder="blazepose-heavy",
-        sample_steps=10,
+        sample_steps=4,
     )
 
 

@@ -127,12 +127,11 @@ def batches(images: Picture | Sequence[Picture], boxes: Any, hidden: Any) -> Ite
 def shot_of(request: Request, find: Find, camera: Camera | None, field_of_view: float | None) -> Shot:
     """The picture, opened, its camera, and a view of everybody whom the user's boxes or else `find` point at."""
     picture = open_picture(request.image)
-    known = camera is not None or field_of_view is not None
     camera = camera_for(picture.size, camera, field_of_view)
     if outside := [b for b in request.boxes or () if not overlap(b, (0, 0, *picture.size))]:
         raise InputError(f"the box {outside[0]} lies outside of the picture of {picture.width}x{picture.height} pixels")
     people = find(picture) if request.boxes is None else given(request.boxes)
-    return Shot(request, picture, camera, [View(picture, each, camera, known, request.hidden) for each in people])
+    return Shot(request, picture, camera, [View(picture, each, camera, hidden=request.hidden) for each in people])
 
 
 def open_picture(image: Picture) -> Image.Image:

@@ -15,7 +15,6 @@ from di2pose.commands.report import Report
 from di2pose.commands.stills import Stills
 from di2pose.commands.writing import Written, is_disk_full, write_motion
 from di2pose.errors import InputError
-from di2pose.image.crop import DEFAULT_FIELD_OF_VIEW
 from di2pose.pipeline import Di2Pose
 from di2pose.result import Motion, Result
 from di2pose.video.estimate import results_of
@@ -131,7 +130,7 @@ def _results(model: Di2Pose, stream: Stream, options: Options) -> Iterator[Resul
         smoothed=options.smooth,
         max_people=options.max_people,
         camera=camera,
-        field_of_view=options.field_of_view or DEFAULT_FIELD_OF_VIEW,
+        field_of_view=options.field_of_view,
         height_m=options.height_m,
         pictures=True,
     )

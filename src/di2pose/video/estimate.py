@@ -82,8 +82,7 @@ def results_of(
     drawing = Drawing(model, hypotheses, count, seed, WARM_SHARE if warm else None)
 
     def view_of(frame: Frame, detection: Detection) -> View:
-        stated = camera is not None or field_of_view is not None
-        return View(frame.picture, detection, camera_for(frame.picture.size, camera, field_of_view), stated)
+        return View(frame.picture, detection, camera_for(frame.picture.size, camera, field_of_view))
 
     def result(tracked: Tracked, people: list[Person]) -> Result:
         frame = tracked.frame

@@ -1,0 +1,28 @@
+"""Noise of hypotheses: each exact, all together evenly spread."""
+
+import numpy as np
+import torch
+
+from di2pose.randomness import hypothesis_generators, uniform
+
+
+def test_each_hypothesis_is_uniform_and_its_numbers_are_independent():
+    for row in uniform((4, 20000), hypothesis_generators(0, ["a"], 4)).numpy():
+        assert np.abs(np.sort(row) - (np.arange(20000) + 0.5) / 20000).max() < 0.015
+        assert abs(np.corrcoef(row[1:], row[:-1])[0, 1]) < 0.03
+
+
+def test_eight_hypotheses_spread_over_the_unit_interval_as_independent_ones_would_not():
+    numbers = uniform((8, 1000), hypothesis_generators(0, ["a"], 8))
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    gaps = numbers.sort(0).values.diff(dim=0)
+    assert gaps.min() > 0.05
+    assert numbers.mean(0).std() < 0.4 * (1 / 12 / 8) ** 0.5
+
+
+def test_a_hypothesis_is_the_same_whatever_stands_beside_it():
+    few, many = (uniform((len(n), 5), n) for n in (hypothesis_generators(3, ["b"], 2),
+                                                   hypothesis_generators(3, ["a", "b"], 8)))  # fmt: skip
+    assert torch.equal(many[8:10], few)
+    assert not torch.equal(many[0], few[0])
