@@ -21,7 +21,7 @@ from di2pose.image.detect import Detection
 from di2pose.photo import Seen, View, camera_for, people_of
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.camera import Camera
-from di2pose.randomness import generator_of
+from di2pose.randomness import hypothesis_generators
 from di2pose.result import Motion, Person, Result
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame, Stream
@@ -179,7 +179,8 @@ class Drawing:
         """Persons by (frame, track); the rows all have a start, or none has."""
         seen, steps, warm = _joined([row.seen for row in rows]), self.steps, None
         names = [(row.frame.index, row.number) for row in rows]
-        noise = [generator_of(self.seed, track, index, h) for index, track in names for h in range(self.hypotheses)]
+        records = [f"track {track}, frame {index}" for index, track in names]
+        noise = hypothesis_generators(self.seed, records, self.hypotheses)
         starts = [row.start for row in rows if row.start is not None]
         if starts and self.warm_share is not None:
             warm = torch.stack(starts), max(1, round(self.warm_share * self.model.schedule.steps))
