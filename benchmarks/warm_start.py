@@ -158,7 +158,7 @@ def main() -> None:
         assert camera is not None
 
         def view_of(frame: Frame, detection: Detection, camera=camera) -> View:
-            return View(frame.picture, detection, camera, camera_known=True)
+            return View(frame.picture, detection, camera)
 
         for tracker in (EveryFrame(), Tracker(max_people=1)):
             decoding: list[float] = []

@@ -15,7 +15,7 @@ from di2pose import Di2Pose, recipes
 from di2pose.assets import extract
 from di2pose.errors import InputError
 from di2pose.video import estimate
-from di2pose.video.estimate import Drawing, motion_of, results_of, tracked_frames
+from di2pose.video.estimate import BATCH, Drawing, motion_of, results_of, tracked_frames
 from di2pose.video.stream import BrokenVideoWarning, Stream
 from di2pose.video.track import Tracker
 
@@ -208,11 +208,13 @@ def test_a_video_that_breaks_off_gives_the_results_of_what_there_is(model, foota
 
 def test_results_come_while_the_video_is_read(model, footage):
     """Not after its end: a camera has none."""
-    results = results_of(model, footage / "one.mp4", smoothed=False, **FEW)
-    first = next(results)
-    assert first.frame_index == 0
-    assert model.looks == 1
-    results.close()
+    for warm, most in ((True, 1), (False, BATCH)):
+        model.looks = 0
+        results = results_of(model, footage / "one.mp4", smoothed=False, warm=warm, **FEW)
+        first = next(results)
+        assert first.frame_index == 0
+        assert 1 <= model.looks <= most
+        results.close()
 
 
 class Watched(Stream):
@@ -229,7 +231,7 @@ class Watched(Stream):
 
 def test_pictures_are_let_go_once_their_people_are_drawn(model, footage):
     stream = Watched(footage / "one.mp4")
-    results = list(results_of(model, stream, **FEW))
+    results = list(results_of(model, stream, warm=True, **FEW))
     assert len(results) == FRAMES
     assert stream.most <= 2
 

@@ -15,8 +15,9 @@ from di2pose.data.prepare import READERS
 SILENT = {
     "anny": "Apache-2.0 (code), CC0-1.0 (body data)",
     "ezc3d": "MIT",
+    "tensorboard": "Apache-2.0",
 }
-"""Packages whose metadata does not say it."""
+"""Packages whose metadata does not say it, and those that are seldom installed."""
 INSIDE = {
     "av": "its wheels carry FFmpeg (LGPL, with x264 GPL)",
     "transformers": "the ViTPose and RT-DETR weights that it can load have licences of their own, on the hub",

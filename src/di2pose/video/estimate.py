@@ -29,8 +29,9 @@ from di2pose.video.track import Look, Tracker
 
 BATCH = 8
 """Looks that go through the diffusion together, where frames do not wait for each other."""
-WARM_SHARE = 0.5
-"""Of the diffusion's steps: how far the tokens of the frame before are noised again."""
+WARM_SHARE = 0.75
+"""Of the diffusion's steps: how far the tokens of the frame before are noised again. Less is quicker and calmer, and
+further off: docs/results.md."""
 WARM_AGE_S = 0.2
 """Older tokens start nobody: the pose is another one by then."""
 TILES: dict[str, tuple[int, ...] | None] = {"all": (2, 4), "quick": (), "none": None}
@@ -54,7 +55,7 @@ def results_of(
     steps: int | None = None,
     seed: int = 0,
     smoothed: bool = True,
-    warm: bool = True,
+    warm: bool = False,
     detect_every: int = 15,
     max_people: int = 8,
     camera: Camera | None = None,
@@ -68,7 +69,7 @@ def results_of(
     hypotheses, steps, camera, field_of_view, height_m, max_people: as for a photo, see `Di2Pose.forward`
     seed: the noise of a hypothesis depends on (seed, track, frame, hypothesis) alone
     smoothed: see `video.smooth`; results then come some frames late
-    warm: start from the frame before; False draws every frame from nothing
+    warm: start from the frame before: quicker and calmer, but mistakes last; False draws every frame from nothing
     detect_every: frames between two searches of the whole picture; also when somebody is lost
     pictures: let the results keep their pixels; those of a file can be read again when a page or an overlay needs them
     """
