@@ -262,7 +262,7 @@ def test_the_calibration_of_the_model_is_applied(model, path, result):
 
 
 def test_without_a_visibility_head_blazeposes_own_visibility_tells(path):
-    plain = small_model(adapter_layers=0, adapter_queries=0, feature_tokens=0)
+    plain = small_model(adapter_layers=0, hint_channels=0, adapter_queries=0, feature_tokens=0)
     (person,) = plain(path, **DRAW).people
     visibility = photo.visibility_by_landmarks(torch.linspace(0, 1, 33)[None])
     np.testing.assert_allclose(visibility.sum(-1), 1)
