@@ -10,8 +10,6 @@ from PIL import Image, ImageOps
 import di2pose
 from di2pose import Di2Pose
 from di2pose.assets import fetch
-from di2pose.data.prepare import prepare
-from di2pose.data.sample import Dataset
 from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.image.crop import assumed_camera
 from di2pose.image.detect import Detection
@@ -29,13 +27,6 @@ HIPS = tuple(PEER_JOINTS.index(f"{side}_hip") for side in ("left", "right"))
 @pytest.fixture(scope="module")
 def model():
     return Di2Pose.from_pretrained()
-
-
-@pytest.fixture(scope="module")
-def footage(tmp_path_factory):
-    out = tmp_path_factory.mktemp("pose2sim") / "set"
-    prepare("pose2sim", out=out)
-    return Dataset(out)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,28 @@ def save(
     finally:
         shutil.rmtree(new, ignore_errors=True)
     return folder
+
+
+def find(folder: Path | str) -> Path:
+    """The folder of a packaged model where a string names one, else the folder itself."""
+    if isinstance(folder, Path) or "/" in folder or "\\" in folder:
+        return Path(folder)
+    names = packaged()
+    if folder in names:
+        return _shelf() / folder
+    if Path(folder).is_dir():
+        return Path(folder)
+    there = f"it has {', '.join(names)}" if names else "it holds none: install a release, or train one"
+    raise InputError(f"no model '{folder}': there is no such folder, and the package has none of that name ({there})")
+
+
+def packaged() -> list[str]:
+    """Names of the models inside the package."""
+    return sorted(item.name for item in _shelf().iterdir() if item.is_dir()) if _shelf().is_dir() else []
+
+
+def _shelf() -> Path:
+    return Path(str(resources.files("di2pose") / "weights"))
 
 
 def read_config(folder: Path | str) -> Config:

@@ -7,7 +7,6 @@ Training, evaluation and prediction all meet in `loss` and `predict_tokens`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ import torch
 from jaxtyping import Float, Int
 from PIL import Image
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from di2pose import checkpoint, photo
 from di2pose.calibration import Calibration
 from di2pose.config import Config
+from di2pose.diffusion.adapter import visibility_loss
 from di2pose.diffusion.denoiser import Condition, Denoiser
 from di2pose.diffusion.guidance import towards_pins
 from di2pose.diffusion.objective import StepSampler, diffusion_loss
@@ -69,7 +68,7 @@ class Di2Pose(nn.Module):
 
         Nothing else is needed. In evaluation mode, with its calibration where the folder has one.
         """
-        folder = _packaged("small" if folder is None else folder)
+        folder = checkpoint.find("small" if folder is None else folder)
         model = cls(checkpoint.read_config(folder))
         checkpoint.load(folder, model.parts())
         model.calibration = Calibration.read(folder)
@@ -184,8 +183,7 @@ class Di2Pose(nn.Module):
             return photo.no_estimate(hypotheses, self.config.tokenizer.tokens)
         condition = self.condition(seen.features)
         turned = None if pins is None else photo.pins_in_crops(pins, seen.views, self.device)
-        given: dict[str, Any] = {"warm": warm, "pins": turned, "kept": kept}
-        tokens = self._draw(condition, len(seen.views), hypotheses, steps, generators, **given)
+        tokens = self.predict_tokens(condition, hypotheses, steps, generators, warm=warm, pins=turned, kept=kept)
         joints_mm = self.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
         if condition.visibility_logits is None:
             visibility = photo.visibility_by_landmarks(seen.landmark_visibility)
@@ -263,7 +261,7 @@ class Di2Pose(nn.Module):
             losses["regression"] = mpjpe(condition.joints_mm, joints_mm, root=0).mean() / MM_PER_METRE
             losses["loss"] = losses["loss"] + self.config.diffusion.regression_weight * losses["regression"]
         if condition.visibility_logits is not None and "visibility" in batch:
-            losses["visibility"] = _known_cross_entropy(condition.visibility_logits, batch["visibility"])
+            losses["visibility"] = visibility_loss(condition.visibility_logits, batch["visibility"])
             losses["loss"] = losses["loss"] + self.config.diffusion.visibility_weight * losses["visibility"]
         if self.training:
             self.step_sampler.update(s, per_sample.cpu())
@@ -279,7 +277,7 @@ class Di2Pose(nn.Module):
     @torch.no_grad()
     def predict_tokens(
         self,
-        features: Float[Tensor, "B L F"],
+        features: Float[Tensor, "B L F"] | Condition,
         hypotheses: int,
         steps: int | Sequence[int],
         generator: Noise,
@@ -288,28 +286,16 @@ class Di2Pose(nn.Module):
         pins: Pins | None = None,
         kept: Kept | None = None,
     ) -> Int[Tensor, "B H N"]:
-        """Algorithm 2, H times for each image. `generator`: one, or one per row (image, hypothesis), B * H in all.
+        """Algorithm 2, H times for each image; from its features, or from the condition that was made of them.
 
+        `generator`: one, or one per row (image, hypothesis), B * H in all.
         Extensions. `warm` = (tokens (B, H, N), w): begin at the tokens noised to step w; `steps` then divides w..0.
         `pins` = (joints (B, 17, 3) mm, which are known (B, 17)): the other joints are drawn to agree with these, in the
         axes of the crop. `kept` = (tokens (B, N), which are to stay (B, N)).
         """
-        condition = self.condition(features)
-        return self._draw(condition, len(features), hypotheses, steps, generator, start, warm, pins, kept)
-
-    def _draw(
-        self,
-        condition: Condition,
-        images: int,
-        hypotheses: int,
-        steps: int | Sequence[int],
-        generator: Noise,
-        start: Start = "stationary",
-        warm: Warm | None = None,
-        pins: Pins | None = None,
-        kept: Kept | None = None,
-    ) -> Int[Tensor, "B H N"]:
         _check_hypotheses(hypotheses)
+        condition = features if isinstance(features, Condition) else self.condition(features)
+        images = len(condition.keys[0])
         if warm is not None:
             warm = (warm[0].flatten(0, -2), warm[1])
         shape = (images * hypotheses, self.config.tokenizer.tokens)
@@ -350,26 +336,6 @@ class Di2Pose(nn.Module):
         return self.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
 
 
-def _known_cross_entropy(logits: Float[Tensor, "B J K"], target: Int[Tensor, "B J"]) -> Float[Tensor, ""]:
-    """Mean over the joints whose class is known; 0 where none is."""
-    total = F.cross_entropy(logits.flatten(0, 1), target.flatten().long(), ignore_index=-1, reduction="sum")
-    return total / (target >= 0).sum().clamp_min(1)
-
-
 def _check_hypotheses(hypotheses: int) -> None:
     if hypotheses < 1:
         raise InputError(f"hypotheses must be 1 or more, got {hypotheses}")
-
-
-def _packaged(folder: Path | str) -> Path:
-    """The folder of a packaged model where a string names one, else the folder itself."""
-    if isinstance(folder, Path) or "/" in folder or "\\" in folder:
-        return Path(folder)
-    shelf = resources.files("di2pose") / "weights"
-    names = sorted(item.name for item in shelf.iterdir() if item.is_dir()) if shelf.is_dir() else []
-    if folder in names:
-        return Path(str(shelf / folder))
-    if Path(folder).is_dir():
-        return Path(folder)
-    there = f"it has {', '.join(names)}" if names else "it holds none: install a release, or train one"
-    raise InputError(f"no model '{folder}': there is no such folder, and the package has none of that name ({there})")

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from di2pose.data.prepare import prepare
-from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.evaluation.evaluate import evaluate_dataset
 from di2pose.evaluation.predictor import Predictor, load_predictor
@@ -17,13 +15,6 @@ from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.image.find import Finder
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17
-
-
-@pytest.fixture(scope="module")
-def footage(tmp_path_factory):
-    out = tmp_path_factory.mktemp("pose2sim") / "set"
-    prepare("pose2sim", out=out)
-    return Dataset(out)
 
 
 @pytest.fixture(scope="module")

@@ -46,8 +46,7 @@ def rotations(roll: Float[Tensor, " B"], about_x: Float[Tensor, " B"], about_y: 
 def augment(joints_mm: Float[Tensor, "B 17 3"], noise: Noise) -> Float[Tensor, "B 17 3"]:
     """The same poses by other bodies, half of them mirrored, turned as crops are.
 
-    Most rolls are small (cubic in a uniform); a share of the poses is first brought upright in the image, as the
-    detector does with people who lie or lean.
+    A share of the poses is first brought upright in the image, as the detector does with people who lie or lean.
     """
     u = uniform((len(joints_mm), 6 + int(_GROUPS.max()) + 1), noise, joints_mm.device)
     joints_mm = torch.where((u[:, 0] < 0.5).view(-1, 1, 1), mirror(joints_mm, H36M_17), joints_mm)
@@ -57,7 +56,7 @@ def augment(joints_mm: Float[Tensor, "B 17 3"], noise: Noise) -> Float[Tensor, "
     joints_mm = _PATHS.to(joints_mm) @ (scale.unsqueeze(-1) * bones)  # B 17 3
     torso = joints_mm[:, THORAX] - joints_mm[:, PELVIS]
     lean = torch.atan2(torso[:, 0], -torso[:, 1])  # clockwise from up
-    roll = ROLL * signed[:, 2] ** 3 - torch.where(u[:, 5] < UPRIGHT_SHARE, lean, 0.0)
+    roll = ROLL * signed[:, 2] - torch.where(u[:, 5] < UPRIGHT_SHARE, lean, 0.0)
     return joints_mm @ rotations(roll, TILT * signed[:, 3], TILT * signed[:, 4]).mT
 
 

@@ -7,8 +7,9 @@ say whether each joint is seen.
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from di2pose.config import DenoiserConfig
 from di2pose.diffusion.attention import Attention, mlp
@@ -87,3 +88,9 @@ class AdapterLayer(nn.Module):
         h = self.self_norm(x)
         x = x + self.self_attention(h, *self.self_attention.keys_and_values(h))
         return x + self.mlp(x)
+
+
+def visibility_loss(logits: Float[Tensor, "B J K"], visibility: Int[Tensor, "B J"]) -> Float[Tensor, ""]:
+    """Cross-entropy, mean over the joints whose visibility is known (not -1); 0 where none is."""
+    total = F.cross_entropy(logits.flatten(0, 1), visibility.flatten().long(), ignore_index=-1, reduction="sum")
+    return total / (visibility >= 0).sum().clamp_min(1)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from PIL import Image
 
+from di2pose import checkpoint
 from di2pose.data.sample import Sample
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17, Skeleton, get
@@ -127,26 +128,21 @@ class PredictionFile:
 
 
 def load_predictor(path: Path) -> Predictor:
-    """The checkpoint as a predictor, or the peer of that name. A checkpoint without an image encoder cannot be one."""
-    if not path.exists():
+    """The checkpoint as a predictor, or the peer or the packaged model of that name."""
+    name = str(path)
+    if not path.exists() and name not in checkpoint.packaged():
         from di2pose.evaluation.peer import PEERS, BlazePosePeer
 
         for variant in ("heavy", "full", "lite"):
-            if str(path) == f"blazepose-{variant}":
+            if name == f"blazepose-{variant}":
                 return BlazePosePeer(variant)
         raise InputError(
-            f"no checkpoint at {path}, and it is none of the peers {', '.join(PEERS)}; poses from another program are "
-            "given by --predictions FILE.npz"
+            f"no checkpoint at {path}, no model of the package ({', '.join(checkpoint.packaged())}) and none of the "
+            f"peers {', '.join(PEERS)} is called so; poses from another program are given by --predictions FILE.npz"
         )
     from di2pose.pipeline import Di2Pose  # only here: prediction files are evaluated without loading the model's code
 
-    model = Di2Pose.from_pretrained(path)
-    if not isinstance(model, Predictor):
-        raise InputError(
-            f"the checkpoint {path} cannot look at pictures (it has no image encoder), so it cannot be evaluated on a "
-            "dataset; poses that it made elsewhere can: --predictions FILE.npz"
-        )
-    return model
+    return Di2Pose.from_pretrained(path if path.exists() else name)
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
