@@ -46,7 +46,7 @@ def main(
             if hidden[row, H36M_17.index(f"{side}_wrist")]][:limit]  # fmt: skip
     places = np.stack([np.zeros(len(arms), np.int64), np.array([row for row, _ in arms])], 1)
     truth = cache.column("joints_mm")[places[:, 1]].astype(np.float32)
-    source = FeatureSource([cache], places, truth, network.config.denoiser.camera_token)
+    source = FeatureSource([cache], places, truth)
     errors = {name: np.zeros((len(arms), len(ARM))) for name in ("without", "with")}
     for start in range(0, len(arms), 32):
         some = np.arange(start, min(start + 32, len(arms)))

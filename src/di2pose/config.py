@@ -118,24 +118,25 @@ class DenoiserConfig:
     mlp_ratio: float = 4.0
     adapter_layers: int = 0
     """Layers of the adapter between features and denoiser; 0 is the paper's: features are looked at as they are."""
-    adapter_queries: int = 0
-    """Q, tokens that the adapter hands on; the first 17 are the joints."""
+    adapter_width: int = 0
+    adapter_channels: int = 0
+    """To how many channels the adapter narrows each image token before it reads them all at once."""
+    adapter_tokens: int = 0
+    """Q, tokens into which the denoiser unpacks what the adapter read."""
+    adapter_dropout: float = 0.0
     feature_tokens: int = 0
     """L, image tokens; only an adapter needs to know."""
     hint_channels: int = 0
     """d, where the denoiser is told the tokenizer's codes of the adapter's own pose (an extension); 0: it is not."""
-    camera_token: bool = False
-    """The last image token tells the crop's focal length, where it is known (an extension; `image.camera_token`)."""
 
     def __post_init__(self) -> None:
         _positive(self, "tokens", "codes", "steps", "feature_width", "width", "layers", "heads", "mlp_ratio")
         if self.width % self.heads:
             raise InputError(f"width must be a multiple of heads, got {self.width} and {self.heads}")
-        if self.adapter_layers and (self.adapter_queries < 17 or self.feature_tokens < 1):
-            raise InputError(
-                "an adapter needs adapter_queries >= 17 (one a joint) and feature_tokens >= 1, "
-                f"got {self.adapter_queries} and {self.feature_tokens}"
-            )
+        if self.adapter_layers:
+            _positive(self, "adapter_width", "adapter_channels", "adapter_tokens", "feature_tokens")
+        if not 0 <= self.adapter_dropout < 1:
+            raise InputError(f"DenoiserConfig.adapter_dropout must lie in [0, 1), got {self.adapter_dropout}")
         if self.hint_channels and not self.adapter_layers:
             raise InputError("a hint is the code of the adapter's pose: hint_channels needs adapter_layers")
 
@@ -175,6 +176,8 @@ class Config:
     diffusion: DiffusionConfig
     denoiser: DenoiserConfig
     tokenizer_training: TrainingConfig
+    adapter_training: TrainingConfig
+    """Of the adapter alone, before the denoiser's; unused without an adapter."""
     denoiser_training: TrainingConfig
     encoder: str = "vitpose-base"
     """The frozen image backbone that made the features."""

@@ -20,8 +20,7 @@ from di2pose.calibration import Calibration
 from di2pose.config import Config, DenoiserConfig
 from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP, PEER_JOINTS, BlazePose
-from di2pose.image.camera_token import CHANNELS, with_camera
-from di2pose.image.crop import assumed_camera, crop, crop_camera, to_camera_axes, to_crop_axes
+from di2pose.image.crop import assumed_camera, crop, to_camera_axes, to_crop_axes
 from di2pose.image.detect import Detection
 from di2pose.pose.camera import Camera
 from di2pose.pose.root import place, stature_mm
@@ -49,9 +48,6 @@ class View(NamedTuple):
     """The whole picture: upright RGB."""
     detection: Detection
     camera: Camera
-    tell_focal: bool = False
-    """Whether a model with a camera token learns the crop's focal length. Not as a rule: it helps on rendered people
-    and harms on real footage (docs/results.md)."""
     hidden: tuple[Box, ...] = ()
     """Regions that are not to be looked at: they are painted grey before the crop."""
 
@@ -109,8 +105,7 @@ def load_encoder(config: Config, device: torch.device) -> BlazePose:
             "-full and -lite are run on photos; give it features (predict_joints), or Di2Pose(config, encoder=...)"
         )
     quick = device.type == "cpu" and find_spec("ai_edge_litert") is not None
-    camera = config.denoiser.camera_token
-    tokens, width = config.denoiser.feature_tokens - camera, config.denoiser.feature_width - CHANNELS * camera
+    tokens, width = config.denoiser.feature_tokens, config.denoiser.feature_width
     for movenet, map16 in product((False, True), repeat=2):  # the configuration tells sizes only, and those tell which
         encoder = BlazePose(variant, map16, movenet, "litert" if quick else "torch")
         if encoder.layout.width == width and (not config.denoiser.adapter_layers or encoder.layout.length == tokens):
@@ -141,13 +136,11 @@ def crops_of(views: Sequence[View]) -> Iterator[np.ndarray]:
 
 
 def gather(views: Sequence[View], glances: Sequence[Glance], config: DenoiserConfig, device: torch.device) -> Seen:
-    """The glances at the batches of `crops_of` in one; with the camera's token where the model has one."""
+    """The glances at the batches of `crops_of` in one."""
     if not glances:
         empty = torch.zeros(0, config.feature_tokens, config.feature_width, device=device)
         return Seen([], empty, torch.zeros(0, 33, 2), torch.zeros(0, 33), torch.zeros(0))
     features = torch.cat([glance.features for glance in glances]).float().to(device)
-    if config.camera_token:
-        features = with_camera(features, torch.tensor([_focal(view) for view in views], device=device))
     parts = ([getattr(glance, name) for glance in glances] for name in ("landmarks_2d", "visibility", "person"))
     return Seen(list(views), features, *(torch.cat(part).cpu() for part in parts))
 
@@ -241,8 +234,3 @@ def _painted(picture: Image.Image, boxes: Sequence[Box]) -> Image.Image:
         # A rectangle of PIL's holds its last pixel; pixel i covers [i, i + 1).
         pen.rectangle((np.floor(x0), np.floor(y0), np.ceil(x1) - 1, np.ceil(y1) - 1), fill=GREY)
     return picture
-
-
-def _focal(view: View) -> float:
-    """Of the crop, over its side; NaN where the model is not to know it."""
-    return crop_camera(view.camera, view.detection.roi, CROP)[0].focal[0] / CROP if view.tell_focal else float("nan")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from di2pose import checkpoint, photo
 from di2pose.calibration import Calibration
 from di2pose.config import Config
-from di2pose.diffusion.adapter import visibility_loss
+from di2pose.diffusion.adapter import reading_losses
 from di2pose.diffusion.denoiser import Condition, Denoiser
 from di2pose.diffusion.guidance import towards_pins
 from di2pose.diffusion.objective import StepSampler, diffusion_loss
@@ -239,7 +239,8 @@ class Di2Pose(nn.Module):
         `regression`, where there is an adapter, and `visibility`, its cross-entropy to `batch["visibility"]` (B, 17),
         where that is given; -1 is unknown.
 
-        The generator draws s, then the noise of k_s; with one generator per row a sample's noise is its own.
+        The generator draws s, then the noise of k_s, then what the adapter drops; with one generator per row a sample's
+        noise is its own.
         """
         if missing := {"features", "joints_mm"} - batch.keys():
             raise InputError(f"a batch needs the keys features and joints_mm, it lacks {', '.join(sorted(missing))}")
@@ -249,7 +250,7 @@ class Di2Pose(nn.Module):
         k0 = self.tokenizer.encode(joints_mm)
         s, weights = self.step_sampler.draw(len(k0), generator)
         ks = forward_sample(k0, s, self.schedule, generator)
-        condition = self.condition(features)
+        condition = self.condition(features, generator if self.training else None)
         logits = self.denoiser(ks, s.to(ks.device), condition)
         losses = diffusion_loss(logits, k0, ks, s, self.schedule, self.config.diffusion.aux_weight, weights)
         per_sample = losses.pop("vlb_per_sample")
@@ -257,19 +258,19 @@ class Di2Pose(nn.Module):
             errors = mpjpe(self.tokenizer.decode_soft(logits.float().softmax(-1)), joints_mm, root=0)
             losses["pose"] = (weights.to(errors) * errors).mean() / MM_PER_METRE
             losses["loss"] = losses["loss"] + self.config.diffusion.pose_weight * losses["pose"]
-        if condition.joints_mm is not None:
-            losses["regression"] = mpjpe(condition.joints_mm, joints_mm, root=0).mean() / MM_PER_METRE
-            losses["loss"] = losses["loss"] + self.config.diffusion.regression_weight * losses["regression"]
-        if condition.visibility_logits is not None and "visibility" in batch:
-            losses["visibility"] = visibility_loss(condition.visibility_logits, batch["visibility"])
-            losses["loss"] = losses["loss"] + self.config.diffusion.visibility_weight * losses["visibility"]
+        if condition.joints_mm is not None and condition.visibility_logits is not None:
+            reading = reading_losses(condition.joints_mm, condition.visibility_logits, batch, self.config.diffusion)
+            losses |= reading | {"loss": losses["loss"] + reading["loss"]}
         if self.training:
             self.step_sampler.update(s, per_sample.cpu())
         return losses | {"accuracy": (logits.argmax(-1) == k0).float().mean()}
 
-    def condition(self, features: Float[Tensor, "B L F"]) -> Condition:
-        """What the denoiser knows of B images; a model that takes hints also the codes of the adapter's own pose."""
-        condition = self.denoiser.condition(features)
+    def condition(self, features: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
+        """What the denoiser knows of B images; a model that takes hints also the codes of the adapter's own pose.
+
+        `noise` is for the adapter's dropout, in training.
+        """
+        condition = self.denoiser.condition(features, noise)
         if condition.joints_mm is None or not self.config.denoiser.hint_channels:
             return condition
         return self.denoiser.hinted(condition, self.tokenizer.codes(condition.joints_mm.detach()))
@@ -309,7 +310,8 @@ class Di2Pose(nn.Module):
             steered = towards_pins(predict_p0, self.tokenizer.decode_soft, pins_mm, pinned)
         if kept is not None:
             kept = (kept[0].repeat_interleave(hypotheses, 0), kept[1].repeat_interleave(hypotheses, 0))
-        given: dict[str, Any] = {"warm": warm, "kept": kept, "device": self.device}
+        levels = self.config.tokenizer.levels
+        given: dict[str, Any] = {"warm": warm, "kept": kept, "device": self.device, "levels": levels}
         for ks in sample(steered, self.schedule, steps, shape, generator, start, **given):
             tokens = ks
         return tokens.unflatten(0, (images, hypotheses))

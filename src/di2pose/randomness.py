@@ -14,16 +14,20 @@ from torch import Tensor
 from di2pose.errors import InputError
 
 GOLDEN = (5**0.5 - 1) / 2
+BELOW_ONE = 1 - 2**-24
+"""The largest float32 below 1."""
 
 
-class Turned(NamedTuple):
-    """Uniforms of a generator, each moved on by `turn` and wrapped at 1: still uniform, still independent."""
+class Spread(NamedTuple):
+    """Uniforms of a generator, each moved on by `turn` and wrapped at 1, and where it is `mirrored` taken from 1 when a
+    draw asks for mirrors: still uniform, still independent."""
 
     generator: torch.Generator
     turn: float
+    mirrored: bool
 
 
-Noise = torch.Generator | Sequence[torch.Generator | Turned]
+Noise = torch.Generator | Sequence[torch.Generator | Spread]
 
 
 def seed_of(*parts: int | str) -> int:
@@ -36,15 +40,20 @@ def generator_of(*parts: int | str) -> torch.Generator:
     return torch.Generator().manual_seed(seed_of(*parts))
 
 
-def hypothesis_generators(seed: int, record_ids: Iterable[int | str], hypotheses: int) -> list[Turned]:
+def hypothesis_generators(seed: int, record_ids: Iterable[int | str], hypotheses: int) -> list[Spread]:
     """Noise for each (record, hypothesis), records outermost, seeded by what the row is and not by where it is.
 
-    Each hypothesis is a draw of its own, but the hypotheses of a record are spread out: they share their uniforms, and
-    hypothesis h has them turned by h times the golden ratio, the sequence whose first k points fill [0, 1) most evenly
-    for every k. Where eight independent draws may all fall on one side, these do not, and their mean is nearer to the
-    mean of the distribution.
+    Each hypothesis is a draw of its own, but the hypotheses of a record are spread out: they share their uniforms. They
+    come in pairs; the second of a pair has the first's mirrored, so that where one errs to the left the other errs to
+    the right (antithetic variates), and pair p has them turned by p times the golden ratio, the sequence whose first k
+    points fill [0, 1) most evenly for every k. Where eight independent draws may all fall on one side, these do not,
+    and their mean is nearer to the mean of the distribution.
     """
-    return [Turned(generator_of(seed, record), h * GOLDEN % 1) for record in record_ids for h in range(hypotheses)]
+    return [
+        Spread(generator_of(seed, record), h // 2 * GOLDEN % 1, h % 2 == 1)
+        for record in record_ids
+        for h in range(hypotheses)
+    ]
 
 
 def training_generators(seed: int, iteration: int, first_sample: int, count: int) -> list[torch.Generator]:
@@ -52,19 +61,23 @@ def training_generators(seed: int, iteration: int, first_sample: int, count: int
     return [generator_of(seed, iteration, first_sample + i) for i in range(count)]
 
 
-def uniform(shape: Sequence[int], noise: Noise, device: torch.device | str = "cpu") -> Tensor:
-    """float32 uniforms in [0, 1) of `shape`, whose first axis is the row."""
+def uniform(
+    shape: Sequence[int], noise: Noise, device: torch.device | str = "cpu", mirrors: bool = False
+) -> Tensor:
+    """float32 uniforms in [0, 1) of `shape`, whose first axis is the row; with `mirrors`, those rows mirrored that
+    are to be."""
     if isinstance(noise, torch.Generator):
         return torch.rand(tuple(shape), generator=noise, device=noise.device).to(device)
     if len(noise) != shape[0]:
         raise InputError(f"expected one generator, or one for each of the {shape[0]} rows, got {len(noise)}")
-    return torch.stack([_row(tuple(shape[1:]), each) for each in noise]).to(device)
+    return torch.stack([_row(tuple(shape[1:]), each, mirrors) for each in noise]).to(device)
 
 
-def _row(shape: tuple[int, ...], noise: torch.Generator | Turned) -> Tensor:
-    if isinstance(noise, Turned):
-        return (torch.rand(shape, generator=noise.generator, device=noise.generator.device) + noise.turn) % 1
-    return torch.rand(shape, generator=noise, device=noise.device)
+def _row(shape: tuple[int, ...], noise: torch.Generator | Spread, mirrors: bool) -> Tensor:
+    if isinstance(noise, torch.Generator):
+        return torch.rand(shape, generator=noise, device=noise.device)
+    u = (torch.rand(shape, generator=noise.generator, device=noise.generator.device) + noise.turn) % 1
+    return BELOW_ONE - u if mirrors and noise.mirrored else u
 
 
 def uniform_integers(shape: Sequence[int], count: int, noise: Noise, device: torch.device | str = "cpu") -> Tensor:

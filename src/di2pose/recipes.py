@@ -7,6 +7,9 @@ RECIPES = ("paper", "small", "tiny")
 
 def paper(feature_width: int = 768) -> Config:
     """All the numbers of the paper. What it leaves open (warm-up, clip, EMA, ViTPose's size) is docs/paper.md's."""
+    denoiser_training = TrainingConfig(
+        learning_rate=5.5e-4, betas=(0.9, 0.96), weight_decay=4.5e-2, batch=64, epochs=50, warmup=1000
+    )
     return Config(
         name="paper",
         tokenizer=TokenizerConfig(),
@@ -15,16 +18,15 @@ def paper(feature_width: int = 768) -> Config:
         tokenizer_training=TrainingConfig(
             learning_rate=1e-3, betas=(0.9, 0.999), weight_decay=0.15, batch=256, epochs=20, warmup=500
         ),
-        denoiser_training=TrainingConfig(
-            learning_rate=5.5e-4, betas=(0.9, 0.96), weight_decay=4.5e-2, batch=64, epochs=50, warmup=1000
-        ),
+        adapter_training=denoiser_training,
+        denoiser_training=denoiser_training,
         encoder="vitpose-base",
         sample_steps=100,
     )
 
 
-def small(feature_width: int = 298, feature_tokens: int = 118) -> Config:
-    """A model for CPUs, over BlazePose heavy's features and a camera token. From short trials; docs/log.md has them."""
+def small(feature_width: int = 296, feature_tokens: int = 117) -> Config:
+    """A model for CPUs, over BlazePose heavy's features. From short trials; docs/log.md has them."""
     tokenizer = TokenizerConfig(
         tokens=48,
         levels=(8, 8, 8),
@@ -45,14 +47,19 @@ def small(feature_width: int = 298, feature_tokens: int = 118) -> Config:
             width=192,
             layers=4,
             heads=6,
-            adapter_layers=3,
-            adapter_queries=25,
+            adapter_layers=2,
+            adapter_width=1024,
+            adapter_channels=32,
+            adapter_tokens=12,
+            adapter_dropout=0.2,
             feature_tokens=feature_tokens,
             hint_channels=len(tokenizer.levels),
-            camera_token=True,
         ),
         tokenizer_training=TrainingConfig(
             learning_rate=5e-3, betas=(0.9, 0.99), weight_decay=0.05, batch=64, epochs=10, warmup=500
+        ),
+        adapter_training=TrainingConfig(
+            learning_rate=1e-3, betas=(0.9, 0.98), weight_decay=0.05, batch=128, epochs=20, warmup=200
         ),
         denoiser_training=TrainingConfig(
             learning_rate=1e-3, betas=(0.9, 0.96), weight_decay=4.5e-2, batch=64, epochs=10, warmup=500
@@ -84,6 +91,7 @@ def tiny(feature_width: int = 32) -> Config:
             heads=4,
         ),
         tokenizer_training=training,
+        adapter_training=training,
         denoiser_training=training,
         encoder="none",
         sample_steps=20,

@@ -14,7 +14,7 @@ from di2pose.diffusion.sampler import Kept
 from di2pose.errors import InputError
 from di2pose.image.detect import Detection, given
 from di2pose.image.find import overlap
-from di2pose.image.read import LEAST_PIXELS, read_image
+from di2pose.image.read import LEAST_PIXELS, read_image, upright_rgb
 from di2pose.photo import BATCH, Box, Pins, View, camera_for
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
@@ -147,12 +147,10 @@ def open_picture(image: Picture) -> Image.Image:
         image = Image.fromarray(image)
     if not isinstance(image, Image.Image):
         raise InputError(f"a picture is a path, a PIL image or an array of pixels, got {type(image).__name__}")
-    if image.mode.startswith(("I", "F")):
-        raise InputError(f"a PIL image must have 8 bits a channel, got mode {image.mode}: scale and convert it first")
     if min(image.size) < LEAST_PIXELS:
         size = f"{image.width}x{image.height}"
         raise InputError(f"a picture needs at least {LEAST_PIXELS} pixels a side to see anybody, got {size}")
-    return ImageOps.exif_transpose(image).convert("RGB")
+    return upright_rgb(ImageOps.exif_transpose(image))  # a copy
 
 
 def _boxes(boxes: Any) -> tuple[Box, ...]:

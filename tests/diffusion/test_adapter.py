@@ -5,13 +5,14 @@ import torch
 
 from di2pose import Di2Pose, recipes
 from di2pose.config import DenoiserConfig
-from di2pose.diffusion.adapter import Adapter
+from di2pose.diffusion.adapter import Adapter, drop
 from di2pose.errors import InputError
 from di2pose.pose.metrics import mpjpe
+from di2pose.randomness import training_generators
 
 CONFIG = DenoiserConfig(
     tokens=6, codes=11, steps=8, feature_width=20, width=32, layers=1, heads=4,
-    adapter_layers=2, adapter_queries=19, feature_tokens=7,
+    adapter_layers=2, adapter_width=24, adapter_channels=3, adapter_tokens=5, adapter_dropout=0.3, feature_tokens=7,
 )  # fmt: skip
 
 
@@ -21,12 +22,12 @@ def adapter():
     return Adapter(CONFIG)
 
 
-def test_many_tokens_become_a_few(adapter):
-    tokens = adapter(torch.randn(3, 7, 20))
-    assert tokens.shape == (3, 19, 32)
-    joints = adapter.joints_mm(tokens)
-    assert joints.shape == (3, 17, 3)
-    assert (joints[:, 0] == 0).all()
+def test_a_whole_sequence_becomes_a_gist_a_pose_and_visibilities(adapter):
+    reading = adapter(torch.randn(3, 7, 20))
+    assert reading.gist.shape == (3, 24)
+    assert reading.joints_mm.shape == (3, 17, 3)
+    assert (reading.joints_mm[:, 0] == 0).all()
+    assert reading.visibility_logits.shape == (3, 17, 4)
 
 
 def test_standardising_undoes_any_scale_and_offset_of_a_channel(adapter):
@@ -35,7 +36,8 @@ def test_standardising_undoes_any_scale_and_offset_of_a_channel(adapter):
     adapter.standardise(y)
     plain = adapter(y[:4])
     adapter.standardise(y * factor + offset)
-    torch.testing.assert_close(adapter(y[:4] * factor + offset), plain, atol=1e-3, rtol=1e-3)
+    for found, wanted in zip(adapter(y[:4] * factor + offset), plain, strict=True):
+        torch.testing.assert_close(found, wanted, atol=1e-2, rtol=1e-3)
 
 
 def test_a_constant_channel_stays_quiet(adapter):
@@ -48,19 +50,46 @@ def test_a_constant_channel_stays_quiet(adapter):
 
 def test_places_tell_tokens_apart(adapter):
     y = torch.randn(1, 7, 20)
-    assert (adapter(y) - adapter(y.flip(1))).abs().max() > 1e-3
+    assert (adapter(y).gist - adapter(y.flip(1)).gist).abs().max() > 1e-3
 
 
-def test_wrong_features_are_named(adapter, as_user):
+def test_what_is_dropped_is_drawn_per_row_and_only_where_noise_is_given(adapter):
+    y = torch.randn(4, 7, 20)
+    whole = adapter(y, training_generators(0, 1, 0, 4)).joints_mm
+    halves = [adapter(y[i : i + 2], training_generators(0, 1, i, 2)).joints_mm for i in (0, 2)]
+    torch.testing.assert_close(whole, torch.cat(halves), atol=0.01, rtol=1e-4)  # two ranks drop what one process drops
+    assert (whole - adapter(y).joints_mm).abs().max() > 1
+    assert torch.equal(adapter(y).joints_mm, adapter(y).joints_mm)
+    ones = drop(torch.ones(50, 400), 0.25, training_generators(0, 1, 0, 50))
+    assert set(ones.unique().tolist()) == {0.0, float(torch.tensor(1 / 0.75))}
+    assert float(ones.mean()) == pytest.approx(1, abs=0.02)
+
+
+def test_the_model_drops_in_training_only():
+    torch.manual_seed(0)
+    config = with_adapter()
+    model = Di2Pose(replace(config, denoiser=replace(config.denoiser, adapter_dropout=0.5)))
+    batch = {"features": torch.randn(4, 17, 32), "joints_mm": torch.randn(4, 17, 3) * 200}
+    noise = [training_generators(0, i, 0, 4) for i in (0, 1)]
+    first, second = (model.loss(batch, each)["regression"] for each in noise)
+    assert first != second
+    plain = mpjpe(model.regress_joints(batch["features"]), batch["joints_mm"], root=0).mean() / 1000
+    torch.testing.assert_close(model.eval().loss(batch, noise[0])["regression"], plain)
+
+
+def test_wrong_features_and_sizes_are_named(adapter, as_user):
     with pytest.raises(InputError, match=r"\(B, 7, 20\), got \(3, 8, 20\)"):
         adapter(torch.randn(3, 8, 20))
-    with pytest.raises(InputError, match="adapter_queries >= 17"):
-        replace(CONFIG, adapter_queries=16)
+    with pytest.raises(InputError, match="adapter_tokens must be above 0"):
+        replace(CONFIG, adapter_tokens=0)
+    with pytest.raises(InputError, match=r"adapter_dropout must lie in \[0, 1\)"):
+        replace(CONFIG, adapter_dropout=1.0)
 
 
 def with_adapter(**diffusion):
     config = recipes.tiny()
-    denoiser = replace(config.denoiser, adapter_layers=1, adapter_queries=20, feature_tokens=17)
+    adapter = {"adapter_layers": 1, "adapter_width": 48, "adapter_channels": 4, "adapter_tokens": 6}
+    denoiser = replace(config.denoiser, feature_tokens=17, **adapter)
     return replace(config, denoiser=denoiser, diffusion=replace(config.diffusion, **diffusion))
 
 

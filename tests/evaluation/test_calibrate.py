@@ -147,7 +147,8 @@ def write_cache(folder, visibility):
 def write_model(folder, adapter_layers=1):
     torch.manual_seed(0)
     config = tiny(3)
-    denoiser = replace(config.denoiser, adapter_layers=adapter_layers, adapter_queries=18, feature_tokens=17)
+    adapter = {"adapter_layers": adapter_layers, "adapter_width": 32, "adapter_channels": 4, "adapter_tokens": 5}
+    denoiser = replace(config.denoiser, feature_tokens=17, **adapter)
     return Di2Pose(replace(config, denoiser=denoiser)).save(folder)
 
 

@@ -12,11 +12,10 @@ from di2pose.errors import InputError
 from di2pose.evaluation import crop_errors
 from di2pose.evaluation.crop_errors import ALL, LIMBS, joint_groups, sample_errors, summarise
 from di2pose.evaluation.crops import evaluate_crops
-from di2pose.evaluation.estimates import Truth, crop_features, load_model, read_truth
+from di2pose.evaluation.estimates import Truth, load_model, plain_rows, read_truth
 from di2pose.evaluation.spread import ratio_gap, spearman, spread_figures
 from di2pose.evaluation.visibility import confusion, true_states
 from di2pose.image.blazepose import PEER_JOINTS, Block, Layout
-from di2pose.image.camera_token import CHANNELS
 from di2pose.occlusion.protocols import LIMB_12
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
@@ -180,7 +179,9 @@ class Crops:
     def crop(self, i):
         text = {name: f"{name}{i}" for name in ("id", "subject", "action", "sequence")} | {"split": "test"}
         labels = {"joints_mm": self.joints_mm[i], "visibility": self.visibility[i]}
-        return np.full((2, 2, 3), i, np.uint8), labels | {"focal": np.array(256.0 + i, np.float32)}, text
+        labels |= {"occlusion": np.array(i % 3, np.int8), "truncated": np.array(i % 2, np.int8)}
+        labels |= {"pose_class": np.array(i % 2, np.int8)}
+        return np.full((2, 2, 3), i, np.uint8), labels, text
 
     def encode_batch(self, crops):
         joints = self.joints_mm[crops[:, 0, 0, 0]]
@@ -192,15 +193,15 @@ class Crops:
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
     folder, crops = tmp_path_factory.mktemp("features") / "crops", Crops(figures().numpy())
-    about = {"skeleton": "h36m_17", "occlusion": "occ-80"}
+    about = {"skeleton": "h36m_17", "occlusion": "occ-80", "people": {"pose_class": ["upright", "seated", "flying"]}}
     write_features(crops, crops, folder, Layout((Block("tokens", 17, 6, 0),)), about, rows=16)
     return folder
 
 
-def model_config(camera_token=False, adapter_layers=1):
-    config = tiny(6 + CHANNELS * camera_token)
-    adapter = {"adapter_layers": adapter_layers, "adapter_queries": 18, "feature_tokens": 17 + camera_token}
-    return replace(config, denoiser=replace(config.denoiser, camera_token=camera_token, **adapter))
+def model_config():
+    config = tiny(6)
+    adapter = {"adapter_layers": 1, "adapter_width": 32, "adapter_channels": 4, "adapter_tokens": 5}
+    return replace(config, denoiser=replace(config.denoiser, feature_tokens=17, **adapter))
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +240,12 @@ def test_the_command_measures_every_estimate(run, features, tmp_path, capsys):
     assert found["ratio"] == pytest.approx(found["mm"] / limbs["peer"]["all"]["mpjpe"]["mm"])
     assert limbs["best of samples"]["oracle"] is True
     assert np.array(report["visibility"]["counts"]).sum() == 20 * 17
+    by_pose = report["error_by_pose"]["regression"]
+    assert "upright" in by_pose
+    assert "flying" not in by_pose
+    seated = LIMBS.errors(model.regress_joints(y)[1::2, LIMBS.joints], read_truth(cache, rows[1::2]))["mpjpe"]
+    assert by_pose["seated"]["mpjpe"]["mm"] == pytest.approx(float(seated.mean()), rel=1e-4)
+    assert "| seated | 10 |" in text
 
 
 def test_the_same_command_gives_the_same_figures_and_other_seeds_others(run, features, tmp_path):
@@ -250,16 +257,15 @@ def test_the_same_command_gives_the_same_figures_and_other_seeds_others(run, fea
     assert a["soft decode"] == c["soft decode"]
 
 
-def test_a_model_with_a_camera_token_is_told_the_focal_length_or_not(features):
-    model, cache = Di2Pose(model_config(camera_token=True)), FeatureCache(features)
-    rows = np.array([3, 4])
-    told, withheld, alternate = (
-        crop_features(model, cache, rows, focal) for focal in ("told", "withheld", "alternate")
-    )
-    assert told.shape == (2, 18, 8)
-    assert told[:, -1, -2:].tolist() == [[pytest.approx(np.log(1 + i / 256)), 1.0] for i in rows]
-    assert withheld[:, -1, -2:].tolist() == [[0.0, 0.0]] * 2
-    assert torch.equal(alternate, torch.stack([withheld[0], told[1]]))
+def test_plain_crops_have_nothing_before_them_and_nothing_outside(run, features, tmp_path):
+    assert plain_rows(FeatureCache(features))[:4].tolist() == [0, 6, 12, 18]
+    out = tmp_path / "plain.json"
+    evaluate_crops(str(run), features, hypotheses=2, steps=(1,), seeds=(0,), limit=3, plain=True, out=out)
+    report, cache = json.loads(out.read_text()), FeatureCache(features)
+    assert (report["crops"], report["plain"]) == (3, True)
+    rows = np.array([0, 6, 12])
+    regression = mpjpe(load_model(str(run)).regress_joints(cache.features(rows)), read_truth(cache, rows).joints_mm)
+    assert report[ALL.title]["regression"]["all"]["mpjpe"]["mm"] == pytest.approx(float(regression.mean()), rel=1e-4)
 
 
 def test_bad_counts_are_named(run, features):

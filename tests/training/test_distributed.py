@@ -37,7 +37,7 @@ def assert_same_curve(one, two, names):
 
 
 def test_both_stages_on_two_ranks_give_the_curve_of_one_process(poses, features, tmp_path, monkeypatch):
-    command = ("train", "all", "--recipe", "tiny", "--data", poses, "--features", features, "--iterations", 8, 8)
+    command = ("train", "all", "--recipe", "tiny", "--data", poses, "--features", features, "--iterations", 8, 8, 8)
     command += ("--log-every", 1, "--validate-every", 8, "--threads", 1)
     assert main([*map(str, command), "--out", str(tmp_path / "one")]) == 0
     two = run(*TORCHRUN, "-m", "di2pose", *command, "--out", tmp_path / "two")

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from di2pose import Di2Pose, recipes
 from di2pose.cli import main
@@ -25,7 +26,7 @@ def command(*words):
 @pytest.fixture(scope="module")
 def trained(poses, features, tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
-    words = ("all", "--data", poses, "--features", features, "--out", out, "--iterations", 100, 10)
+    words = ("all", "--data", poses, "--features", features, "--out", out, "--iterations", 100, 1, 10)
     assert command(*words, "--validate-every", 25) == 0
     return out
 
@@ -62,6 +63,28 @@ def test_training_goes_on_from_the_weights_of_another_run(trained, poses, featur
     assert command("tokenizer", *other, "--init", trained / "tokenizer") == 0  # one step away: another tokenizer
     stranger = ("--tokenizer", tmp_path / "other", "--init", trained / "denoiser", "--out", tmp_path / "no")
     assert command("denoiser", *stranger, *words) == 2
+
+
+def test_the_adapter_is_trained_first_and_handed_to_the_denoiser(trained, features, tmp_path, monkeypatch):
+    tiny = recipes.tiny()
+    sizes = {"adapter_layers": 1, "adapter_width": 64, "adapter_channels": 6, "adapter_tokens": 4}
+    denoiser = replace(tiny.denoiser, feature_tokens=17, adapter_dropout=0.1, **sizes)
+    weights = replace(tiny.diffusion, regression_weight=1.0, visibility_weight=0.1)
+    monkeypatch.setattr(recipes, "tiny", lambda: replace(tiny, denoiser=denoiser, diffusion=weights))
+    words = ("--features", features, "--validate-every", 50)
+    assert command("adapter", *words, "--out", tmp_path / "adapter", "--iterations", 150) == 0
+    figures = [row["held_out_mm"] for row in read_rows(tmp_path / "adapter" / "metrics.jsonl") if "held_out_mm" in row]
+    assert figures[-1] < 0.85 * figures[0]
+    stage2 = ("denoiser", *words, "--tokenizer", trained / "tokenizer", "--iterations", 1, "--learning-rate", 1e-9)
+    assert command(*stage2, "--adapter", tmp_path / "adapter", "--out", tmp_path / "denoiser") == 0
+    model = Di2Pose.from_pretrained(tmp_path / "denoiser" / "model").denoiser.adapter
+    handed_on = load_file(tmp_path / "adapter" / "model" / "adapter.safetensors")
+    assert all(torch.allclose(value, handed_on[name], atol=1e-6) for name, value in model.state_dict().items())
+    both = ("--adapter", tmp_path / "adapter", "--init", trained / "denoiser", "--out", tmp_path / "no")
+    assert command(*stage2, *both) == 2
+    monkeypatch.setattr(recipes, "tiny", lambda: tiny)
+    assert command("adapter", *words, "--out", tmp_path / "no", "--iterations", 1) == 2
+    assert command(*stage2, "--adapter", tmp_path / "adapter", "--out", tmp_path / "no") == 2
 
 
 def test_a_tokenizer_alone_is_a_checkpoint_but_not_a_di2pose(trained):

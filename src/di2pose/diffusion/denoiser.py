@@ -11,6 +11,7 @@ from di2pose.config import DenoiserConfig
 from di2pose.diffusion.adapter import Adapter
 from di2pose.diffusion.attention import Attention, QuickGELU, mlp
 from di2pose.errors import InputError
+from di2pose.randomness import Noise
 from di2pose.tokenizer.fsq import check_tokens
 
 
@@ -39,7 +40,6 @@ class Denoiser(nn.Module):
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
         self.config = config
-        self.adapter = Adapter(config) if config.adapter_layers else None
         self.token_embed = nn.Embedding(config.codes + 1, config.width)
         self.position = nn.Parameter(torch.zeros(config.tokens, config.width))
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -48,16 +48,19 @@ class Denoiser(nn.Module):
         self.apply(_initialise)
         nn.init.normal_(self.position, std=0.02)
         self.hint_embed = _hint_embed(config.hint_channels, config.width) if config.hint_channels else None
+        self.adapter = self.unpack = None
+        if config.adapter_layers:
+            self.adapter = Adapter(config)
+            self.unpack = nn.Linear(config.adapter_width, config.adapter_tokens * config.width)
 
-    def condition(self, y: Float[Tensor, "B L F"]) -> Condition:
-        """All keys and values of a feature sequence."""
+    def condition(self, y: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
+        """All keys and values of a feature sequence. `noise` is for the adapter, in training."""
         if y.ndim != 3 or y.shape[2] != self.config.feature_width:
             raise InputError(f"features must have shape (B, L, {self.config.feature_width}), got {tuple(y.shape)}")
         joints_mm = visibility_logits = None
-        if self.adapter is not None:
-            y = self.adapter(y)                                                         # B Q D
-            joints_mm = self.adapter.joints_mm(y)                                       # B 17 3
-            visibility_logits = self.adapter.visibility_logits(y)                       # B 17 4
+        if self.adapter is not None and self.unpack is not None:
+            gist, joints_mm, visibility_logits = self.adapter(y, noise)                 # B W, B 17 3, B 17 4
+            y = self.unpack(gist).unflatten(1, (-1, self.config.width))                 # B Q D
         pairs = [block.cross_attention.keys_and_values(y) for block in self._blocks()]
         return Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm, visibility_logits)
 

@@ -33,6 +33,7 @@ def sample(
     warm: Warm | None = None,
     kept: Kept | None = None,
     device: torch.device | str = "cpu",
+    levels: Sequence[int] = (),
     temperature: float = 1.0,
     truncation: float = 1.0,
     confidence_order: bool = False,
@@ -40,11 +41,14 @@ def sample(
     """Iterate over the start k_S, then k_r after each reverse jump, k_0 last: steps + 1 tensors of `shape` (B, N).
 
     `steps` is a count, spread evenly over S..0, or an explicit descending list from S to 0; jumps of any length use
-    the exact posterior. Extensions, off by default and not in the paper: `temperature` of p0, `truncation` to the
-    likeliest codes that hold this much mass, `confidence_order`: reveal the Occ tokens that the network is surest of,
-    `warm` = (tokens (B, N), w): begin at k_w ~ q(k_w | tokens) instead of k_S. A count of `steps` is then spread evenly
-    over w..0 (so 5 from w = S/2 jump as far as 10 from S, and cost half), and a list descends from w. `kept`: these
-    tokens stand clean from the start on; the network takes them for revealed ones and fits the others to them.
+    the exact posterior. `levels` are those of the codebook's channels, the fastest first: with them the channels of a
+    code are drawn one after the other (`draw`).
+
+    Extensions, off by default and not in the paper: `temperature` of p0, `truncation` to the likeliest codes that hold
+    this much mass, `confidence_order`: reveal the Occ tokens that the network is surest of, `warm` = (tokens (B, N),
+    w): begin at k_w ~ q(k_w | tokens) instead of k_S. A count of `steps` is then spread evenly over w..0 (so 5 from
+    w = S/2 jump as far as 10 from S, and cost half), and a list descends from w. `kept`: these tokens stand clean from
+    the start on; the network takes them for revealed ones and fits the others to them.
     """
     if temperature <= 0 or not 0 < truncation <= 1:
         raise InputError(f"temperature must be > 0 and truncation in (0, 1], got {temperature} and {truncation}")
@@ -68,8 +72,8 @@ def sample(
                 raise InputError(f"predict_p0 must return shape {(*shape, schedule.codes)}, got {tuple(p0.shape)}")
             p0 = sharpen(p0, temperature, truncation)
             probs = posterior(p0, ks, r, s, schedule)
-            surest = (p0, ks, r, s, schedule, generator)
-            ks = fixed(reveal_surest(probs, *surest) if confidence_order else draw(probs, generator))
+            surest = (p0, ks, r, s, schedule, generator, levels)
+            ks = fixed(reveal_surest(probs, *surest) if confidence_order else draw(probs, generator, levels))
             yield ks
 
     return states()  # not a generator function itself: bad arguments are refused by the call, not by the first step
@@ -103,14 +107,32 @@ def draw_start(schedule: Schedule, shape: tuple[int, int], start: Start, generat
     return torch.where(fate < schedule.final_occlude, schedule.occ, other)
 
 
-def draw(probs: Float[Tensor, "B N K"], generator: Noise) -> Int[Tensor, "B N"]:
-    """One draw from each row of probabilities, by inverse transform of ONE uniform a row."""
+def draw(probs: Float[Tensor, "B N K"], generator: Noise, levels: Sequence[int] = ()) -> Int[Tensor, "B N"]:
+    """One draw from each row of probabilities, of the C codes and, last, of Occ.
+
+    Whether a token is Occ is drawn first, then its code, channel by channel, each by inverse transform of a uniform of
+    its own. Mirrored uniforms (`hypothesis_generators`) then give codes on the other side in every channel.
+    """
+    batch, tokens, count = probs.shape
+    levels = tuple(levels) or (count - 1,)
+    u = uniform((batch, tokens, len(levels)), generator, probs.device, mirrors=True)
+    fate = uniform((batch, tokens), generator, probs.device)
+    left = probs[..., :-1].reshape(batch * tokens, *reversed(levels))  # the slowest channel first
+    rows, code = torch.arange(batch * tokens, device=probs.device), torch.zeros((), dtype=torch.long)
+    for channel, level in enumerate(reversed(levels)):
+        digit = _inverse_transform(left.flatten(2).sum(-1) if left.ndim > 2 else left, u[..., channel].flatten())
+        left, code = left[rows, digit], code.to(digit) * level + digit
+    occluded = fate * probs.sum(-1) < probs[..., -1]
+    possible = probs[..., :-1].sum(-1) > 0
+    return torch.where(occluded | ~possible, count - 1, code.view(batch, tokens))
+
+
+def _inverse_transform(probs: Float[Tensor, "R L"], u: Float[Tensor, " R"]) -> Int[Tensor, " R"]:
     cumulated = probs.cumsum(-1)
-    total = cumulated[..., -1:]
-    u = uniform(probs.shape[:-1], generator, probs.device).unsqueeze(-1).to(probs.dtype)
+    total = cumulated[:, -1:]
     # Strictly below the total, so that rounding can never reach a code of probability 0 behind the last possible one.
-    level = torch.minimum(u * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulated, level, right=True).squeeze(-1)
+    point = torch.minimum(u.unsqueeze(1).to(probs.dtype) * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulated, point, right=True).squeeze(1).clamp_(max=probs.shape[1] - 1)
 
 
 def sharpen(p0: Float[Tensor, "B N C"], temperature: float, truncation: float) -> Float[Tensor, "B N C"]:
@@ -132,11 +154,12 @@ def reveal_surest(
     s: int,
     schedule: Schedule,
     generator: Noise,
+    levels: Sequence[int],
 ) -> Int[Tensor, "B N"]:
     """k_r as the posterior draws it, but the EXPECTED number of Occ tokens is revealed, the surest first."""
     occluded = ks == schedule.occ
     probs = torch.where(occluded.unsqueeze(-1), torch.nn.functional.pad(probs[..., :-1], (0, 1)), probs)
-    kr = draw(probs, generator)
+    kr = draw(probs, generator, levels)
     if not bool(occluded.any()):
         return kr
     stay = (occluded.sum(1) * (schedule.occlude[r] / schedule.occlude[s]).item()).round()

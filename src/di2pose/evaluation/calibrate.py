@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from di2pose import __version__
 from di2pose.calibration import CLASSES, GAUSSIAN_R90, Calibration, Table, sample_covariance
 from di2pose.errors import InputError
-from di2pose.evaluation.estimates import Focal, estimate_crops, fingerprint, load_model, read_truth
+from di2pose.evaluation.estimates import estimate_crops, fingerprint, load_model, read_truth
 from di2pose.evaluation.reliability import Answers, draw_curves, reliability_report, report_text
 from di2pose.evaluation.shards import write_text
 from di2pose.evaluation.visibility import true_states
@@ -127,11 +127,11 @@ def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
 
 
 def collect(
-    model: Di2Pose, cache: FeatureCache, rows: np.ndarray, hypotheses: int, steps: int, seed: int, focal: Focal
+    model: Di2Pose, cache: FeatureCache, rows: np.ndarray, hypotheses: int, steps: int, seed: int
 ) -> Answers:
     """What the model says of some crops, and the truth."""
     truth = read_truth(cache, rows)
-    estimates = estimate_crops(model, cache, rows, hypotheses, (steps,), (seed,), focal)
+    estimates = estimate_crops(model, cache, rows, hypotheses, (steps,), (seed,))
     if estimates.visibility is None:
         raise InputError("this model has no adapter, so nothing says which joints are seen: it cannot be calibrated")
     return Answers(
@@ -150,7 +150,6 @@ def calibrate(
     steps: int | None = None,
     seed: int = 0,
     limit: int | None = None,
-    focal: Focal = "alternate",
     device: str = "cpu",
     out: Path | None = None,
 ) -> None:
@@ -166,7 +165,6 @@ def calibrate(
         steps: of the sampler; left out: the model's own
         seed: of the sampler's noise
         limit: only the first so many crops of each cache
-        focal: whether a model with a camera token learns the crops' focal length
         device: cpu, cuda, mps
         out: folder for calibration.md, calibration.png (the curves) and report.json, too
     """
@@ -176,7 +174,7 @@ def calibrate(
         )
     folder = model / "model" if (model / "model" / "config.json").is_file() else model
     network = load_model(str(model.resolve()), device)
-    settings = (hypotheses, steps or network.config.sample_steps, seed, focal)
+    settings = (hypotheses, steps or network.config.sample_steps, seed)
     caches = [FeatureCache(path) for path in features]
     everybody = [np.arange(len(cache))[:limit] for cache in caches]
     halves = []

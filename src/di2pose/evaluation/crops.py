@@ -34,11 +34,12 @@ from di2pose.evaluation.crop_errors import (
 )
 from di2pose.evaluation.estimates import (
     Estimates,
-    Focal,
     Truth,
     estimate_crops,
     fingerprint,
     load_model,
+    plain_rows,
+    pose_classes,
     read_truth,
 )
 from di2pose.evaluation.shards import write_text
@@ -57,7 +58,7 @@ def evaluate_crops(
     steps: tuple[int, ...] = (),
     seeds: tuple[int, ...] = (0, 1, 2),
     limit: int | None = None,
-    focal: Focal = "told",
+    plain: bool = False,
     device: str = "cpu",
     out: Path | None = None,
 ) -> None:
@@ -74,7 +75,7 @@ def evaluate_crops(
             if it is among them, else about the first
         seeds: of the sampler's noise; figures are means over them
         limit: only the first so many crops
-        focal: whether a model with a camera token learns the crops' focal length
+        plain: only rendered people with nothing before them and nothing of them outside the picture
         device: cpu, cuda, mps
         out: write all figures to this JSON file, too
     """
@@ -84,12 +85,12 @@ def evaluate_crops(
             f"got {hypotheses}, {seeds} and {limit}"
         )
     network, cache = load_model(model, device), FeatureCache(features)
-    rows = np.arange(len(cache))[:limit]
+    rows = (plain_rows(cache) if plain else np.arange(len(cache)))[:limit]
     own = network.config.sample_steps
     counts = steps or (own,)
     chosen = own if own in counts else counts[0]
     truth = read_truth(cache, rows)
-    estimates = estimate_crops(network, cache, rows, hypotheses, counts, seeds, focal)
+    estimates = estimate_crops(network, cache, rows, hypotheses, counts, seeds)
     report: dict[str, Any] = {
         "program": f"di2pose {__version__}",
         "model": Path(model).name,
@@ -98,10 +99,10 @@ def evaluate_crops(
         "occlusion": cache.header.get("occlusion", "none"),
         "splits": sorted({cache.index[row]["split"] for row in rows.tolist()}),
         "crops": len(rows),
+        "plain": plain,
         "hypotheses": hypotheses,
         "steps": chosen,
         "seeds": list(seeds),
-        "focal": focal if network.config.denoiser.camera_token else "no camera token",
         "axes": "crop",
     }
     text = [_heading(report)]
@@ -113,6 +114,12 @@ def evaluate_crops(
         by_steps = {count: _summary(LIMBS, truth, estimates, count, seeds) for count in counts}
         report["error_against_steps"] = {str(count): to_json(summary) for count, summary in by_steps.items()}
         text.append(_steps_table(by_steps, hypotheses))
+    if classes := pose_classes(cache, rows):
+        known = _groups(LIMBS, truth)["all"]
+        masks = {name: known & mask[:, None] for name, mask in classes.items()}
+        by_pose = _summary(LIMBS, truth, estimates, chosen, seeds, masks)
+        report["error_by_pose"] = to_json(by_pose)
+        text.append(_pose_table(by_pose, classes, hypotheses))
     found, gap = measure_spread(truth, estimates, chosen, seeds)
     report["spread"] = {group: asdict(figures) for group, figures in found.items()} | {"hidden_over_seen": gap}
     text.append(_spread_table(found, gap))
@@ -128,14 +135,22 @@ def evaluate_crops(
         write_text(out, json.dumps(report, indent=1) + "\n")
 
 
-def _summary(joint_set: JointSet, truth: Truth, estimates: Estimates, steps: int, seeds: tuple[int, ...]) -> Summary:
+def _summary(
+    joint_set: JointSet,
+    truth: Truth,
+    estimates: Estimates,
+    steps: int,
+    seeds: tuple[int, ...],
+    groups: dict[str, np.ndarray] | None = None,
+) -> Summary:
+    """Over the given groups of joints; None: seen, hidden and so on."""
     runs: dict[str, list[JointErrors]] = {
         name: [errors] for name, errors in one_pose_errors(joint_set, truth, estimates).items()
     }
     for seed in seeds:
         for name, errors in sample_errors(joint_set, truth, estimates.samples_mm[steps, seed]).items():
             runs.setdefault(name, []).append(errors)
-    return summarise(runs, _groups(joint_set, truth))
+    return summarise(runs, _groups(joint_set, truth) if groups is None else groups)
 
 
 def _groups(joint_set: JointSet, truth: Truth) -> dict[str, np.ndarray]:
@@ -162,10 +177,10 @@ def measure_spread(
 
 def _heading(report: dict[str, Any]) -> str:
     return (
-        f"{report['features']}: {report['crops']} crops (split {', '.join(report['splits'])}; occlusion protocol "
-        f"{report['occlusion']}); model {report['model']} ({report['model_fingerprint']}), {report['hypotheses']} "
-        f"hypotheses, {report['steps']} steps, sampling seeds {', '.join(map(str, report['seeds']))}; "
-        f"focal length: {report['focal']}."
+        f"{report['features']}: {report['crops']} {'plain ' * report['plain']}crops (split "
+        f"{', '.join(report['splits'])}; occlusion protocol {report['occlusion']}); model {report['model']} "
+        f"({report['model_fingerprint']}), {report['hypotheses']} hypotheses, {report['steps']} steps, "
+        f"sampling seeds {', '.join(map(str, report['seeds']))}."
     )
 
 
@@ -195,6 +210,21 @@ def _steps_table(by_steps: dict[int, Summary], hypotheses: int) -> str:
         + [f"{_mm(summary[name]['all']['mpjpe'])} / {_mm(summary[name]['all']['pa_mpjpe'])}" for name in DRAWN]
         for count, summary in by_steps.items()
     ]
+    return markdown(head, rows)
+
+
+def _pose_table(summary: Summary, classes: dict[str, np.ndarray], hypotheses: int) -> str:
+    """A row for each kind of pose: every estimate but the oracle, and the ratio of the mean of samples to the peer."""
+    shown = [name for name in summary if name not in ORACLE]
+    head = [f"pose ({LIMBS.title}, MPJPE / PA-MPJPE)", "crops", *(_named(name, hypotheses) for name in shown)]
+    rows = []
+    for group, mask in classes.items():
+        cells = [summary[name][group] for name in shown]
+        rows.append([group, str(mask.sum()), *(f"{_mm(c['mpjpe'])} / {_mm(c['pa_mpjpe'])}" for c in cells)])
+        if PEER in summary:
+            rows[-1].append(" / ".join(f"{figure.ratio:.3f}" for figure in summary[MEAN][group].values()))
+    if PEER in summary:
+        head.append(f"{_named(MEAN, hypotheses)}, ratio to peer")
     return markdown(head, rows)
 
 

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,16 +17,13 @@ from tqdm import tqdm
 
 from di2pose.data.sample import UNKNOWN
 from di2pose.errors import InputError
-from di2pose.image.blazepose import CROP, peer
-from di2pose.image.camera_token import with_camera
+from di2pose.image.blazepose import peer
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17, convert, get
 from di2pose.randomness import hypothesis_generators
 from di2pose.training.feature_cache import FeatureCache
 
 BATCH = 64
-Focal = Literal["told", "withheld", "alternate"]
-"""Does a model with a camera token learn the crop's focal length? `alternate`: of every other crop, as in training."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +80,21 @@ def read_truth(cache: FeatureCache, rows: np.ndarray) -> Truth:
     return Truth(torch.from_numpy(joints), torch.from_numpy(visibility.astype(np.int64)), own)
 
 
-def crop_features(model: Di2Pose, cache: FeatureCache, rows: np.ndarray, focal: Focal) -> Float[Tensor, "B L F"]:
-    """The feature sequence that the model was trained on, with its camera token where it has one."""
-    features = cache.features(rows)
-    if not model.config.denoiser.camera_token:
-        return features
-    lengths = np.full(len(rows), np.nan, np.float32)
-    if "focal" in cache.fields and focal != "withheld":
-        lengths[:] = cache.read(rows, "focal")["focal"] / CROP
-    if focal == "alternate":
-        lengths[rows % 2 == 1] = np.nan
-    return with_camera(features, torch.from_numpy(lengths))
+def plain_rows(cache: FeatureCache) -> np.ndarray:
+    """Numbers of the crops of rendered people with nothing before them and nothing of them outside the picture."""
+    if missing := {"occlusion", "truncated"} - set(cache.fields):
+        raise InputError(
+            f"{cache.folder} does not say what stands before its people (no {', '.join(sorted(missing))}): plain crops "
+            "can be told only in caches of `di2pose people features`"
+        )
+    return np.flatnonzero((cache.column("occlusion") == 0) & (cache.column("truncated") == 0))
+
+
+def pose_classes(cache: FeatureCache, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Which of the crops show each kind of pose (`upright`, `seated`, ...); empty where the cache does not tell."""
+    names = cache.header.get("people", {}).get("pose_class", ())
+    kinds = cache.column("pose_class")[rows] if names and "pose_class" in cache.fields else np.zeros(0)
+    return {name: kinds == number for number, name in enumerate(names) if (kinds == number).any()}
 
 
 @torch.no_grad()
@@ -105,7 +105,6 @@ def estimate_crops(
     hypotheses: int,
     steps: Sequence[int],
     seeds: Sequence[int],
-    focal: Focal = "told",
 ) -> Estimates:
     """Every estimate of the given crops. Hypothesis h of a crop is drawn from (seed, its id, h) alone."""
     device = model.denoiser.position.device
@@ -113,7 +112,7 @@ def estimate_crops(
     parts: dict[str | tuple[int, int], list[Tensor]] = {}
     for start in tqdm(range(0, len(rows), BATCH), unit="batch", disable=None):
         some = rows[start : start + BATCH]
-        features = crop_features(model, cache, some, focal).to(device)
+        features = cache.features(some).to(device)
         ids = [cache.index[row]["id"] for row in some.tolist()]
         found: dict[str | tuple[int, int], Tensor | None] = {}
         condition = model.condition(features)

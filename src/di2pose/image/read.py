@@ -49,7 +49,7 @@ def read_image(path: str | Path) -> Image.Image:
     path = Path(path)
     with _opened(path) as image:
         _check_size(path, image, MOST_MEGAPIXELS)
-        return _upright_rgb(image)
+        return upright_rgb(image)
 
 
 def read_photo(path: str | Path, most_megapixels: float = MOST_MEGAPIXELS) -> Photo:
@@ -68,7 +68,7 @@ def read_photo(path: str | Path, most_megapixels: float = MOST_MEGAPIXELS) -> Ph
             factor = math.ceil(math.sqrt(_megapixels(image) / SHRINK_FROM))
         _check_size(path, image, most_megapixels)
         frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)  # an MPO is a photo and its previews
-        picture = _upright_rgb(image)
+        picture = upright_rgb(image)
         if factor > 1:
             picture = picture.reduce(factor)
     notes = [f"first of {frames} frames"] if frames > 1 else []
@@ -126,7 +126,8 @@ def _check_size(path: Path, image: Image.Image, most_megapixels: float) -> None:
         )
 
 
-def _upright_rgb(image: Image.Image) -> Image.Image:
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """8-bit RGB, turned as the EXIF tag says; the image itself may be turned."""
     ImageOps.exif_transpose(image, in_place=True)
     if image.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would cut everything above 255 to white
         image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))

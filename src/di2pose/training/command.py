@@ -1,4 +1,4 @@
-"""`di2pose train tokenizer`, `train denoiser`, `train all`: alone, or under torchrun."""
+"""`di2pose train tokenizer`, `train adapter`, `train denoiser`, `train all`: alone, or under torchrun."""
 
 import os
 from dataclasses import replace
@@ -9,11 +9,12 @@ import tyro
 
 from di2pose import recipes
 from di2pose.config import Config, TrainingConfig
+from di2pose.errors import InputError
 from di2pose.training.distributed import join
 from di2pose.training.job import Job
 from di2pose.training.loop import train
 from di2pose.training.options import Options
-from di2pose.training.stages import denoiser_job, tokenizer_job
+from di2pose.training.stages import adapter_job, denoiser_job, tokenizer_job
 
 Recipe = Literal["paper", "small", "tiny"]
 How = Annotated[Options, tyro.conf.arg(name="")]
@@ -53,6 +54,39 @@ def train_tokenizer(
     return _run(tokenizer_job(replace(config, tokenizer_training=training), data, out, seed, init), out, options)
 
 
+def train_adapter(
+    features: tuple[Path, ...],
+    out: Path,
+    recipe: Recipe = "small",
+    iterations: int | None = None,
+    epochs: int | None = None,
+    batch: int | None = None,
+    learning_rate: float | None = None,
+    init: Path | None = None,
+    seed: int = 0,
+    options: How = DEFAULT,
+) -> int:
+    """Before stage 2, for recipes with an adapter: train it alone to read poses off cached image features.
+
+    Cheap, so that it can see every crop many times; `train denoiser --adapter RUN` goes on with it. Writes the files of
+    `train tokenizer`. The same command goes on with a run that was stopped.
+
+    Args:
+        features: caches of `di2pose features`; split train is learned from, the rest measured on
+        out: folder of the run
+        recipe: the configuration to start from
+        iterations: length, instead of the recipe's epochs
+        epochs: passes over the data
+        batch: records of one step, over all ranks
+        learning_rate: highest learning rate
+        init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
+        seed: of the weights, the order of the data and every draw
+    """
+    config = _recipe(recipe)
+    training = _override(config.adapter_training, iterations, epochs, batch, learning_rate)
+    return _run(adapter_job(replace(config, adapter_training=training), features, out, seed, init), out, options)
+
+
 def train_denoiser(
     tokenizer: Path,
     features: tuple[Path, ...],
@@ -62,6 +96,7 @@ def train_denoiser(
     epochs: int | None = None,
     batch: int | None = None,
     learning_rate: float | None = None,
+    adapter: Path | None = None,
     init: Path | None = None,
     seed: int = 0,
     options: How = DEFAULT,
@@ -80,13 +115,18 @@ def train_denoiser(
         epochs: passes over the data
         batch: records of one step, over all ranks
         learning_rate: highest learning rate
+        adapter: run of `di2pose train adapter`, for recipes with an adapter; it stays as it is. Left out: it is trained
+            along
         init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
         seed: of the weights, the order of the data and every draw
     """
     config = _recipe(recipe)
+    if adapter is not None and (init is not None or not config.denoiser.adapter_layers):
+        why = "--init has an adapter already" if init is not None else f"the recipe {recipe} has no adapter"
+        raise InputError(f"--adapter {adapter} cannot be used: {why}; leave one of them out")
     training = _override(config.denoiser_training, iterations, epochs, batch, learning_rate)
     config = replace(config, denoiser_training=training)
-    return _run(denoiser_job(config, tokenizer, features, out, seed, _world(), init), out, options)
+    return _run(denoiser_job(config, tokenizer, features, out, seed, _world(), init, adapter), out, options)
 
 
 def train_all(
@@ -94,12 +134,13 @@ def train_all(
     features: tuple[Path, ...],
     out: Path,
     recipe: Recipe = "small",
-    iterations: tuple[int, int] | None = None,
-    epochs: tuple[int, int] | None = None,
+    iterations: tuple[int, int, int] | None = None,
+    epochs: tuple[int, int, int] | None = None,
     seed: int = 0,
     options: How = DEFAULT,
 ) -> int:
-    """Both stages, one after the other: RUN/tokenizer, then RUN/denoiser, whose `model` is the whole Di2Pose.
+    """All stages, one after the other: RUN/tokenizer, RUN/adapter where the recipe has one, RUN/denoiser, whose `model`
+    is the whole Di2Pose.
 
     The same command goes on with a run that was stopped, in the stage where it was.
 
@@ -108,18 +149,20 @@ def train_all(
         features: caches of `di2pose features`, as for `train denoiser`
         out: folder of the run
         recipe: the configuration
-        iterations: lengths of the two stages, instead of the recipe's epochs
-        epochs: passes over the data, of the two stages
+        iterations: lengths of the three stages, instead of the recipe's epochs; without an adapter the second is unused
+        epochs: passes over the data, of the three stages
         seed: of the weights, the order of the data and every draw
     """
-    first, second = (((iterations or (None, None))[k], (epochs or (None, None))[k]) for k in (0, 1))
+    lengths = list(zip(iterations or (None,) * 3, epochs or (None,) * 3, strict=True))
+    adapter = out / "adapter" if _recipe(recipe).denoiser.adapter_layers else None
     with join(options.device):
-        stopped = train_tokenizer(data, out / "tokenizer", recipe, *first, seed=seed, options=options)
+        stopped = train_tokenizer(data, out / "tokenizer", recipe, *lengths[0], seed=seed, options=options)
+        if adapter is not None and not stopped:
+            stopped = train_adapter(features, adapter, recipe, *lengths[1], seed=seed, options=options)
         if stopped:
             return stopped
-        return train_denoiser(
-            out / "tokenizer", features, out / "denoiser", recipe, *second, seed=seed, options=options
-        )
+        denoiser = (out / "tokenizer", features, out / "denoiser", recipe)
+        return train_denoiser(*denoiser, *lengths[2], adapter=adapter, seed=seed, options=options)
 
 
 def _recipe(name: Recipe) -> Config:

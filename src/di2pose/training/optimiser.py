@@ -21,7 +21,9 @@ def adamw(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
         {"params": [p for p in trainable if id(p) in matrices], "weight_decay": config.weight_decay},
         {"params": [p for p in trainable if id(p) not in matrices], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=config.learning_rate, betas=config.betas)
+    fused = all(p.device.type == "cpu" for p in trainable)  # one pass over the weights; elsewhere torch chooses itself
+    kept = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(kept, lr=config.learning_rate, betas=config.betas, fused=fused or None)
 
 
 def learning_rate(iteration: int, iterations: int, config: TrainingConfig) -> float:

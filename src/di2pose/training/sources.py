@@ -13,8 +13,6 @@ from di2pose.data.dataset import Dataset
 from di2pose.data.poses import dataset_poses
 from di2pose.data.sample import UNKNOWN
 from di2pose.errors import InputError
-from di2pose.image.blazepose import CROP
-from di2pose.image.camera_token import CHANNELS, with_camera
 from di2pose.people.store import HEADER, People
 from di2pose.pose.skeleton import H36M_17, convert, get
 from di2pose.training.feature_cache import FeatureCache
@@ -69,26 +67,23 @@ class FeatureSource:
         caches: Sequence[FeatureCache],
         places: Int64[np.ndarray, "n 2"],
         joints_mm: Float32[np.ndarray, "n 17 3"],
-        camera_token: bool = False,
     ) -> None:
         self.caches = list(caches)
         self.places = places
         """(number of the cache, number of the crop in it) of each record."""
         self.joints_mm = torch.from_numpy(joints_mm)
         self.visibility = torch.from_numpy(_visibility(self.caches, places))
-        self.focal = torch.from_numpy(_focal(self.caches, places)) if camera_token else None
-        """Of the crop, over its side; that of every other crop is withheld, as users often do not know it."""
 
     def __len__(self) -> int:
         return len(self.places)
 
     @property
     def width(self) -> int:
-        return self.caches[0].layout.width + (0 if self.focal is None else CHANNELS)
+        return self.caches[0].layout.width
 
     @property
     def tokens(self) -> int:
-        return self.caches[0].layout.length + (0 if self.focal is None else 1)
+        return self.caches[0].layout.length
 
     @property
     def fingerprint(self) -> str:
@@ -102,12 +97,10 @@ class FeatureSource:
             mine = places[:, 0] == number
             features[torch.from_numpy(mine)] = self.caches[number].features(places[mine, 1])
         chosen = torch.from_numpy(rows)
-        if self.focal is not None:
-            features = with_camera(features, self.focal[chosen])
         return {"features": features, "joints_mm": self.joints_mm[chosen], "visibility": self.visibility[chosen]}
 
 
-def feature_sources(folders: Sequence[Path], camera_token: bool = False) -> tuple[FeatureSource, FeatureSource]:
+def feature_sources(folders: Sequence[Path]) -> tuple[FeatureSource, FeatureSource]:
     """All crops of split `train`, and all others."""
     if not folders:
         raise InputError("--features needs one folder or more, as `di2pose features` makes them")
@@ -125,8 +118,8 @@ def feature_sources(folders: Sequence[Path], camera_token: bool = False) -> tupl
     _need_both(int(chosen.sum()), int((~chosen).sum()), folders)
     all_joints, all_places = np.concatenate(joints), np.concatenate(places)
     return (
-        FeatureSource(caches, all_places[chosen], all_joints[chosen], camera_token),
-        FeatureSource(caches, all_places[~chosen], all_joints[~chosen], camera_token),
+        FeatureSource(caches, all_places[chosen], all_joints[chosen]),
+        FeatureSource(caches, all_places[~chosen], all_joints[~chosen]),
     )
 
 
@@ -145,16 +138,6 @@ def _visibility(caches: Sequence[FeatureCache], places: np.ndarray) -> np.ndarra
         mine = places[:, 0] == number
         if "visibility" in cache.fields and get(cache.header.get("skeleton", H36M_17.name)) == H36M_17:
             found[mine] = cache.column("visibility")[places[mine, 1]]
-    return found
-
-
-def _focal(caches: Sequence[FeatureCache], places: np.ndarray) -> np.ndarray:
-    """(n,) focal lengths over the crop's side; NaN where unknown, and for every crop of an odd number."""
-    found = np.full(len(places), np.nan, np.float32)
-    for number, cache in enumerate(caches):
-        told = (places[:, 0] == number) & (places[:, 1] % 2 == 0)
-        if "focal" in cache.fields:
-            found[told] = cache.column("focal")[places[told, 1]] / CROP
     return found
 
 

@@ -1,4 +1,4 @@
-"""The two stages as jobs for the loop: which model, which records, what is measured, what is saved."""
+"""The stages as jobs for the loop: which model, which records, what is measured, what is saved."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,16 +12,17 @@ from torch import Tensor, nn
 from di2pose import checkpoint
 from di2pose.config import Config, to_json
 from di2pose.data.poses import augment, crop_turns
+from di2pose.diffusion.adapter import Adapter, reading_losses
 from di2pose.errors import InputError
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import Noise, generator_of, hypothesis_generators
-from di2pose.tokenizer.tokenizer import PoseTokenizer
+from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 from di2pose.training.distributed import SharedStepSampler
 from di2pose.training.job import Batch, Job
 from di2pose.training.sources import FeatureSource, PoseSource, feature_sources, pose_sources
 
-HELD_OUT_POSES, HELD_OUT_CROPS, HYPOTHESES = 2000, 256, 4
+HELD_OUT_POSES, HELD_OUT_READINGS, HELD_OUT_CROPS, HYPOTHESES = 2000, 1024, 256, 4
 STANDARD_CROPS = 1000
 """Training crops from which an adapter learns the mean and deviation of each feature."""
 CHUNK = 64
@@ -68,6 +69,57 @@ def reconstruction_mm(tokenizer: PoseTokenizer, joints_mm: Tensor, seed: int) ->
     }
 
 
+class AdapterStage(nn.Module):
+    """Before stage 2, where there is an adapter: it learns to read poses and visibilities off the features."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.adapter = Adapter(config.denoiser)
+        self.weights = config.diffusion
+
+    def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
+        reading = self.adapter(batch["features"], generator if self.training else None)
+        return reading_losses(reading.joints_mm, reading.visibility_logits, batch, self.weights)
+
+
+def adapter_job(config: Config, features: Sequence[Path], out: Path, seed: int, init: Path | None = None) -> Job:
+    """Train the adapter alone, from nothing or from the weights of another run. The features' size is the caches'."""
+    if not config.denoiser.adapter_layers:
+        raise InputError(f"the recipe {config.name} has no adapter (adapter_layers is 0): train its denoiser at once")
+    train, held_out = feature_sources(features)
+    config = _for_features(config, train)
+    torch.manual_seed(seed)
+    stage = AdapterStage(config)
+    identity = {"stage": "adapter", "config": to_json(config), "seed": seed, "data": train.fingerprint}
+    if init is None:
+        stage.adapter.standardise(_standard_features(train))
+    else:
+        checkpoint.load(model_folder(init), {"adapter": stage.adapter})
+        identity["init"] = _digest(stage.adapter)
+
+    def validate(stage: AdapterStage) -> dict[str, float]:
+        return regression_mm(stage, held_out)
+
+    def export(stage: AdapterStage, notes: Mapping[str, Any]) -> None:
+        checkpoint.save(out / "model", config, {"adapter": stage.adapter}, {**notes, "crops": len(train)})
+
+    return Job("adapter", stage, train, config.adapter_training, seed, validate, export, identity)
+
+
+@torch.no_grad()
+def regression_mm(stage: AdapterStage, held_out: FeatureSource) -> dict[str, float]:
+    """On some held-out crops: `mm`, MPJPE of the regression, and the mean losses."""
+    device = stage.adapter.mean.device
+    rows = _spread(len(held_out), HELD_OUT_READINGS)
+    sums: dict[str, float] = {}
+    for start in range(0, len(rows), CHUNK):
+        some = rows[start : start + CHUNK]
+        batch = {name: tensor.to(device) for name, tensor in held_out.batch(some).items()}
+        for name, value in stage.loss(batch, []).items():
+            sums[name] = sums.get(name, 0.0) + float(value) * len(some) / len(rows)
+    return {"mm": MM_PER_METRE * sums["regression"], **sums}
+
+
 def denoiser_job(
     config: Config,
     tokenizer: Path,
@@ -76,14 +128,16 @@ def denoiser_job(
     seed: int,
     world: int = 1,
     init: Path | None = None,
+    adapter: Path | None = None,
 ) -> Job:
     """Train the denoiser on cached features, with the frozen tokenizer of a run; from nothing, or from another run's
-    denoiser, which learned the tokens of the same tokenizer.
+    denoiser, which learned the tokens of the same tokenizer. An adapter that comes trained, from a run of its own or in
+    that denoiser, stays as it is.
 
     The tokenizer's part of the configuration is the run's own, and the width of the features is the caches'.
     """
     folder = model_folder(tokenizer)
-    train, held_out = feature_sources(features, config.denoiser.camera_token)
+    train, held_out = feature_sources(features)
     config = adopt(config, checkpoint.read_config(folder), train)
     torch.manual_seed(seed)
     model = Di2Pose(config)
@@ -91,8 +145,12 @@ def denoiser_job(
     if init is not None:
         _same_tokenizer(model, model_folder(init))
         checkpoint.load(model_folder(init), {"denoiser": model.denoiser})
+    elif model.denoiser.adapter is not None and adapter is not None:
+        checkpoint.load(model_folder(adapter), {"adapter": model.denoiser.adapter})
     elif model.denoiser.adapter is not None:
-        model.denoiser.adapter.standardise(train.batch(_spread(len(train), STANDARD_CROPS))["features"])
+        model.denoiser.adapter.standardise(_standard_features(train))
+    if model.denoiser.adapter is not None and (adapter or init) is not None:
+        model.denoiser.adapter.requires_grad_(False)
     if world > 1:
         model.step_sampler = SharedStepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
 
@@ -104,7 +162,7 @@ def denoiser_job(
 
     identity = {"stage": "denoiser", "config": to_json(config), "seed": seed, "data": train.fingerprint}
     identity["tokenizer"] = _digest(model.tokenizer)
-    if init is not None:
+    if init is not None or adapter is not None:
         identity["init"] = _digest(model.denoiser)
     memory = {"step_mean_square": model.step_sampler.mean_square, "step_seen": model.step_sampler.seen}
     return Job("denoiser", model, train, config.denoiser_training, seed, validate, export, identity, memory)
@@ -138,17 +196,20 @@ def adopt(recipe: Config, tokenizer: Config, source: FeatureSource) -> Config:
         recipe.denoiser,
         tokens=tokenizer.tokenizer.tokens,
         codes=tokenizer.tokenizer.codes,
-        feature_width=source.width,
-        feature_tokens=source.tokens,
         hint_channels=len(tokenizer.tokenizer.levels) if recipe.denoiser.hint_channels else 0,
     )
-    return replace(
-        recipe,
-        tokenizer=tokenizer.tokenizer,
-        tokenizer_training=tokenizer.tokenizer_training,
-        denoiser=denoiser,
-        encoder=source.caches[0].header.get("encoder", recipe.encoder),
-    )
+    training = tokenizer.tokenizer_training
+    adopted = replace(recipe, tokenizer=tokenizer.tokenizer, tokenizer_training=training, denoiser=denoiser)
+    return _for_features(adopted, source)
+
+
+def _for_features(config: Config, source: FeatureSource) -> Config:
+    denoiser = replace(config.denoiser, feature_width=source.width, feature_tokens=source.tokens)
+    return replace(config, denoiser=denoiser, encoder=source.caches[0].header.get("encoder", config.encoder))
+
+
+def _standard_features(source: FeatureSource) -> Tensor:
+    return source.batch(_spread(len(source), STANDARD_CROPS))["features"]
 
 
 def model_folder(run: Path) -> Path:
