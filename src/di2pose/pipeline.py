@@ -327,7 +327,7 @@ class Di2Pose(nn.Module):
     @torch.no_grad()
     def predict_joints(
         self,
-        features: Float[Tensor, "B L F"],
+        features: Float[Tensor, "B L F"] | Condition,
         hypotheses: int,
         steps: int | Sequence[int],
         generator: Noise,

@@ -110,7 +110,7 @@ def draw_start(schedule: Schedule, shape: tuple[int, int], start: Start, generat
 def draw(probs: Float[Tensor, "B N K"], generator: Noise, levels: Sequence[int] = ()) -> Int[Tensor, "B N"]:
     """One draw from each row of probabilities, of the C codes and, last, of Occ.
 
-    Whether a token is Occ is drawn first, then its code, channel by channel, each by inverse transform of a uniform of
+    Whether a token is Occ is one draw, its code another, channel by channel, each by inverse transform of a uniform of
     its own. Mirrored uniforms (`hypothesis_generators`) then give codes on the other side in every channel.
     """
     batch, tokens, count = probs.shape
@@ -118,10 +118,11 @@ def draw(probs: Float[Tensor, "B N K"], generator: Noise, levels: Sequence[int] 
     u = uniform((batch, tokens, len(levels)), generator, probs.device, mirrors=True)
     fate = uniform((batch, tokens), generator, probs.device)
     left = probs[..., :-1].reshape(batch * tokens, *reversed(levels))  # the slowest channel first
-    rows, code = torch.arange(batch * tokens, device=probs.device), torch.zeros((), dtype=torch.long)
+    rows = torch.arange(batch * tokens, device=probs.device)
+    code = torch.zeros_like(rows)
     for channel, level in enumerate(reversed(levels)):
         digit = _inverse_transform(left.flatten(2).sum(-1) if left.ndim > 2 else left, u[..., channel].flatten())
-        left, code = left[rows, digit], code.to(digit) * level + digit
+        left, code = left[rows, digit], code * level + digit
     occluded = fate * probs.sum(-1) < probs[..., -1]
     possible = probs[..., :-1].sum(-1) > 0
     return torch.where(occluded | ~possible, count - 1, code.view(batch, tokens))

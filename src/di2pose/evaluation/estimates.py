@@ -112,10 +112,9 @@ def estimate_crops(
     parts: dict[str | tuple[int, int], list[Tensor]] = {}
     for start in tqdm(range(0, len(rows), BATCH), unit="batch", disable=None):
         some = rows[start : start + BATCH]
-        features = cache.features(some).to(device)
         ids = [cache.index[row]["id"] for row in some.tolist()]
         found: dict[str | tuple[int, int], Tensor | None] = {}
-        condition = model.condition(features)
+        condition = model.condition(cache.features(some).to(device))
         found["regression"], logits = condition.joints_mm, condition.visibility_logits
         found["visibility"] = None if logits is None else logits.softmax(-1)
         if model.schedule.final_occlude > 0:
@@ -124,7 +123,7 @@ def estimate_crops(
             found["soft"] = model.tokenizer.decode_soft(model.denoiser(ks, s, condition).float().softmax(-1))
         for count, seed in settings:
             noise = hypothesis_generators(seed, ids, hypotheses)
-            found[count, seed] = model.predict_joints(features, hypotheses, count, noise)
+            found[count, seed] = model.predict_joints(condition, hypotheses, count, noise)
         for name, value in found.items():
             if value is not None:
                 parts.setdefault(name, []).append(value.cpu())

@@ -1,6 +1,6 @@
 """The stages as jobs for the loop: which model, which records, what is measured, what is saved."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,15 +109,9 @@ def adapter_job(config: Config, features: Sequence[Path], out: Path, seed: int, 
 @torch.no_grad()
 def regression_mm(stage: AdapterStage, held_out: FeatureSource) -> dict[str, float]:
     """On some held-out crops: `mm`, MPJPE of the regression, and the mean losses."""
-    device = stage.adapter.mean.device
     rows = _spread(len(held_out), HELD_OUT_READINGS)
-    sums: dict[str, float] = {}
-    for start in range(0, len(rows), CHUNK):
-        some = rows[start : start + CHUNK]
-        batch = {name: tensor.to(device) for name, tensor in held_out.batch(some).items()}
-        for name, value in stage.loss(batch, []).items():
-            sums[name] = sums.get(name, 0.0) + float(value) * len(some) / len(rows)
-    return {"mm": MM_PER_METRE * sums["regression"], **sums}
+    figures = _means(held_out, rows, stage.adapter.mean.device, lambda some, batch: stage.loss(batch, []))
+    return {"mm": MM_PER_METRE * figures["regression"], **figures}
 
 
 def denoiser_job(
@@ -132,7 +126,7 @@ def denoiser_job(
 ) -> Job:
     """Train the denoiser on cached features, with the frozen tokenizer of a run; from nothing, or from another run's
     denoiser, which learned the tokens of the same tokenizer. An adapter that comes trained, from a run of its own or in
-    that denoiser, stays as it is.
+    that denoiser, stays as it is; what it drops in training it drops here too: hints are then as wrong as on new crops.
 
     The tokenizer's part of the configuration is the run's own, and the width of the features is the caches'.
     """
@@ -171,23 +165,34 @@ def denoiser_job(
 @torch.no_grad()
 def prediction_mm(model: Di2Pose, held_out: FeatureSource, seed: int) -> dict[str, float]:
     """On some held-out crops: `mm`, MPJPE of the mean of HYPOTHESES poses; `single_mm`, of each; the mean losses."""
-    device = model.denoiser.position.device
-    rows = _spread(len(held_out), HELD_OUT_CROPS)
-    sums: dict[str, float] = {}
-    for start in range(0, len(rows), CHUNK):
-        some = rows[start : start + CHUNK]
-        batch = {name: tensor.to(device) for name, tensor in held_out.batch(some).items()}
+
+    def measure(some: np.ndarray, batch: Batch) -> dict[str, Tensor]:
         noise = hypothesis_generators(seed, some.tolist(), HYPOTHESES)
         poses = model.predict_joints(batch["features"], HYPOTHESES, model.config.sample_steps, noise)
         truth = batch["joints_mm"]
-        found = {
+        return {
             "mm": mpjpe(poses.mean(1), truth).mean(),
             "single_mm": mpjpe(poses.flatten(0, 1), truth.repeat_interleave(HYPOTHESES, 0)).mean(),
             **model.loss(batch, noise[::HYPOTHESES]),
         }
-        for name, value in found.items():
-            sums[name] = sums.get(name, 0.0) + float(value) * len(some) / len(rows)
-    return sums
+
+    return _means(held_out, _spread(len(held_out), HELD_OUT_CROPS), model.device, measure)
+
+
+def _means(
+    source: FeatureSource,
+    rows: np.ndarray,
+    device: torch.device,
+    measure: Callable[[np.ndarray, Batch], dict[str, Tensor]],
+) -> dict[str, float]:
+    """The means over the rows of what `measure` finds in some of them at a time."""
+    means: dict[str, float] = {}
+    for start in range(0, len(rows), CHUNK):
+        some = rows[start : start + CHUNK]
+        batch = {name: tensor.to(device) for name, tensor in source.batch(some).items()}
+        for name, value in measure(some, batch).items():
+            means[name] = means.get(name, 0.0) + float(value) * len(some) / len(rows)
+    return means
 
 
 def adopt(recipe: Config, tokenizer: Config, source: FeatureSource) -> Config:
