@@ -11,7 +11,7 @@ import di2pose
 from di2pose import Di2Pose
 from di2pose.assets import fetch
 from di2pose.image.blazepose import PEER_JOINTS
-from di2pose.image.crop import assumed_camera
+from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection
 from di2pose.image.find import Finder
 from di2pose.photo import View
@@ -63,6 +63,30 @@ def test_a_seed_gives_the_same_and_a_batch_gives_the_single_runs(model, frames):
             assert np.array_equal(one.samples_mm, third.samples_mm)
             apart = np.linalg.norm(one.joints_mm - other.joints_mm, axis=-1)
             assert np.median(apart) < 1  # rounding may flip a token
+
+
+@pytest.mark.parametrize("wrong", [0.6, 1.6, 3.1])
+def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames, wrong):
+    """As a detector gives it that something before the person misleads."""
+    samples, images = frames
+    views = []
+    for sample, image in zip(samples, images, strict=True):
+        roi = Finder()(sample, image)
+        centre = (roi.centre[0] + 0.06 * roi.side, roi.centre[1] - 0.06 * roi.side)
+        region = Roi(centre, 1.15 * roi.side, roi.angle + wrong)
+        views.append(View(image, Detection((0.0, 0.0, 1.0, 1.0), 1.0, region), sample.camera))
+    truth = torch.from_numpy(np.stack([sample.joints_mm for sample in samples]))[:, LIMBS].double()
+    first = model.look(views)
+    second = model.look_again(first)
+    errors = []
+    for seen in (first, second):
+        noise = hypothesis_generators(0, [sample.id for sample in samples], 8)
+        pose = torch.from_numpy(model.estimate(seen, 8, model.config.sample_steps, noise).samples_mm.mean(1))[:, LIMBS]
+        errors.append(float(mpjpe(pose, truth, root=HIPS).mean()))
+    assert errors[1] < 170
+    assert errors[1] < 0.8 * errors[0]
+    assert (model.certainty(second.features) >= model.certainty(first.features)).all()
+    assert model.look_again(first, []) is first
 
 
 def test_a_mirrored_photo_gives_the_mirrored_pose_within_the_spread(model, frames):

@@ -99,6 +99,7 @@ class Di2Pose(nn.Module):
         height_m: float | None = None,
         max_people: int = 8,
         detector: str | Detector = "blazepose",
+        second_look: bool = True,
         occluded: Any = (),
         pin: Mapping[str, Any] | None = None,
         keep_tokens: Mapping[Any, Any] | None = None,
@@ -115,6 +116,8 @@ class Di2Pose(nn.Module):
         height_m: everybody's stature, where it is known: it scales the skeleton and the distance
         max_people: at most so many, the surest first
         detector: 'blazepose', 'rtdetr:FOLDER', or an object with `detect(image, max_people=)` -> list of Detection
+        second_look: look at people again where the first look suggests and upright, and keep the crop that the model is
+            surest of; up to four passes of the encoder instead of one, see `look_again`
         occluded: boxes, as `boxes`: regions that are not to be looked at; joints that fall into them are 'occluded'
         pin: joints that are known, {"left_wrist": (x, y, z)} in mm from the pelvis, camera axes: the rest of the pose
             is drawn to agree with them. For one picture of one person; so are
@@ -130,14 +133,22 @@ class Di2Pose(nn.Module):
         results: list[Result] = []
         for batch in batches(images, boxes, occluded):
             shots = [shot_of(request, find, camera, field_of_view) for request in batch]
-            results += self._answer(shots, hypotheses, steps, seed, height_m, known)
+            seen = self.look([view for shot in shots for view in shot.views])
+            seen = self.look_again(seen) if second_look else seen
+            results += self._answer(shots, seen, hypotheses, steps, seed, height_m, known)
         return results if isinstance(images, list | tuple) else results[0]
 
     def _answer(
-        self, shots: Sequence[Shot], hypotheses: int, steps: int, seed: int, height_m: float | None, known: Known
+        self,
+        shots: Sequence[Shot],
+        seen: Seen,
+        hypotheses: int,
+        steps: int,
+        seed: int,
+        height_m: float | None,
+        known: Known,
     ) -> list[Result]:
         """All people of all shots at once."""
-        seen = self.look([view for shot in shots for view in shot.views])
         owners = [k for k, shot in enumerate(shots) for _ in shot.views]
         real = [row for row, k in enumerate(owners) if shots[k].given or seen.person[row] >= photo.PERSON]
         seen, owners = seen.pick(real), [owners[row] for row in real]
@@ -162,6 +173,48 @@ class Di2Pose(nn.Module):
         """What the frozen encoder sees: ONE pass a view, in batches."""
         glances = [self._encoder()(torch.from_numpy(crops).to(self.device)) for crops in photo.crops_of(views)]
         return photo.gather(views, glances, self.config.denoiser, self.device)
+
+    @torch.no_grad()
+    def look_again(self, first: Seen, rows: Sequence[int] | None = None) -> Seen:
+        """For each view, or each of the given rows, the look that the model is surest of: the one that was taken,
+        upright where that was turned, and at the places where those two saw the body.
+
+        What stands before a person misleads a detector: crops come turned, off or of another size. The tokens are then
+        uncertain, and that tells. A model that never sees all-occluded tokens cannot tell, and stays with the first.
+        """
+        rows = range(len(first.views)) if rows is None else rows
+        if not len(rows) or not self.schedule.final_occlude:
+            return first
+        looks, owners = [first.pick(rows)], [list(rows)]
+
+        def take(views: Mapping[int, View], of: list[int]) -> None:
+            if views:
+                looks.append(self.look(list(views.values())))
+                owners.append([of[place] for place in views])
+
+        take(photo.upright_views(looks[0].views), owners[0])
+        for seen, of in list(zip(looks, owners, strict=True)):
+            take(photo.moved_views(seen), of)
+        every = Seen.joined(looks)
+        sure = self.certainty(every.features).cpu() - 1e3 * (every.person < photo.PERSON)
+        best: dict[int, int] = {}
+        for place, row in enumerate(row for some in owners for row in some):
+            if row not in best or sure[place] > sure[best[row]]:
+                best[row] = place
+        count = len(first.views)
+        return Seen.joined([first, every]).pick([count + best[row] if row in best else row for row in range(count)])
+
+    def certainty(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, " B"]:
+        """How sure the denoiser is of the tokens before one is drawn: minus their mean entropy, in nats."""
+        p0 = self.first_guess(self.condition(features))
+        return (p0 * p0.clamp_min(1e-12).log()).sum(-1).mean(-1)
+
+    def first_guess(self, condition: Condition) -> Float[Tensor, "B N C"]:
+        """Probabilities of the tokens in one pass, from all-occluded ones."""
+        images = len(condition.keys[0])
+        ks = torch.full((images, self.config.tokenizer.tokens), self.schedule.occ, device=self.device)
+        s = torch.full((images,), self.schedule.steps, device=self.device)
+        return self.denoiser(ks, s, condition).float().softmax(-1)
 
     @torch.no_grad()
     def estimate(
@@ -211,7 +264,7 @@ class Di2Pose(nn.Module):
             camera = record.camera or assumed_camera(image.size)
             views.append(View(image, finder.find(record, image), camera))
         generators = hypothesis_generators(seed, [record.id for record in samples], hypotheses)
-        return self.estimate(self.look(views), hypotheses, steps, generators).samples_mm
+        return self.estimate(self.look_again(self.look(views)), hypotheses, steps, generators).samples_mm
 
     @property
     def device(self) -> torch.device:

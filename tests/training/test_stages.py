@@ -80,8 +80,14 @@ def test_the_adapter_is_trained_first_and_handed_to_the_denoiser(trained, featur
     model = Di2Pose.from_pretrained(tmp_path / "denoiser" / "model").denoiser.adapter
     handed_on = load_file(tmp_path / "adapter" / "model" / "adapter.safetensors")
     assert all(torch.allclose(value, handed_on[name], atol=1e-6) for name, value in model.state_dict().items())
-    both = ("--adapter", tmp_path / "adapter", "--init", trained / "denoiser", "--out", tmp_path / "no")
-    assert command(*stage2, *both) == 2
+    assert command("adapter", *words, "--out", tmp_path / "second", "--iterations", 5, "--seed", 1) == 0
+    both = ("--adapter", tmp_path / "second", "--init", tmp_path / "denoiser", "--out", tmp_path / "both")
+    assert command(*stage2, *both) == 0
+    first, mixed = (load_file(tmp_path / run / "model" / "denoiser.safetensors") for run in ("denoiser", "both"))
+    second = load_file(tmp_path / "second" / "model" / "adapter.safetensors")
+    for name, value in mixed.items():
+        torch.testing.assert_close(value, second.get(name.removeprefix("adapter."), first[name]), atol=1e-5, rtol=0)
+    assert any(not torch.allclose(first[f"adapter.{name}"], value) for name, value in second.items())
     monkeypatch.setattr(recipes, "tiny", lambda: tiny)
     assert command("adapter", *words, "--out", tmp_path / "no", "--iterations", 1) == 2
     assert command(*stage2, "--adapter", tmp_path / "adapter", "--out", tmp_path / "no") == 2

@@ -89,7 +89,7 @@ def test_a_result_for_every_frame_with_its_time_and_the_same_person(model, foota
             person.joints_2d, result.camera.project(person.joints_mm + person.root_mm), atol=1e-3
         )
     assert len(model.searches) == 1, "the detector is needed once, then the person is followed"
-    assert model.looks == FRAMES
+    assert model.looks == FRAMES + 1, "one look a frame, and a second one when somebody new appears"
 
 
 def test_the_crop_stays_on_the_person(model, footage):

@@ -30,6 +30,7 @@ class Options:
     height_m: float | None = None
     camera: Camera | None = None
     field_of_view: float | None = None
+    second_look: bool = True
     smooth: bool = True
     blur_faces: bool = False
     max_megapixels: float = MOST_MEGAPIXELS
@@ -59,6 +60,7 @@ class Options:
             "max_people": self.max_people,
             "detector": self.detector,
             "field_of_view": self.field_of_view,
+            "second_look": self.second_look,
         }
 
 

@@ -43,6 +43,7 @@ def predict(
     height: float | None = None,
     camera: Path | None = None,
     fov: float | None = None,
+    second_look: bool = True,
     smooth: bool = True,
     device: str = "auto",
     blur_faces: bool = False,
@@ -70,6 +71,8 @@ def predict(
         camera: JSON with "K", the 3x3 matrix of a calibration, or "focal" and "centre" in pixels; may hold "size"
             [width, height] and "distortion" in OpenCV's order.
         fov: Field of view in degrees across the longer side, where there is no calibration.
+        second_look: Look at everybody in a photo up to four times, keep the crop that the model is surest of: slower,
+            and much better where something misleads the detector.
         smooth: Smooth videos over time; surer joints weigh more.
         device: auto, cpu, cuda or mps.
         blur_faces: Make faces unrecognisable in everything that is written. Only of people who were found.
@@ -87,6 +90,7 @@ def predict(
         height_m=height,
         camera=None if camera is None else read_camera(camera),
         field_of_view=fov,
+        second_look=second_look,
         smooth=smooth,
         blur_faces=blur_faces,
         max_megapixels=max_megapixels,

@@ -118,9 +118,7 @@ def estimate_crops(
         found["regression"], logits = condition.joints_mm, condition.visibility_logits
         found["visibility"] = None if logits is None else logits.softmax(-1)
         if model.schedule.final_occlude > 0:
-            ks = torch.full((len(some), model.config.tokenizer.tokens), model.schedule.occ, device=device)
-            s = torch.full((len(some),), model.schedule.steps, device=device)
-            found["soft"] = model.tokenizer.decode_soft(model.denoiser(ks, s, condition).float().softmax(-1))
+            found["soft"] = model.tokenizer.decode_soft(model.first_guess(condition))
         for count, seed in settings:
             noise = hypothesis_generators(seed, ids, hypotheses)
             found[count, seed] = model.predict_joints(condition, hypotheses, count, noise)

@@ -32,6 +32,10 @@ class Plan:
     split: str
     seed: int
     photos: tuple[Path, ...] = ()
+    attacked: float = 0.0
+    """Share of the pictures with a large patch on the person, cropped as by a detector that the patch misleads."""
+    natural: bool = False
+    """Poses as often as they are in the motion, instead of rare kinds more often."""
 
 
 def picture(plan: Plan, index: int) -> Picture:
@@ -57,23 +61,26 @@ def picture(plan: Plan, index: int) -> Picture:
 def _attempt(plan: Plan, index: int, person: Person, generator: np.random.Generator) -> Picture:
     names = list(OCCLUSION_SHARES)
     occlusion = str(generator.choice(names, p=list(OCCLUSION_SHARES.values())))
+    attacked = plan.attacked > 0 and bool(generator.random() < plan.attacked)
+    if attacked:
+        occlusion = "patch"
     posed, about = _pose(plan, person, generator)
     other = None
     if occlusion in ("person", "behind"):
         second = _person(plan, index // GROUP, "other")
         other = Figure(second, _pose(plan, second, generator)[0], np.zeros(3))
-    made = draw_picture(Figure(person, posed, np.zeros(3)), other, occlusion, plan.photos, generator)
+    made = draw_picture(Figure(person, posed, np.zeros(3)), other, occlusion, plan.photos, generator, attacked)
     made.labels.update(about)
     return made
 
 
 def _pose(plan: Plan, person: Person, generator: np.random.Generator) -> tuple[Pose, dict[str, Any]]:
     poses: Library = library(plan.motion, plan.split)
-    frame = poses.draw(generator)
+    frame = poses.draw(generator, plan.natural)
     mirrored = bool(generator.random() < 0.5)
     turns = perturb(node_turns(poses.rotations[frame], mirrored), generator)
     variant = "motion"
-    chance = generator.random()
+    chance = 1.0 if plan.natural else generator.random()
     if chance < SIT:
         turns, variant = sit(turns, generator), "sit"
     elif chance < SIT + LIE:

@@ -54,10 +54,11 @@ class Library:
     members: dict[str, tuple[np.ndarray, np.ndarray]]
     """Class -> (frames that have it, their cumulative probability)."""
 
-    def draw(self, generator: np.random.Generator) -> int:
-        """A frame: first a class by SHARES, then a frame in it, long clips counting less than their length."""
+    def draw(self, generator: np.random.Generator, natural: bool = False) -> int:
+        """A frame: first a class by SHARES, or by its frames, then one of these, long clips counting less than their
+        length."""
         names = [name for name in CLASSES if name in self.members]
-        share = np.array([SHARES[name] for name in names])
+        share = np.array([float(len(self.members[name][0])) if natural else SHARES[name] for name in names])
         frames, cumulative = self.members[names[int(generator.choice(len(names), p=share / share.sum()))]]
         return int(frames[np.searchsorted(cumulative, generator.random() * cumulative[-1])])
 

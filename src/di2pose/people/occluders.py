@@ -9,6 +9,8 @@ from di2pose.people.textures import painted_tile
 from di2pose.people.view import View
 
 CORNERS = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
+ANY, LARGE = (24.0, 115.0), (55.0, 115.0)
+"""Least and greatest side of a patch in pixels."""
 SIDES = ((0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3))
 
 
@@ -90,12 +92,14 @@ def _placed(centre: np.ndarray, size: np.ndarray, turn: float) -> np.ndarray:
     return place
 
 
-def patch(points: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def patch(
+    points: np.ndarray, generator: np.random.Generator, sizes: tuple[float, float] = ANY
+) -> tuple[np.ndarray, np.ndarray]:
     """A textured square, ellipse or polygon over one of the points (J, 2): mask (256, 256) bool, linear colour."""
     inside = points[((points > 0) & (points < SIZE)).all(axis=1)]
     x, y = inside[int(generator.integers(len(inside)))] if len(inside) else np.full(2, SIZE / 2)
     x, y = x + generator.normal(0, 8), y + generator.normal(0, 8)
-    size = np.exp(generator.uniform(np.log(24), np.log(115)))
+    size = np.exp(generator.uniform(*np.log(sizes)))
     rows, columns = np.mgrid[0:SIZE, 0:SIZE].astype(np.float32) + 0.5
     turn = 0.0 if generator.random() < 0.4 else generator.uniform(0, np.pi)
     a = ((columns - x) * np.cos(turn) + (rows - y) * np.sin(turn)) / (size / 2)

@@ -26,6 +26,8 @@ def render(
     workers: int = 1,
     split: Literal["train", "test"] = "train",
     backgrounds: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    attacked: float = 0.0,
+    natural: bool = False,
 ) -> None:
     """Render dressed adults in real motion: 256 x 256 crops with 3D joints, visibility and camera.
 
@@ -41,8 +43,11 @@ def render(
         workers: processes, one core each
         split: train, or test: other motion subjects and other clothes, which no training picture shows
         backgrounds: folder of photos without people to put behind most figures
+        attacked: share of people behind a large patch, cropped as by a detector that the patch misleads
+        natural: poses as often as they are in the motion, mostly upright, instead of rare kinds more often
     """
-    made = render_people(motion, out, count, seed=seed, workers=workers, split=split, backgrounds=backgrounds)
+    how: dict[str, Any] = {"seed": seed, "workers": workers, "split": split, "backgrounds": backgrounds}
+    made = render_people(motion, out, count, **how, attacked=attacked, natural=natural)
     print(f"{count} people in {out} ({made} rendered now)")
 
 
@@ -55,6 +60,8 @@ def render_people(
     workers: int = 1,
     split: str = "train",
     backgrounds: Path | None = None,
+    attacked: float = 0.0,
+    natural: bool = False,
     shard: int = SHARD,
 ) -> int:
     """Bring the set in folder `out` to `count` pictures; returns how many were rendered now.
@@ -63,12 +70,13 @@ def render_people(
     """
     if count < 1 or workers < 1:
         raise InputError(f"--count and --workers must be 1 or more, got {count} and {workers}")
+    check_attacked(attacked)
     require("numba", extra="people")
     from di2pose.people.backdrop import photo_files
     from di2pose.people.crew import Plan, picture
     from di2pose.people.deepmimic import motion_folder
 
-    plan = Plan(motion_folder(motion), split, seed, photo_files(backgrounds))
+    plan = Plan(motion_folder(motion), split, seed, photo_files(backgrounds), attacked, natural)
     _write_header({**header_of(plan), "shard": shard}, out)
     shards = [(number, min(shard, count - number * shard)) for number in range(-(-count // shard))]
     missing = [(number, rows) for number, rows in shards if not is_whole(out, number, rows)]
@@ -114,6 +122,11 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+def check_attacked(share: float) -> None:
+    if not 0 <= share <= 1:
+        raise InputError(f"--attacked is a share of the people, 0 to 1, got {share}")
+
+
 def header_of(plan: Any) -> dict[str, Any]:
     """What people.json says about a set: all that its pictures depend on, and the words behind its numbers."""
     from di2pose.people.body import ANNY_VERSION
@@ -135,6 +148,8 @@ def header_of(plan: Any) -> dict[str, Any]:
         "occlusion": list(OCCLUSIONS),
         "crop": list(CROPS),
         "held_out_wardrobe": sorted(HELD_OUT),
+        **({"attacked": plan.attacked} if plan.attacked else {}),
+        **({"natural": True} if plan.natural else {}),
     }
 
 

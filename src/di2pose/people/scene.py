@@ -12,7 +12,7 @@ from di2pose.people.backdrop import draw_backdrop
 from di2pose.people.dress import Person
 from di2pose.people.light import Light, draw_light
 from di2pose.people.motion import classify
-from di2pose.people.occluders import Boxes, boxes, furniture_around, furniture_in_front, patch, photo_border
+from di2pose.people.occluders import ANY, LARGE, Boxes, boxes, furniture_around, furniture_in_front, patch, photo_border
 from di2pose.people.photo import develop
 from di2pose.people.retarget import Pose
 from di2pose.people.shading import shade
@@ -69,12 +69,16 @@ def draw_picture(
     occlusion: str,
     photos: tuple[Path, ...],
     generator: np.random.Generator,
+    attacked: bool = False,
 ) -> Picture:
-    """`occlusion`: none, patch, furniture or person (`other`) in front; or `behind`, where `other` hides nothing."""
+    """`occlusion`: none, patch, furniture or person (`other`) in front; or `behind`, where `other` hides nothing.
+
+    `attacked`: the patch is large, and the crop that of a detector which it misleads.
+    """
     vertices = figure.vertices()
     ground = float(vertices[:, 2].min())
     joints = figure.joints
-    view = draw_view(joints, figure.facing, ground, generator)
+    view = draw_view(joints, figure.facing, ground, generator, attacked)
     joints_camera = view.to_camera(joints)
     points = view.to_pixels(joints_camera)
 
@@ -104,7 +108,7 @@ def draw_picture(
 
     pasted = np.zeros((SIZE, SIZE), bool)
     for _ in range(int(generator.choice([1, 1, 2])) if occlusion == "patch" else 0):
-        mask, texture = patch(points, generator)
+        mask, texture = patch(points, generator, LARGE if attacked else ANY)
         colour[mask] = texture[mask] * float(light.colours[0].mean())
         pasted |= mask
     inside, cuts = photo_border(points, view.roll, generator)

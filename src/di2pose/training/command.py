@@ -115,15 +115,14 @@ def train_denoiser(
         epochs: passes over the data
         batch: records of one step, over all ranks
         learning_rate: highest learning rate
-        adapter: run of `di2pose train adapter`, for recipes with an adapter; it stays as it is. Left out: it is trained
-            along
+        adapter: run of `di2pose train adapter`, for recipes with an adapter; it stays as it is, and takes the place of
+            that in --init. Left out: it is trained along
         init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
         seed: of the weights, the order of the data and every draw
     """
     config = _recipe(recipe)
-    if adapter is not None and (init is not None or not config.denoiser.adapter_layers):
-        why = "--init has an adapter already" if init is not None else f"the recipe {recipe} has no adapter"
-        raise InputError(f"--adapter {adapter} cannot be used: {why}; leave one of them out")
+    if adapter is not None and not config.denoiser.adapter_layers:
+        raise InputError(f"--adapter {adapter} cannot be used: the recipe {recipe} has no adapter; leave it out")
     training = _override(config.denoiser_training, iterations, epochs, batch, learning_rate)
     config = replace(config, denoiser_training=training)
     return _run(denoiser_job(config, tokenizer, features, out, seed, _world(), init, adapter), out, options)

@@ -15,6 +15,7 @@ from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP, BlazePose
 from di2pose.image.crop import Roi
 from di2pose.occlusion.protocols import occlude_limb
+from di2pose.people.render import check_attacked
 from di2pose.people.store import People
 from di2pose.pose.skeleton import H36M_17
 from di2pose.training.feature_cache import write_features
@@ -45,13 +46,22 @@ class PeopleCrops:
 class RenderedCrops:
     """People drawn when they are asked for: the same pictures as `di2pose people render`, never on disk."""
 
-    def __init__(self, motion: Path | None, count: int, seed: int, split: str, backgrounds: Path | None) -> None:
+    def __init__(
+        self,
+        motion: Path | None,
+        count: int,
+        seed: int,
+        split: str,
+        backgrounds: Path | None,
+        attacked: float = 0.0,
+        natural: bool = False,
+    ) -> None:
         from di2pose.people.backdrop import photo_files
         from di2pose.people.crew import Plan
         from di2pose.people.deepmimic import motion_folder
         from di2pose.people.render import header_of
 
-        self.plan = Plan(motion_folder(motion), split, seed, photo_files(backgrounds))
+        self.plan = Plan(motion_folder(motion), split, seed, photo_files(backgrounds), attacked, natural)
         self.count = count
         self.header = header_of(self.plan)
         self.about = {"source": "people", "people": self.header, "skeleton": "h36m_17"}
@@ -138,6 +148,8 @@ def people_features(
     movenet: bool = False,
     backgrounds: Path | None = None,
     occlusion: OcclusionProtocol | None = None,
+    attacked: float = 0.0,
+    natural: bool = False,
 ) -> None:
     """Render people straight into cached features: the pictures of `people render`, but only features and labels kept.
 
@@ -156,10 +168,13 @@ def people_features(
         movenet: add MoveNet's keypoint tokens
         backgrounds: folder of photos without people to put behind most figures
         occlusion: put the patch of this protocol on a limb of everybody: the same people as without, to measure on
+        attacked: share of people behind a large patch, cropped as by a detector that the patch misleads: to learn from
+        natural: poses as often as they are in the motion, mostly upright, instead of rare kinds more often
     """
+    check_attacked(attacked)
     if count < 1 or workers < 1:
         raise InputError(f"--count and --workers must be 1 or more, got {count} and {workers}")
-    people = RenderedCrops(motion, count, seed, split, backgrounds)
+    people = RenderedCrops(motion, count, seed, split, backgrounds, attacked, natural)
     source = people if occlusion is None else PatchedCrops(people, occlusion)
     source.crop(0)  # fills every cache (bodies, clothes, motion, compiled loops, weights) before workers start
     arguments = (source, out, encoder, runtime, movenet)

@@ -125,8 +125,9 @@ def denoiser_job(
     adapter: Path | None = None,
 ) -> Job:
     """Train the denoiser on cached features, with the frozen tokenizer of a run; from nothing, or from another run's
-    denoiser, which learned the tokens of the same tokenizer. An adapter that comes trained, from a run of its own or in
-    that denoiser, stays as it is; what it drops in training it drops here too: hints are then as wrong as on new crops.
+    denoiser, which learned the tokens of the same tokenizer. An adapter that comes trained, from a run of its own, else
+    in that denoiser, stays as it is; what it drops in training it drops here too: hints are then as wrong as on new
+    crops.
 
     The tokenizer's part of the configuration is the run's own, and the width of the features is the caches'.
     """
@@ -139,9 +140,9 @@ def denoiser_job(
     if init is not None:
         _same_tokenizer(model, model_folder(init))
         checkpoint.load(model_folder(init), {"denoiser": model.denoiser})
-    elif model.denoiser.adapter is not None and adapter is not None:
+    if model.denoiser.adapter is not None and adapter is not None:
         checkpoint.load(model_folder(adapter), {"adapter": model.denoiser.adapter})
-    elif model.denoiser.adapter is not None:
+    elif model.denoiser.adapter is not None and init is None:
         model.denoiser.adapter.standardise(_standard_features(train))
     if model.denoiser.adapter is not None and (adapter or init) is not None:
         model.denoiser.adapter.requires_grad_(False)

@@ -115,7 +115,7 @@ def motion_of(results: Iterable[Result], fps: float) -> Motion:
 def tracked_frames(
     model: Di2Pose, frames: Iterable[Frame], tracker: Tracker, view_of: Callable[[Frame, Detection], View]
 ) -> Iterator[Tracked]:
-    """Look at every frame, once at everybody, and say who is there."""
+    """Look at every frame, once at everybody who is known, again at whoever is new, and say who is there."""
     for frame in frames:
         tiles = TILES[tracker.search]
         found = [] if tiles is None else model.find(frame.picture, max_people=tracker.max_people, tiles=tiles)
@@ -125,10 +125,11 @@ def tracked_frames(
             yield Tracked(frame, None, [])
             continue
         seen = model.look([view_of(frame, detection) for detection, _ in regions])
+        seen = model.look_again(seen, [place for place, (_, fresh) in enumerate(regions) if fresh])
         points, person = seen.landmarks_2d.double().cpu().numpy(), seen.person.tolist()
         looks = [
-            Look(detection.roi.to_image(points[k]), person[k], detection, fresh)
-            for k, (detection, fresh) in enumerate(regions)
+            Look(view.detection.roi.to_image(points[k]), person[k], view.detection, fresh)
+            for k, (view, (_, fresh)) in enumerate(zip(seen.views, regions, strict=True))
         ]
         given = tracker.update(frame.time_s, looks)
         places = sorted(given, key=lambda place: given[place])
@@ -178,7 +179,7 @@ class Drawing:
 
     def _drawn(self, rows: list["_Row"], height_m: float | None) -> dict[tuple[int, int], Person]:
         """Persons by (frame, track); the rows all have a start, or none has."""
-        seen, steps, warm = _joined([row.seen for row in rows]), self.steps, None
+        seen, steps, warm = Seen.joined([row.seen for row in rows]), self.steps, None
         names = [(row.frame.index, row.number) for row in rows]
         records = [f"track {track}, frame {index}" for index, track in names]
         noise = hypothesis_generators(self.seed, records, self.hypotheses)
@@ -203,8 +204,3 @@ class _Row(NamedTuple):
     seen: Seen
     start: Tensor | None
     """Tokens (H, N) to start from; None: from nothing."""
-
-
-def _joined(parts: list[Seen]) -> Seen:
-    columns = list(zip(*parts, strict=True))
-    return Seen([view for views in columns[0] for view in views], *(torch.cat(column) for column in columns[1:]))

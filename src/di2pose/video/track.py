@@ -17,23 +17,18 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from di2pose.image.crop import ROI_MARGIN, Roi
+from di2pose.image.crop import ROI_MARGIN
 from di2pose.image.detect import Detection
-from di2pose.pose.skeleton import BLAZEPOSE_33
+from di2pose.image.region import body_radius, hips_of, region_round, trunk_angle
 
 PERSON = 0.5
 """The encoder's least probability that the crop shows somebody."""
-CIRCLE = 1.07
-"""Radius of BlazePose's circle over the distance of the farthest landmark from the hips; 0.97 to 1.20 on Pose2Sim."""
 SAME_BODY = 0.25
 """Mean distance of landmarks over the radius, below which two looks show one body."""
 GATE, GATE_A_SECOND = 0.6, 0.4
 """Most that a look may differ from its track, and how much more for each second that the track was missed."""
 SPEED_MEMORY_S = 0.2
 """Time over which a track's speed is averaged."""
-FLAT_TORSO = 0.15
-"""Of the radius: a torso that looks shorter points at the camera and says nothing about the crop's angle."""
-HIPS, SHOULDERS = (BLAZEPOSE_33.indices(f"left_{part}", f"right_{part}") for part in ("hip", "shoulder"))
 
 
 class Look(NamedTuple):
@@ -70,14 +65,15 @@ class Track:
 
     def detection(self, time_s: float) -> Detection:
         """Where to look: the hips in the middle, the trunk upright."""
-        x, y = self.at(time_s)[list(HIPS)].mean(0).tolist()
-        box = (x - self.radius, y - self.radius, x + self.radius, y + self.radius)
-        return Detection(box, self.score, Roi((x, y), 2 * ROI_MARGIN * self.radius, self.angle))
+        hips = hips_of(self.at(time_s))
+        (x, y), radius = hips.tolist(), self.radius
+        box = (x - radius, y - radius, x + radius, y + radius)
+        return Detection(box, self.score, region_round(hips, radius, self.angle))
 
     def misfit(self, look: Look, time_s: float) -> float:
         """Mean distance of the look's landmarks from where they should be, in body radii, plus the log of the sizes."""
         apart = np.linalg.norm(look.points - self.at(time_s), axis=1).mean() / self.radius
-        return float(apart + abs(math.log(_radius(look.points) / self.radius)))
+        return float(apart + abs(math.log(body_radius(look.points) / self.radius)))
 
     def gate(self, time_s: float) -> float:
         return GATE + GATE_A_SECOND * (time_s - self.time_s)
@@ -156,8 +152,8 @@ class Tracker:
             return replace(track, lost=True)
         look, passed = looks[place], time_s - track.time_s
         # Averaged, and the size changes by at most a fifth: one wrong look must not throw the next region off.
-        radius = float(np.clip((track.radius + _radius(look.points)) / 2, track.radius / 1.2, track.radius * 1.2))
-        moved = look.points[list(HIPS)].mean(0) - track.points[list(HIPS)].mean(0)
+        radius = float(np.clip((track.radius + body_radius(look.points)) / 2, track.radius / 1.2, track.radius * 1.2))
+        moved = hips_of(look.points) - hips_of(track.points)
         weight = 1 - math.exp(-passed / SPEED_MEMORY_S)
         speed = track.speed + weight * (moved / passed - track.speed) if passed > 0 else track.speed
         return Track(
@@ -165,32 +161,21 @@ class Tracker:
             points=look.points,
             speed=speed,
             radius=radius,
-            angle=_angle(look.points, radius, track.angle),
+            angle=trunk_angle(look.points, radius, track.angle),
             time_s=time_s,
             score=look.detection.score if look.fresh else track.score,
         )
 
 
 def _start(number: int, look: Look, time_s: float) -> Track:
-    radius = _radius(look.points)
-    angle = _angle(look.points, radius, look.detection.roi.angle)
+    radius = body_radius(look.points)
+    angle = trunk_angle(look.points, radius, look.detection.roi.angle)
     return Track(number, look.points, np.zeros(2), radius, angle, time_s, look.detection.score)
-
-
-def _radius(points: np.ndarray) -> float:
-    """Of the circle round the hips that holds the body."""
-    return CIRCLE * max(1.0, float(np.linalg.norm(points - points[list(HIPS)].mean(0), axis=1).max()))
-
-
-def _angle(points: np.ndarray, radius: float, before: float) -> float:
-    """Of the trunk from the vertical, clockwise; as before where the trunk points at the camera."""
-    x, y = (points[list(SHOULDERS)].mean(0) - points[list(HIPS)].mean(0)).tolist()
-    return before if math.hypot(x, y) < FLAT_TORSO * radius else math.atan2(x, -y)
 
 
 def _same(a: Look, b: Look) -> bool:
     apart = np.linalg.norm(a.points - b.points, axis=1).mean()
-    return bool(apart < SAME_BODY * min(_radius(a.points), _radius(b.points)))
+    return bool(apart < SAME_BODY * min(body_radius(a.points), body_radius(b.points)))
 
 
 def _hips_apart(a: Detection, b: Detection) -> float:
