@@ -21,7 +21,8 @@ from di2pose.image.read import read_image
 from di2pose.photo import View
 from di2pose.pose.camera import Camera
 from di2pose.pose.root import stature_mm
-from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, convert
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, convert, mirror
+from di2pose.randomness import hypothesis_generators
 from di2pose.request import open_picture
 
 DRAW = {"hypotheses": 3, "steps": 2}
@@ -174,6 +175,40 @@ def test_a_second_look_takes_four_passes_at_most_and_keeps_the_surest_of_them(mo
     assert second.views[0] is first.views[0]
     torch.testing.assert_close(model.certainty(second.features)[1], sure.max())
     assert second.views[1].detection.box == BOX
+
+
+def test_every_other_pair_of_hypotheses_comes_from_the_mirror(model, astronaut):
+    seen = model.look([View(astronaut, given([BOX])[0], assumed_camera((512, 512)))])
+    flipped = ImageOps.mirror(astronaut)
+    box = (512 - BOX[2], BOX[1], 512 - BOX[0], BOX[3])
+    other = model.look([View(flipped, given([box])[0], assumed_camera((512, 512)))])
+    both = model.look_mirrored(seen)
+    assert (both.mirrored - other.features).abs().max() < 0.05 * other.features.abs().max()
+    condition, mirrored = model.condition(both.features), model.condition(both.mirrored)
+    tokens, poses = model.draw(condition, mirrored, 6, 2, hypothesis_generators(0, [0], 6))
+    for side, mine in ((condition, [0, 1, 4, 5]), (mirrored, [2, 3])):
+        noise = hypothesis_generators(0, [0], 6)
+        alone = model.predict_joints(side, len(mine), 2, [noise[h] for h in mine])
+        torch.testing.assert_close(poses[:, mine], mirror(alone, H36M_17) if side is mirrored else alone)
+    again = model.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, (1, 6))
+    torch.testing.assert_close(again[:, [0, 1, 4, 5]], poses[:, [0, 1, 4, 5]])
+    kept = (torch.zeros(1, 48, dtype=torch.int64), torch.ones(1, 48, dtype=torch.bool))
+    stay, _ = model.draw(condition, mirrored, 6, 2, hypothesis_generators(0, [0], 6), kept=kept)
+    assert (stay == 0).all()
+
+
+def test_a_pin_is_mirrored_with_the_pose(model, astronaut):
+    seen = model.look_mirrored(model.look([View(astronaut, given([BOX])[0], assumed_camera((512, 512)))]))
+    wrist = H36M_17.index("left_wrist")
+    pin = torch.zeros(1, 17, 3)
+    pin[0, wrist] = torch.tensor([400.0, -200.0, -150.0])
+    known = torch.arange(17)[None] == wrist
+    condition, mirrored = model.condition(seen.features), model.condition(seen.mirrored)
+    apart = []
+    for pins in (None, (pin, known)):
+        _, poses = model.draw(condition, mirrored, 8, 4, hypothesis_generators(0, [0], 8), pins=pins)
+        apart.append((poses[0, :, wrist] - pin[0, wrist]).norm(dim=-1))
+    assert (apart[1][[2, 3, 6, 7]] < apart[0][[2, 3, 6, 7]]).all()
 
 
 def test_the_second_look_can_be_left_out(model, astronaut, monkeypatch):

@@ -68,17 +68,21 @@ class Seen(NamedTuple):
     landmark_visibility: Float[Tensor, "B 33"]
     person: Float[Tensor, " B"]
     """Probability that somebody is in the crop."""
+    mirrored: Float[Tensor, "B L F"] | None = None
+    """Features of the crops' mirror images, where those were looked at, too."""
 
     def pick(self, rows: Sequence[int]) -> "Seen":
         """Some of the views."""
         index = torch.tensor(list(rows), dtype=torch.int64)
-        return Seen([self.views[row] for row in rows], *(part[index.to(part.device)] for part in self[1:]))
+        parts = (part[index.to(part.device)] for part in self[1:] if part is not None)
+        return Seen([self.views[row] for row in rows], *parts)
 
     @staticmethod
     def joined(parts: Sequence["Seen"]) -> "Seen":
         """One after the other."""
         views, *columns = zip(*parts, strict=True)
-        return Seen([view for some in views for view in some], *(torch.cat(column) for column in columns))
+        whole = (torch.cat(column) for column in columns if all(part is not None for part in column))
+        return Seen([view for some in views for view in some], *whole)
 
 
 class Estimate(NamedTuple):
@@ -140,11 +144,12 @@ def camera_for(size: tuple[int, int], camera: Camera | None, field_of_view: floa
     return camera
 
 
-def crops_of(views: Sequence[View]) -> Iterator[np.ndarray]:
-    """The pixels of the views, BATCH at a time: (b, 256, 256, 3) uint8."""
+def crops_of(views: Sequence[View], mirrored: bool = False) -> Iterator[np.ndarray]:
+    """The pixels of the views, or their mirror images, BATCH at a time: (b, 256, 256, 3) uint8."""
     for first in range(0, len(views), BATCH):
         some = views[first : first + BATCH]
-        yield np.stack([crop(_painted(view.picture, view.hidden), view.detection.roi, CROP) for view in some])
+        crops = np.stack([crop(_painted(view.picture, view.hidden), view.detection.roi, CROP) for view in some])
+        yield np.ascontiguousarray(crops[:, :, ::-1]) if mirrored else crops
 
 
 def gather(views: Sequence[View], glances: Sequence[Glance], config: DenoiserConfig, device: torch.device) -> Seen:

@@ -33,6 +33,7 @@ from di2pose.image.find import Detector, Finder, Record, load_detector
 from di2pose.photo import Estimate, Pins, Seen, View
 from di2pose.pose.camera import Camera
 from di2pose.pose.metrics import mpjpe
+from di2pose.pose.skeleton import H36M_17, mirror
 from di2pose.randomness import Noise, hypothesis_generators
 from di2pose.request import Known, Picture, Shot, batches, shot_of
 from di2pose.result import Result
@@ -116,8 +117,8 @@ class Di2Pose(nn.Module):
         height_m: everybody's stature, where it is known: it scales the skeleton and the distance
         max_people: at most so many, the surest first
         detector: 'blazepose', 'rtdetr:FOLDER', or an object with `detect(image, max_people=)` -> list of Detection
-        second_look: look at people again where the first look suggests and upright, and keep the crop that the model is
-            surest of; up to four passes of the encoder instead of one, see `look_again`
+        second_look: look at people again upright and where the first looks suggest, keep the crop that the model is
+            surest of, and look at that in the mirror, too: up to five passes of the encoder instead of one
         occluded: boxes, as `boxes`: regions that are not to be looked at; joints that fall into them are 'occluded'
         pin: joints that are known, {"left_wrist": (x, y, z)} in mm from the pelvis, camera axes: the rest of the pose
             is drawn to agree with them. For one picture of one person; so are
@@ -133,8 +134,8 @@ class Di2Pose(nn.Module):
         results: list[Result] = []
         for batch in batches(images, boxes, occluded):
             shots = [shot_of(request, find, camera, field_of_view) for request in batch]
-            seen = self.look([view for shot in shots for view in shot.views])
-            seen = self.look_again(seen) if second_look else seen
+            views = [view for shot in shots for view in shot.views]
+            seen = self.look_well(views) if second_look else self.look(views)
             results += self._answer(shots, seen, hypotheses, steps, seed, height_m, known)
         return results if isinstance(images, list | tuple) else results[0]
 
@@ -173,6 +174,17 @@ class Di2Pose(nn.Module):
         """What the frozen encoder sees: ONE pass a view, in batches."""
         glances = [self._encoder()(torch.from_numpy(crops).to(self.device)) for crops in photo.crops_of(views)]
         return photo.gather(views, glances, self.config.denoiser, self.device)
+
+    def look_well(self, views: Sequence[View]) -> Seen:
+        """What a photo is worth: the surest look at everybody, and its mirror image."""
+        return self.look_mirrored(self.look_again(self.look(views)))
+
+    @torch.no_grad()
+    def look_mirrored(self, seen: Seen) -> Seen:
+        """The same, with what the frozen encoder sees in the crops' mirror images: it errs differently there."""
+        crops = photo.crops_of(seen.views, mirrored=True)
+        glances = [self._encoder()(torch.from_numpy(some).to(self.device)) for some in crops]
+        return seen._replace(mirrored=photo.gather(seen.views, glances, self.config.denoiser, self.device).features)
 
     @torch.no_grad()
     def look_again(self, first: Seen, rows: Sequence[int] | None = None) -> Seen:
@@ -230,19 +242,67 @@ class Di2Pose(nn.Module):
         """H poses and the visibility of every joint for each view. `generators`, `warm`, `kept` as in `predict_tokens`.
 
         `pins` = (joints (17, 3) mm from the pelvis in camera axes, which of them are known (17,)), of every view.
+        Where the mirror images were looked at, too, they give every other pair of hypotheses and half of the
+        visibility.
         """
         _check_hypotheses(hypotheses)
         if not seen.views:
             return photo.no_estimate(hypotheses, self.config.tokenizer.tokens)
         condition = self.condition(seen.features)
+        mirrored = None if seen.mirrored is None else self.condition(seen.mirrored)
         turned = None if pins is None else photo.pins_in_crops(pins, seen.views, self.device)
-        tokens = self.predict_tokens(condition, hypotheses, steps, generators, warm=warm, pins=turned, kept=kept)
-        joints_mm = self.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
-        if condition.visibility_logits is None:
+        given: dict[str, Any] = {"warm": warm, "pins": turned, "kept": kept}
+        tokens, joints_mm = self.draw(condition, mirrored, hypotheses, steps, generators, **given)
+        seen_by = visibility_of(condition, mirrored)
+        if seen_by is None:
             visibility = photo.visibility_by_landmarks(seen.landmark_visibility)
         else:
-            visibility = condition.visibility_logits.double().softmax(-1).cpu().numpy()
+            visibility = seen_by.double().cpu().numpy()
         return Estimate(tokens, photo.to_camera(joints_mm.cpu().numpy(), seen.views), visibility)
+
+    @torch.no_grad()
+    def draw(
+        self,
+        condition: Condition,
+        mirrored: Condition | None,
+        hypotheses: int,
+        steps: int | Sequence[int],
+        generator: Noise,
+        warm: Warm | None = None,
+        pins: Pins | None = None,
+        kept: Kept | None = None,
+    ) -> tuple[Int[Tensor, "B H N"], Float[Tensor, "B H 17 3"]]:
+        """H hypotheses for each image: tokens, and the poses that they were decoded to, root-relative millimetres.
+
+        Where there are conditions of the mirror images, every other pair of hypotheses is drawn from these, and its
+        poses are mirrored back; the tokens of such a pose are those that it has outside of the mirror. Kept tokens
+        mean nothing in the mirror: with them it is left out.
+        """
+        images = len(condition.keys[0])
+        tokens = torch.zeros(images, hypotheses, self.config.tokenizer.tokens, dtype=torch.int64, device=self.device)
+        joints_mm = torch.zeros(images, hypotheses, H36M_17.count, 3, device=self.device)
+        sides = [(condition, False)] if mirrored is None or kept is not None else [(condition, False), (mirrored, True)]
+        for side, swap in sides:
+            mine = [h for h in range(hypotheses) if len(sides) == 1 or h // 2 % 2 == swap]
+            if not mine:
+                continue
+            noise = generator
+            if not isinstance(generator, torch.Generator):
+                noise = [generator[image * hypotheses + h] for image in range(images) for h in mine]
+            begin = None if warm is None else (self._swapped(warm[0][:, mine]) if swap else warm[0][:, mine], warm[1])
+            known = pins
+            if swap and pins is not None:
+                known = (mirror(pins[0], H36M_17), pins[1][:, list(H36M_17.mirror_order)])
+            drawn = self.predict_tokens(side, len(mine), steps, noise, warm=begin, pins=known, kept=kept)
+            poses = self.tokenizer.decode(drawn.flatten(0, 1)).unflatten(0, drawn.shape[:2])
+            tokens[:, mine] = self._swapped(drawn) if swap else drawn
+            joints_mm[:, mine] = mirror(poses, H36M_17) if swap else poses
+        return tokens, joints_mm
+
+    def _swapped(self, tokens: Int[Tensor, "B H N"]) -> Int[Tensor, "B H N"]:
+        """The tokens of the same poses in the mirror."""
+        poses = mirror(self.tokenizer.decode(tokens.flatten(0, 1)), H36M_17)
+        return self.tokenizer.encode(poses).unflatten(0, tokens.shape[:2])
 
     def predict(
         self,
@@ -264,7 +324,7 @@ class Di2Pose(nn.Module):
             camera = record.camera or assumed_camera(image.size)
             views.append(View(image, finder.find(record, image), camera))
         generators = hypothesis_generators(seed, [record.id for record in samples], hypotheses)
-        return self.estimate(self.look_again(self.look(views)), hypotheses, steps, generators).samples_mm
+        return self.estimate(self.look_well(views), hypotheses, steps, generators).samples_mm
 
     @property
     def device(self) -> torch.device:
@@ -389,6 +449,16 @@ class Di2Pose(nn.Module):
         """The poses of `predict_tokens`: root-relative millimetres."""
         tokens = self.predict_tokens(features, hypotheses, steps, generator, start)
         return self.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
+
+
+def visibility_of(condition: Condition, mirrored: Condition | None = None) -> Float[Tensor, "B 17 4"] | None:
+    """Probabilities of the four states; the mean of both ways. None for a model without a visibility head."""
+    if condition.visibility_logits is None:
+        return None
+    found = condition.visibility_logits.softmax(-1)
+    if mirrored is None or mirrored.visibility_logits is None:
+        return found
+    return (found + mirrored.visibility_logits.softmax(-1)[:, list(H36M_17.mirror_order)]) / 2
 
 
 def _check_hypotheses(hypotheses: int) -> None:

@@ -19,11 +19,11 @@ from di2pose.image.blazepose import PEER_JOINTS, Block, Layout
 from di2pose.occlusion.protocols import LIMB_12
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
-from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, mirror
 from di2pose.randomness import generator_of, hypothesis_generators
 from di2pose.recipes import tiny
 from di2pose.training.demo import stick_figures
-from di2pose.training.feature_cache import FeatureCache, write_features
+from di2pose.training.feature_cache import BothWays, FeatureCache, write_features
 
 WRIST = H36M_17.index("left_wrist")
 POSES = 24
@@ -167,7 +167,10 @@ def test_states_and_their_confusion():
 
 
 class Crops:
-    """A source and an encoder in one: the picture of figure i holds i, its features are the figure's joints."""
+    """A source and an encoder in one: the picture of figure i holds i on its left side, its features are the figure's
+    joints; in the mirror i is on the right, and the joints are mirrored."""
+
+    EDGE = 200
 
     def __init__(self, joints_mm):
         self.joints_mm = joints_mm
@@ -181,10 +184,12 @@ class Crops:
         labels = {"joints_mm": self.joints_mm[i], "visibility": self.visibility[i]}
         labels |= {"occlusion": np.array(i % 3, np.int8), "truncated": np.array(i % 2, np.int8)}
         labels |= {"pose_class": np.array(i % 2, np.int8)}
-        return np.full((2, 2, 3), i, np.uint8), labels, text
+        return np.tile(np.array([[i], [self.EDGE]], np.uint8), (2, 1, 3)), labels, text
 
     def encode_batch(self, crops):
-        joints = self.joints_mm[crops[:, 0, 0, 0]]
+        left, right = crops[:, 0, 0, 0], crops[:, 0, 1, 0]
+        swapped = mirror(self.joints_mm[np.minimum(right, len(self) - 1)], H36M_17)
+        joints = np.where((left == self.EDGE)[:, None, None], swapped, self.joints_mm[np.minimum(left, len(self) - 1)])
         world = np.zeros((len(joints), BLAZEPOSE_33.count, 3), np.float32)
         world[:, BLAZEPOSE_33.indices(*PEER_JOINTS)] = 1.1 * joints[:, H36M_17.indices(*PEER_JOINTS)]
         return {"tokens": np.concatenate([joints, joints**2], -1).astype(np.float32) / 1000, "world_mm": world}
@@ -195,6 +200,13 @@ def features(tmp_path_factory):
     folder, crops = tmp_path_factory.mktemp("features") / "crops", Crops(figures().numpy())
     about = {"skeleton": "h36m_17", "occlusion": "occ-80", "people": {"pose_class": ["upright", "seated", "flying"]}}
     write_features(crops, crops, folder, Layout((Block("tokens", 17, 6, 0),)), about, rows=16)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both_ways(tmp_path_factory):
+    folder, crops = tmp_path_factory.mktemp("features") / "both", Crops(figures().numpy())
+    write_features(crops, BothWays(crops), folder, Layout((Block("tokens", 17, 6, 0),)), {"skeleton": "h36m_17"})
     return folder
 
 
@@ -255,6 +267,28 @@ def test_the_same_command_gives_the_same_figures_and_other_seeds_others(run, fea
     assert a == b
     assert a["mean of samples"] != c["mean of samples"]
     assert a["soft decode"] == c["soft decode"]
+
+
+def test_with_the_mirror_images_estimates_are_of_both_ways(run, both_ways, tmp_path, capsys):
+    out = tmp_path / "both.json"
+    evaluate_crops(str(run), both_ways, hypotheses=4, steps=(2,), seeds=(0,), limit=6, out=out)
+    report, cache, rows = json.loads(out.read_text()), FeatureCache(both_ways), np.arange(6)
+    assert "6 crops and their mirror images" in capsys.readouterr().out
+    truth, model = read_truth(cache, rows), load_model(str(run))
+    torch.testing.assert_close(truth.peer_both_mm, truth.peer_mm)  # this peer is not led astray by mirrors
+    assert "peer, both ways" in report[LIMBS.title]
+    y, there = cache.features(rows), cache.features(rows, mirrored=True)
+    assert (y - there).abs().max() > 0.01
+    regression = (model.regress_joints(y) + mirror(model.regress_joints(there), H36M_17)) / 2
+    found = report[ALL.title]["regression"]["all"]["mpjpe"]["mm"]
+    assert found == pytest.approx(float(mpjpe(regression, truth.joints_mm).mean()), rel=1e-4)
+    noise = hypothesis_generators(0, [f"id{i}" for i in rows], 4)
+    first = model.predict_joints(y, 2, 2, [noise[4 * i + h] for i in rows for h in (0, 1)])
+    noise = hypothesis_generators(0, [f"id{i}" for i in rows], 4)
+    second = model.predict_joints(there, 2, 2, [noise[4 * i + h] for i in rows for h in (2, 3)])
+    mean = torch.cat([first, mirror(second, H36M_17)], 1).mean(1)
+    found = report[ALL.title]["mean of samples"]["all"]["mpjpe"]["mm"]
+    assert found == pytest.approx(float(mpjpe(mean, truth.joints_mm).mean()), rel=1e-4)
 
 
 def test_plain_crops_have_nothing_before_them_and_nothing_outside(run, features, tmp_path):

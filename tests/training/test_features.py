@@ -104,6 +104,18 @@ def test_the_command_writes_what_the_encoder_sees(prepared, tmp_path):
         assert (cache.features(np.array([i])) - expected).abs().max() < 2e-3 * expected.abs().max()
 
 
+def test_the_mirror_images_are_kept_where_asked_for(prepared, tmp_path):
+    words = ["features", str(prepared), "--encoder", "blazepose-lite", "--mirrored", "--out", str(tmp_path)]
+    assert main(words) == 0
+    cache, source, encoder = FeatureCache(tmp_path), DatasetCrops(Dataset(prepared)), BlazePose("lite")
+    assert cache.both_ways
+    pixels = np.stack([source.crop(i)[0] for i in range(2)])
+    for mirrored, seen in ((False, pixels), (True, pixels[:, :, ::-1])):
+        expected = encoder(torch.from_numpy(seen.copy())).features
+        found = cache.features(np.arange(2), mirrored=mirrored)
+        assert (found - expected).abs().max() < 2e-3 * expected.abs().max()
+
+
 def test_labels_are_in_the_crop_and_come_back(prepared, tmp_path):
     dataset = Dataset(prepared)
     source = DatasetCrops(dataset)

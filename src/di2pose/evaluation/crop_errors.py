@@ -19,7 +19,7 @@ from di2pose.pose.metrics import joint_errors, procrustes
 from di2pose.pose.skeleton import H36M_17
 
 METRICS = ("mpjpe", "pa_mpjpe")
-PEER, REGRESSION, SOFT = "peer", "regression", "soft decode"
+PEER, PEER_BOTH, REGRESSION, SOFT = "peer", "peer, both ways", "regression", "soft decode"
 SINGLE, MEAN, BEST = DRAWN = ("one sample", "mean of samples", "best of samples")
 ORACLE = frozenset({BEST})
 """Chooses by the truth: a bound of what a user could have."""
@@ -69,6 +69,8 @@ def one_pose_errors(joint_set: JointSet, truth: Truth, estimates: Estimates) -> 
     found = {}
     if truth.peer_mm is not None and joint_set is LIMBS:
         found[PEER] = joint_set.errors(truth.peer_mm, truth)
+    if truth.peer_both_mm is not None and joint_set is LIMBS:
+        found[PEER_BOTH] = joint_set.errors(truth.peer_both_mm, truth)
     for name, poses in ((REGRESSION, estimates.regression_mm), (SOFT, estimates.soft_mm)):
         if poses is not None:
             found[name] = joint_set.errors(poses[:, joint_set.joints], truth)

@@ -23,6 +23,7 @@ from di2pose.evaluation.crop_errors import (
     MEAN,
     ORACLE,
     PEER,
+    PEER_BOTH,
     Figure,
     JointErrors,
     JointSet,
@@ -49,6 +50,10 @@ from di2pose.pose.aggregate import covariance
 from di2pose.training.feature_cache import FeatureCache
 
 Summary = dict[str, dict[str, dict[str, Figure]]]
+PEERS = {
+    PEER: "BlazePose heavy's own 3D (peer)",
+    PEER_BOTH: "BlazePose heavy's own 3D, mean with the mirrored crop's",
+}
 
 
 def evaluate_crops(
@@ -104,6 +109,7 @@ def evaluate_crops(
         "steps": chosen,
         "seeds": list(seeds),
         "axes": "crop",
+        "both_ways": cache.both_ways,
     }
     text = [_heading(report)]
     for joint_set in (LIMBS, ALL):
@@ -176,8 +182,9 @@ def measure_spread(
 
 
 def _heading(report: dict[str, Any]) -> str:
+    ways = " and their mirror images" if report["both_ways"] else ""
     return (
-        f"{report['features']}: {report['crops']} {'plain ' * report['plain']}crops (split "
+        f"{report['features']}: {report['crops']} {'plain ' * report['plain']}crops{ways} (split "
         f"{', '.join(report['splits'])}; occlusion protocol {report['occlusion']}); model {report['model']} "
         f"({report['model_fingerprint']}), {report['hypotheses']} hypotheses, {report['steps']} steps, "
         f"sampling seeds {', '.join(map(str, report['seeds']))}."
@@ -215,7 +222,7 @@ def _steps_table(by_steps: dict[int, Summary], hypotheses: int) -> str:
 
 def _pose_table(summary: Summary, classes: dict[str, np.ndarray], hypotheses: int) -> str:
     """A row for each kind of pose: every estimate but the oracle, and the ratio of the mean of samples to the peer."""
-    shown = [name for name in summary if name not in ORACLE]
+    shown = [name for name in summary if name not in (*ORACLE, PEER_BOTH)]
     head = [f"pose ({LIMBS.title}, MPJPE / PA-MPJPE)", "crops", *(_named(name, hypotheses) for name in shown)]
     rows = []
     for group, mask in classes.items():
@@ -254,7 +261,9 @@ def confusion_table(head: Confusion) -> str:
 
 
 def _named(name: str, hypotheses: int) -> str:
-    words = name.replace("of samples", f"of {hypotheses}").replace(PEER, "BlazePose heavy's own 3D (peer)")
+    if name in PEERS:
+        return PEERS[name]
+    words = name.replace("of samples", f"of {hypotheses}")
     return f"{words} (oracle)" if name in ORACLE else words
 
 

@@ -17,11 +17,11 @@ from tqdm import tqdm
 
 from di2pose.data.sample import UNKNOWN
 from di2pose.errors import InputError
-from di2pose.image.blazepose import peer
-from di2pose.pipeline import Di2Pose
-from di2pose.pose.skeleton import H36M_17, convert, get
+from di2pose.image.blazepose import PEER_JOINTS, peer
+from di2pose.pipeline import Di2Pose, visibility_of
+from di2pose.pose.skeleton import H36M_17, convert, get, mirror
 from di2pose.randomness import hypothesis_generators
-from di2pose.training.feature_cache import FeatureCache
+from di2pose.training.feature_cache import MIRRORED, FeatureCache
 
 BATCH = 64
 
@@ -36,6 +36,8 @@ class Truth:
     """UNKNOWN, SEEN, SELF_OCCLUDED, OCCLUDED, OUT_OF_FRAME."""
     peer_mm: Float[Tensor, "n 12 3"] | None
     """BlazePose's own 3D of the same crop, mid-hips at 0; None for features of another encoder."""
+    peer_both_mm: Float[Tensor, "n 12 3"] | None = None
+    """The mean of that and of its 3D of the mirror image, mirrored back; None where that is not cached."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,22 @@ def read_truth(cache: FeatureCache, rows: np.ndarray) -> Truth:
         raise InputError(f"{cache.folder}: some crops have no pelvis, at which poses are aligned")
     told = "visibility" in cache.fields and skeleton == H36M_17
     visibility = cache.column("visibility")[rows] if told else np.full(joints.shape[:2], UNKNOWN)
-    own = peer(torch.from_numpy(cache.column("world_mm")[rows]).float()) if "world_mm" in cache.fields else None
     joints = joints - joints[:, H36M_17.root][:, None]
-    return Truth(torch.from_numpy(joints), torch.from_numpy(visibility.astype(np.int64)), own)
+    own, there = (_peer(cache, prefix + "world_mm", rows) for prefix in ("", MIRRORED))
+    both = None if own is None or there is None else (own + _mirrored_limbs(there)) / 2
+    return Truth(torch.from_numpy(joints), torch.from_numpy(visibility.astype(np.int64)), own, both)
+
+
+def _peer(cache: FeatureCache, field: str, rows: np.ndarray) -> Tensor | None:
+    return peer(torch.from_numpy(cache.column(field)[rows]).float()) if field in cache.fields else None
+
+
+def _mirrored_limbs(joints_mm: Float[Tensor, "n 12 3"]) -> Float[Tensor, "n 12 3"]:
+    """PEER_JOINTS in the mirror."""
+    whole = torch.zeros(len(joints_mm), H36M_17.count, 3)
+    columns = list(H36M_17.indices(*PEER_JOINTS))
+    whole[:, columns] = joints_mm
+    return mirror(whole, H36M_17)[:, columns]
 
 
 def plain_rows(cache: FeatureCache) -> np.ndarray:
@@ -106,7 +121,11 @@ def estimate_crops(
     steps: Sequence[int],
     seeds: Sequence[int],
 ) -> Estimates:
-    """Every estimate of the given crops. Hypothesis h of a crop is drawn from (seed, its id, h) alone."""
+    """Every estimate of the given crops. Hypothesis h of a crop is drawn from (seed, its id, h) alone.
+
+    Where the cache has the mirror images, too, they are used as in photos: regression, soft decode and visibility are
+    means of both ways, and every other pair of hypotheses is drawn from the mirror image.
+    """
     device = model.denoiser.position.device
     settings = [(count, seed) for count in steps for seed in seeds]
     parts: dict[str | tuple[int, int], list[Tensor]] = {}
@@ -114,14 +133,17 @@ def estimate_crops(
         some = rows[start : start + BATCH]
         ids = [cache.index[row]["id"] for row in some.tolist()]
         found: dict[str | tuple[int, int], Tensor | None] = {}
-        condition = model.condition(cache.features(some).to(device))
-        found["regression"], logits = condition.joints_mm, condition.visibility_logits
-        found["visibility"] = None if logits is None else logits.softmax(-1)
+        sides = [model.condition(cache.features(some).to(device))]
+        if cache.both_ways:
+            sides.append(model.condition(cache.features(some, mirrored=True).to(device)))
+        mirrored = sides[1] if cache.both_ways else None
+        found["regression"] = _both([side.joints_mm for side in sides])
+        found["visibility"] = visibility_of(sides[0], mirrored)
         if model.schedule.final_occlude > 0:
-            found["soft"] = model.tokenizer.decode_soft(model.first_guess(condition))
+            found["soft"] = _both([model.tokenizer.decode_soft(model.first_guess(side)) for side in sides])
         for count, seed in settings:
             noise = hypothesis_generators(seed, ids, hypotheses)
-            found[count, seed] = model.predict_joints(condition, hypotheses, count, noise)
+            found[count, seed] = model.draw(sides[0], mirrored, hypotheses, count, noise)[1]
         for name, value in found.items():
             if value is not None:
                 parts.setdefault(name, []).append(value.cpu())
@@ -132,3 +154,11 @@ def estimate_crops(
         regression_mm=whole.get("regression"),
         visibility=whole.get("visibility"),
     )
+
+
+def _both(poses: Sequence[Tensor | None]) -> Tensor | None:
+    """The pose, or the mean of the pose and of the one in the mirror, mirrored back."""
+    known = [pose for pose in poses if pose is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    return (known[0] + mirror(known[1], H36M_17)) / 2

@@ -28,6 +28,8 @@ from di2pose.image.blazepose import Block, Layout, sequence
 FORMAT_VERSION = 1
 ROWS = 1024
 BATCH = 8
+MIRRORED = "mirrored_"
+"""Begins the names of what the encoder saw in the mirror."""
 TEXT = ("id", "subject", "action", "sequence", "split")
 
 
@@ -47,6 +49,17 @@ class CropSource(Protocol):
     def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
         """Pixels, labels (arrays of one fixed shape and dtype each), and the five texts of TEXT."""
         ...
+
+
+class BothWays:
+    """An encoder that sees every crop twice, as it is and in a mirror; the names of what it saw there have a prefix."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+
+    def encode_batch(self, crops: np.ndarray) -> dict[str, np.ndarray]:
+        mirrored = self.encoder.encode_batch(np.ascontiguousarray(crops[:, :, ::-1]))
+        return self.encoder.encode_batch(crops) | {MIRRORED + name: values for name, values in mirrored.items()}
 
 
 def write_features(
@@ -121,6 +134,11 @@ class FeatureCache:
         """Names of what is kept of every crop."""
         return tuple(name for name, _, _ in self.header["fields"])
 
+    @property
+    def both_ways(self) -> bool:
+        """Whether it holds features of the mirrored crops, too."""
+        return any(name.startswith(MIRRORED) for name in self.fields)
+
     @cached_property
     def index(self) -> list[dict[str, str]]:
         """id, subject, action, sequence, split of every crop."""
@@ -142,15 +160,16 @@ class FeatureCache:
         records = np.stack([self.shards[i // self.rows][i % self.rows] for i in crops.tolist()])
         return {name: np.array(records[name]) for name in names or records.dtype.names or ()}
 
-    def features(self, crops: np.ndarray) -> Float[Tensor, "B L F"]:
-        """The fp32 feature sequence of the given crops."""
+    def features(self, crops: np.ndarray, mirrored: bool = False) -> Float[Tensor, "B L F"]:
+        """The fp32 feature sequence of the given crops, or of their mirror images."""
         names = [block.name for block in self.layout.blocks]
-        if "landmarks" not in names:
-            return self.layout.assemble(
-                {name: torch.from_numpy(x).float() for name, x in self.read(crops, *names).items()}
-            )
-        parts = self.read(crops, *names, "world_mm")
-        return sequence(self.layout, {name: torch.from_numpy(x) for name, x in parts.items()})
+        names += ["world_mm"] if "landmarks" in names else []
+        prefix = MIRRORED if mirrored else ""
+        found = self.read(crops, *(prefix + name for name in names))
+        parts = {name.removeprefix(prefix): torch.from_numpy(x) for name, x in found.items()}
+        if "landmarks" in names:
+            return sequence(self.layout, parts)
+        return self.layout.assemble({name: x.float() for name, x in parts.items()})
 
 
 def _shard(folder: Path, k: int) -> Path:

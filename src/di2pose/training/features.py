@@ -26,7 +26,7 @@ from di2pose.occlusion.protocols import occlude_limb
 from di2pose.people.store import HEADER as PEOPLE_HEADER
 from di2pose.people.store import People
 from di2pose.pose.skeleton import Skeleton
-from di2pose.training.feature_cache import TEXT, FeatureCache, write_features
+from di2pose.training.feature_cache import TEXT, BothWays, FeatureCache, write_features
 from di2pose.training.people_features import PATCH_SEED, OcclusionProtocol, PatchedCrops, PeopleCrops, patch_size
 
 __all__ = ["DatasetCrops", "FeatureCache", "features", "region"]
@@ -140,6 +140,7 @@ def features(
     device: str = "cpu",
     detect: bool = False,
     occlusion: OcclusionProtocol | None = None,
+    mirrored: bool = False,
 ) -> None:
     """Cache a frozen encoder's features of a prepared dataset.
 
@@ -158,6 +159,7 @@ def features(
         device: cpu, cuda, mps
         detect: crop what BlazePose's detector finds at the record's box, instead of the region that the labels give
         occlusion: put the patch of this protocol on every picture before the detector looks at it: to measure on
+        mirrored: keep what the encoder sees in the mirror, too: to measure as photos are looked at
     """
     source = _source(folder, images, encoder == "vitpose", detect, occlusion)
     network: BlazePose | VitPose
@@ -169,7 +171,8 @@ def features(
         network = BlazePose(variant, map16=map16, movenet=movenet, runtime=runtime)
         layout = network.layout
     about = {"encoder": encoder, "runtime": runtime, "weights": weights, **source.about}
-    write_features(source, network.to(device), out, layout, about)
+    network = network.to(device)
+    write_features(source, BothWays(network) if mirrored else network, out, layout, about)
 
 
 def _source(

@@ -18,7 +18,7 @@ from di2pose.occlusion.protocols import occlude_limb
 from di2pose.people.render import check_attacked
 from di2pose.people.store import People
 from di2pose.pose.skeleton import H36M_17
-from di2pose.training.feature_cache import write_features
+from di2pose.training.feature_cache import BothWays, write_features
 
 OcclusionProtocol = Literal["occ-40", "occ-80"]
 PATCH_SEED = 0
@@ -150,6 +150,7 @@ def people_features(
     occlusion: OcclusionProtocol | None = None,
     attacked: float = 0.0,
     natural: bool = False,
+    mirrored: bool = False,
 ) -> None:
     """Render people straight into cached features: the pictures of `people render`, but only features and labels kept.
 
@@ -170,6 +171,7 @@ def people_features(
         occlusion: put the patch of this protocol on a limb of everybody: the same people as without, to measure on
         attacked: share of people behind a large patch, cropped as by a detector that the patch misleads: to learn from
         natural: poses as often as they are in the motion, mostly upright, instead of rare kinds more often
+        mirrored: keep what the encoder sees in the mirror, too: to measure as photos are looked at
     """
     check_attacked(attacked)
     if count < 1 or workers < 1:
@@ -177,7 +179,7 @@ def people_features(
     people = RenderedCrops(motion, count, seed, split, backgrounds, attacked, natural)
     source = people if occlusion is None else PatchedCrops(people, occlusion)
     source.crop(0)  # fills every cache (bodies, clothes, motion, compiled loops, weights) before workers start
-    arguments = (source, out, encoder, runtime, movenet)
+    arguments = (source, out, encoder, runtime, movenet, mirrored)
     if workers == 1:
         _encode(*arguments)
         return
@@ -192,11 +194,13 @@ def people_features(
     print(f"{count} people in {out}")
 
 
-def _encode(source: RenderedCrops | PatchedCrops, out: Path, encoder: str, runtime: Any, movenet: bool) -> None:
+def _encode(
+    source: RenderedCrops | PatchedCrops, out: Path, encoder: str, runtime: Any, movenet: bool, mirrored: bool
+) -> None:
     variant: Any = encoder.removeprefix("blazepose-")
     network = BlazePose(variant, movenet=movenet, runtime=runtime)
     about = {"encoder": encoder, "runtime": runtime, "weights": None, **source.about}
-    write_features(source, network, out, network.layout, about)
+    write_features(source, BothWays(network) if mirrored else network, out, network.layout, about)
 
 
 def _rank(rank: int, world: int, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:

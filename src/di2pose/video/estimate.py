@@ -133,7 +133,8 @@ def tracked_frames(
         ]
         given = tracker.update(frame.time_s, looks)
         places = sorted(given, key=lambda place: given[place])
-        yield Tracked(frame, seen.pick(places) if places else None, [given[place] for place in places])
+        both = model.look_mirrored(seen.pick(places)) if places else None
+        yield Tracked(frame, both, [given[place] for place in places])
 
 
 class Drawing:
