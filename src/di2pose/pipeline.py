@@ -276,12 +276,14 @@ class Di2Pose(nn.Module):
 
         Where there are conditions of the mirror images, every other pair of hypotheses is drawn from these, and its
         poses are mirrored back; the tokens of such a pose are those that it has outside of the mirror. Kept tokens
-        mean nothing in the mirror: with them it is left out.
+        and those of a warm start mean nothing in the mirror: with them it is left out.
         """
         images = len(condition.keys[0])
         tokens = torch.zeros(images, hypotheses, self.config.tokenizer.tokens, dtype=torch.int64, device=self.device)
         joints_mm = torch.zeros(images, hypotheses, H36M_17.count, 3, device=self.device)
-        sides = [(condition, False)] if mirrored is None or kept is not None else [(condition, False), (mirrored, True)]
+        sides = [(condition, False)]
+        if mirrored is not None and warm is None and kept is None:
+            sides.append((mirrored, True))
         for side, swap in sides:
             mine = [h for h in range(hypotheses) if len(sides) == 1 or h // 2 % 2 == swap]
             if not mine:
@@ -289,20 +291,16 @@ class Di2Pose(nn.Module):
             noise = generator
             if not isinstance(generator, torch.Generator):
                 noise = [generator[image * hypotheses + h] for image in range(images) for h in mine]
-            begin = None if warm is None else (self._swapped(warm[0][:, mine]) if swap else warm[0][:, mine], warm[1])
             known = pins
             if swap and pins is not None:
                 known = (mirror(pins[0], H36M_17), pins[1][:, list(H36M_17.mirror_order)])
-            drawn = self.predict_tokens(side, len(mine), steps, noise, warm=begin, pins=known, kept=kept)
-            poses = self.tokenizer.decode(drawn.flatten(0, 1)).unflatten(0, drawn.shape[:2])
-            tokens[:, mine] = self._swapped(drawn) if swap else drawn
-            joints_mm[:, mine] = mirror(poses, H36M_17) if swap else poses
+            drawn = self.predict_tokens(side, len(mine), steps, noise, warm=warm, pins=known, kept=kept)
+            poses = self.tokenizer.decode(drawn.flatten(0, 1))
+            if swap:
+                poses = mirror(poses, H36M_17)
+                drawn = self.tokenizer.encode(poses).unflatten(0, drawn.shape[:2])
+            tokens[:, mine], joints_mm[:, mine] = drawn, poses.unflatten(0, drawn.shape[:2])
         return tokens, joints_mm
-
-    def _swapped(self, tokens: Int[Tensor, "B H N"]) -> Int[Tensor, "B H N"]:
-        """The tokens of the same poses in the mirror."""
-        poses = mirror(self.tokenizer.decode(tokens.flatten(0, 1)), H36M_17)
-        return self.tokenizer.encode(poses).unflatten(0, tokens.shape[:2])
 
     def predict(
         self,

@@ -133,8 +133,7 @@ def tracked_frames(
         ]
         given = tracker.update(frame.time_s, looks)
         places = sorted(given, key=lambda place: given[place])
-        both = model.look_mirrored(seen.pick(places)) if places else None
-        yield Tracked(frame, both, [given[place] for place in places])
+        yield Tracked(frame, seen.pick(places) if places else None, [given[place] for place in places])
 
 
 class Drawing:
@@ -188,6 +187,8 @@ class Drawing:
         if starts and self.warm_share is not None:
             warm = torch.stack(starts), max(1, round(self.warm_share * self.model.schedule.steps))
             steps = max(1, round(self.warm_share * self.steps))
+        if self.warm_share is None:  # tokens of the frame before mean nothing in the mirror
+            seen = self.model.look_mirrored(seen)
         estimate = self.model.estimate(seen, self.hypotheses, steps, noise, warm)
         if self.warm_share is not None:
             now = max(row.frame.time_s for row in rows)
