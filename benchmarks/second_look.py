@@ -1,4 +1,5 @@
-"""What a second look is worth on real footage: the detector's crop against the crop that the model is surest of.
+"""What other looks are worth on real footage: the detector's crop, its mirror image, the crop that the model is surest
+of, and that with its mirror image, as photos are looked at by default.
 
     python benchmarks/second_look.py MODEL PREPARED_POSE2SIM
     python benchmarks/second_look.py MODEL PREPARED_POSE2SIM --occlusion occ-80
@@ -29,6 +30,8 @@ from di2pose.randomness import hypothesis_generators
 from di2pose.training.people_features import PATCH_SEED, OcclusionProtocol, patch_size
 
 BATCH = 16
+FOUND, SUREST = "the detector's", "the surest look"
+PEER, ONE_WAY, BOTH_WAYS = "BlazePose heavy's own 3D", "one way, seed ", "both ways, seed "
 LIMBS = list(H36M_17.indices(*PEER_JOINTS))
 HIPS = list(H36M_17.indices("left_hip", "right_hip"))
 
@@ -77,12 +80,13 @@ def main(
         pairs = [(a.detection.roi, b.detection.roi) for a, b in zip(first.views, second.views, strict=True)]
         changed += sum(a != b for a, b in pairs)
         turned += sum(abs(np.angle(np.exp(1j * (a.angle - b.angle)))) > np.radians(30) for a, b in pairs)
-        for name, seen in (("detector's crop", first), ("second look", second)):
-            poses.setdefault((name, "BlazePose heavy's own 3D"), []).append(_peer(network, seen))
-            for seed in seeds:
-                noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)
-                drawn = network.estimate(seen, hypotheses, steps, noise).samples_mm
-                poses.setdefault((name, f"mean of {hypotheses}, seed {seed}"), []).append(drawn.mean(1))
+        for crop, seen in ((FOUND, first), (SUREST, second)):
+            poses.setdefault((crop, PEER), []).append(_peer(network, seen))
+            for way, looked in ((ONE_WAY, seen), (BOTH_WAYS, network.look_mirrored(seen))):
+                for seed in seeds:
+                    noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)
+                    drawn = network.estimate(looked, hypotheses, steps, noise).samples_mm
+                    poses.setdefault((crop, f"{way}{seed}"), []).append(drawn.mean(1))
     target = _limbs(np.stack(truth))
     known = ~target.isnan().any(-1)
     found = {key: _limbs(np.concatenate(parts)) for key, parts in poses.items()}
@@ -90,16 +94,17 @@ def main(
         key: (float(mpjpe(pose, target, known).mean()), float(pa_mpjpe(pose, target, known).mean()))
         for key, pose in found.items()
     }
-    base = errors["detector's crop", "BlazePose heavy's own 3D"]
+    base = errors[FOUND, PEER]
     print(f"{len(rows)} pictures; another crop was chosen in {changed}, turned by more than 30 degrees in {turned}\n")
     print("| | crop | MPJPE / PA-MPJPE | over BlazePose on the same crop | over BlazePose on the detector's |")
     print("|---|---|---|---|---|")
-    for name in ("detector's crop", "second look"):
-        own = errors[name, "BlazePose heavy's own 3D"]
-        drawn = np.mean([value for (crop, what), value in errors.items() if crop == name and "mean" in what], axis=0)
-        for what, value in (("BlazePose heavy's own 3D", own), (f"mean of {hypotheses}", drawn)):
+    for crop in (FOUND, SUREST):
+        own = errors[crop, PEER]
+        one, both = (np.mean([errors[crop, f"{way}{seed}"] for seed in seeds], 0) for way in (ONE_WAY, BOTH_WAYS))
+        mean = f"Di2Pose, mean of {hypotheses}"
+        for what, value in ((PEER, own), (mean, one), (f"{mean}, mirror image too", both)):
             ratios = [" / ".join(f"{v / o:.3f}" for v, o in zip(value, over, strict=True)) for over in (own, base)]
-            print(f"| {what} | {name} | {value[0]:.1f} / {value[1]:.1f} | {ratios[0]} | {ratios[1]} |")
+            print(f"| {what} | {crop} | {value[0]:.1f} / {value[1]:.1f} | {ratios[0]} | {ratios[1]} |")
 
 
 def _peer(network: Di2Pose, seen: Seen) -> np.ndarray:

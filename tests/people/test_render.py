@@ -159,3 +159,25 @@ def test_photos_stand_behind_people(motion, tmp_path):
     assert max(green) > 0.3
     with pytest.raises(InputError, match="wants a folder of photos"):
         photo_files(motion)
+
+
+def test_attacked_people_stand_behind_large_patches_in_crops_of_a_misled_detector(motion, people, tmp_path):
+    assert render_people(motion, tmp_path, 16, seed=3, attacked=1.0) == 16
+    attacked = People(tmp_path)
+    assert {attacked.names("occlusion")[kind] for kind in attacked.labels("occlusion")} == {"patch"}
+    assert attacked.labels("hidden").mean() > 2 * people.labels("hidden").mean()
+    with pytest.raises(InputError, match=r"another set \(attacked 1.0, not None"):
+        render_people(motion, tmp_path, 16, seed=3)
+    with pytest.raises(InputError, match=r"share of the people, 0 to 1, got 1\.5"):
+        render_people(motion, tmp_path, 16, seed=3, attacked=1.5)
+
+
+def test_natural_poses_are_as_often_as_in_the_motion(motion):
+    from di2pose.people.motion import CLASSES, library
+
+    poses, generator = library(motion, "train"), np.random.default_rng(0)
+    for natural in (True, False):
+        drawn = [CLASSES[poses.classes[poses.draw(generator, natural)]] for _ in range(2000)]
+        most = max(poses.members, key=lambda name: len(poses.members[name][0]))
+        share = len(poses.members[most][0]) / sum(len(frames) for frames, _ in poses.members.values())
+        assert (abs(drawn.count(most) / 2000 - share) < 0.05) == natural

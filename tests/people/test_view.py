@@ -66,3 +66,21 @@ def test_cameras_are_rotations_above_the_floor_and_vary_widely(views, joints):
     assert pitch.max() > 50
     assert fields.min() < 15
     assert fields.max() > 70
+
+
+def test_misled_crops_are_turned_anyhow_and_further_off(views, joints):
+    generator, ground = np.random.default_rng(0), joints[:, 2].min() - 0.08
+    misled = [draw_view(joints, 0.0, ground, generator, misled=True) for _ in range(400)]
+
+    def crops(some):
+        kept = [view for view in some if view.kind == "detector" and abs(view.pitch) < 0.5]
+        points = [view.to_pixels(view.to_camera(joints)) for view in kept]
+        axes = np.array([p[list(SHOULDERS)].mean(axis=0) - p[list(HIPS)].mean(axis=0) for p in points])
+        away = np.array([np.linalg.norm(p[list(HIPS)].mean(axis=0) - SIZE / 2) for p in points]) / SIZE
+        return np.degrees(np.abs(np.arctan2(axes[:, 0], -axes[:, 1]))), away, [view.side_ratio for view in kept]
+
+    (angle, away, ratio), (wild_angle, wild_away, wild_ratio) = crops(views), crops(misled)
+    assert (angle > 90).mean() < 0.02
+    assert 0.1 < (wild_angle > 90).mean() < 0.25
+    assert np.median(wild_away) > 1.4 * np.median(away)
+    assert np.std(wild_ratio) > 1.3 * np.std(ratio)

@@ -158,7 +158,9 @@ def _write_header(header: dict[str, Any], out: Path) -> None:
     path = out / HEADER
     if path.is_file():
         found = json.loads(path.read_text())
-        wrong = [f"{key} {found.get(key)!r}, not {header[key]!r}" for key in header if found.get(key) != header[key]]
+        keys = [*header, *(key for key in found if key not in header)]
+        differing = [key for key in keys if found.get(key) != header.get(key)]
+        wrong = [f"{key} {found.get(key)!r}, not {header.get(key)!r}" for key in differing]
         if wrong:
             raise InputError(
                 f"{out} holds another set ({'; '.join(wrong)[:300]}): choose an empty --out, or the same flags"
