@@ -16,12 +16,10 @@ whole       smoothing), as a ratio to frames on their own
 import argparse
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 
 from di2pose.data.dataset import Dataset
 from di2pose.data.sample import Sample
@@ -60,17 +58,11 @@ class EveryFrame(Tracker):
 
 
 def timed(frames: Iterable[Tracked], spent: list[float]) -> list[Tracked]:
-    """All frames, and the time that each took; their pixels are let go, for they would fill the memory."""
+    """All frames, and the time that each took."""
     kept, source, started = [], iter(frames), time.process_time()
-    blank: dict[tuple[int, int], Image.Image] = {}
     for each in source:
         spent.append(time.process_time() - started)
-        size = each.frame.picture.size
-        empty = blank.setdefault(size, Image.new("L", size))
-        seen = each.seen
-        if seen is not None:
-            seen = seen._replace(views=[view._replace(picture=empty) for view in seen.views])
-        kept.append(Tracked(replace(each.frame, picture=empty), seen, each.numbers))
+        kept.append(each)
         started = time.process_time()
     return kept
 

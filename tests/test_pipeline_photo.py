@@ -271,6 +271,21 @@ def test_a_joint_outside_the_picture_is_out_of_frame(model, astronaut):
     assert (person.state[below] == "out_of_frame").all()
 
 
+def test_a_joint_clearly_inside_the_picture_is_not_out_of_frame(model, astronaut):
+    half = astronaut.crop((0, 0, 512, 256))
+    seen = model.look([View(half, given([BOX])[0], assumed_camera(half.size))])
+    certain = np.zeros((1, 17, 4))
+    certain[..., 3] = 1  # the visibility head calls every joint out of the frame
+    estimate = model.estimate(seen, 2, 2, torch.Generator().manual_seed(0))._replace(visibility=certain)
+    (person,) = photo.people_of(seen, estimate, None)
+    slack = 0.05 * seen.views[0].detection.roi.side
+    inside = (np.abs(person.joints_2d - (256, 128)) < (256 - slack, 128 - slack)).all(-1)
+    assert inside.any()
+    assert not inside.all()
+    assert (person.state[inside] == "occluded").all()
+    assert (person.state[~inside] == "out_of_frame").all()
+
+
 def test_a_mirrored_photo_with_the_mirrored_crop_shows_the_mirror_image(model, astronaut):
     """The same eyes on both: landmarks change sides and places, so whatever a trained model makes of them can too."""
     x0, y0, x1, y1 = BOX

@@ -39,7 +39,8 @@ TURNED = np.radians(15)
 FARTHEST, LARGEST = 0.3, np.log(2.0)
 """Most that a second look may lie off the first, in sides, and differ from it in size (log): else it shows another."""
 BEYOND = 0.05
-"""A joint this share of the crop's side outside the picture is out of the frame, whatever the pixels suggest."""
+"""A joint this share of the crop's side outside the picture is out of the frame, whatever the pixels suggest; and so
+far inside it is not."""
 
 Box = tuple[float, float, float, float]
 """x0, y0, x1, y1 in pixels of the upright picture."""
@@ -255,13 +256,16 @@ def _limbs(seen: Seen, row: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _overruled(state: np.ndarray, joints_2d: np.ndarray, view: View) -> np.ndarray:
-    """The states, where geometry knows better: behind what the user calls hidden, or clearly outside the picture."""
+    """The states, where geometry knows better: behind what the user calls hidden, or clearly outside or inside of the
+    picture."""
     x, y = joints_2d.T
     for x0, y0, x1, y1 in view.hidden:
         state = np.where((x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1), "occluded", state)
     slack = BEYOND * view.detection.roi.side
-    inside = (np.abs(joints_2d - np.array(view.picture.size) / 2) <= np.array(view.picture.size) / 2 + slack).all(-1)
-    return np.where(inside, state, "out_of_frame")
+    half = np.array(view.picture.size) / 2
+    near, inside = ((np.abs(joints_2d - half) <= half + reach).all(-1) for reach in (slack, -slack))
+    state = np.where(inside & (state == "out_of_frame"), "occluded", state)
+    return np.where(near, state, "out_of_frame")
 
 
 def _painted(picture: Image.Image, boxes: Sequence[Box]) -> Image.Image:
