@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from di2pose import Di2Pose, Person, Result, photo, recipes
+from di2pose import Di2Pose, Person, Result, looks, photo, recipes
 from di2pose.assets import fetch
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
@@ -166,11 +166,11 @@ def test_a_second_look_takes_four_passes_at_most_and_keeps_the_surest_of_them(mo
     turned = Roi((265.0, 266.0), 615.0, 1.0)
     views = [View(astronaut, Detection(BOX, 1.0, roi), assumed_camera((512, 512))) for roi in (turned, turned)]
     first = model.look(views)
-    upright = photo.upright_views(first.views)
+    upright = looks.upright_views(first.views)
     assert [(row, view.detection.roi.angle) for row, view in upright.items()] == [(0, 0.0), (1, 0.0)]
-    looks = [first, model.look(list(upright.values()))]
-    looks += [model.look(list(photo.moved_views(seen).values())) for seen in looks]
-    sure = torch.stack([model.certainty(seen.features)[0] for seen in looks if seen.views])
+    taken = [first, model.look(list(upright.values()))]
+    taken += [model.look(list(looks.moved_views(seen).values())) for seen in taken]
+    sure = torch.stack([model.certainty(seen.features)[0] for seen in taken if seen.views])
     second = model.look_again(first, [1])
     assert second.views[0] is first.views[0]
     torch.testing.assert_close(model.certainty(second.features)[1], sure.max())
@@ -221,9 +221,9 @@ def test_the_second_look_can_be_left_out(model, astronaut, monkeypatch):
 def test_a_look_that_lands_on_somebody_else_is_not_taken(model, astronaut):
     views = [View(astronaut, given([BOX])[0], assumed_camera((512, 512)))]
     seen = model.look(views)
-    assert list(photo.moved_views(seen)) == [0]
+    assert list(looks.moved_views(seen)) == [0]
     beside = seen._replace(landmarks_2d=seen.landmarks_2d + torch.tensor([150.0, 0.0]))
-    assert photo.moved_views(beside) == {}
+    assert looks.moved_views(beside) == {}
 
 
 def test_a_known_camera_is_used_and_an_unknown_one_stated(model, astronaut):

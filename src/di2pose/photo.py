@@ -6,7 +6,6 @@ Poses leave the model in the axes of their crop; a Person is in the axes and in 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -21,9 +20,8 @@ from di2pose.calibration import Calibration
 from di2pose.config import Config, DenoiserConfig
 from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP, PEER_JOINTS, BlazePose
-from di2pose.image.crop import Roi, assumed_camera, crop, to_camera_axes, to_crop_axes
+from di2pose.image.crop import assumed_camera, crop, to_camera_axes, to_crop_axes
 from di2pose.image.detect import Detection
-from di2pose.image.region import next_region
 from di2pose.pose.camera import Camera
 from di2pose.pose.root import place, stature_mm
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, convert
@@ -34,10 +32,6 @@ BATCH = 16
 PERSON = 0.5
 """Least `person` of the encoder for a detection that nobody but the detector vouches for."""
 GREY = (127, 127, 127)
-TURNED = np.radians(15)
-"""Regions turned by less are not looked at upright, too."""
-FARTHEST, LARGEST = 0.3, np.log(2.0)
-"""Most that a second look may lie off the first, in sides, and differ from it in size (log): else it shows another."""
 BEYOND = 0.05
 """A joint this share of the crop's side outside the picture is out of the frame, whatever the pixels suggest; and so
 far inside it is not."""
@@ -161,28 +155,6 @@ def gather(views: Sequence[View], glances: Sequence[Glance], config: DenoiserCon
     features = torch.cat([glance.features for glance in glances]).float().to(device)
     parts = ([getattr(glance, name) for glance in glances] for name in ("landmarks_2d", "visibility", "person"))
     return Seen(list(views), features, *(torch.cat(part).cpu() for part in parts))
-
-
-def upright_views(views: Sequence[View]) -> dict[int, View]:
-    """Number of a view -> the same region upright, where it is turned noticeably."""
-    turned = {row: view for row, view in enumerate(views) if abs(view.detection.roi.angle) > TURNED}
-    return {row: _elsewhere(view, replace(view.detection.roi, angle=0.0)) for row, view in turned.items()}
-
-
-def moved_views(seen: Seen) -> dict[int, View]:
-    """Number of a view -> the region that its landmarks call for; not where that would lie on somebody else."""
-    moved = {}
-    for row, (view, points) in enumerate(zip(seen.views, seen.landmarks_2d.double().numpy(), strict=True)):
-        before = view.detection.roi
-        region = next_region(before.to_image(points, CROP), before)
-        apart = np.hypot(region.centre[0] - before.centre[0], region.centre[1] - before.centre[1])
-        if apart < FARTHEST * before.side and abs(np.log(region.side / before.side)) < LARGEST:
-            moved[row] = _elsewhere(view, region)
-    return moved
-
-
-def _elsewhere(view: View, region: Roi) -> View:
-    return view._replace(detection=replace(view.detection, roi=region))
 
 
 def no_estimate(hypotheses: int, tokens: int) -> Estimate:

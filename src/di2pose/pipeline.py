@@ -30,6 +30,7 @@ from di2pose.errors import InputError
 from di2pose.image.crop import assumed_camera
 from di2pose.image.detect import Detection
 from di2pose.image.find import Detector, Finder, Record, load_detector
+from di2pose.looks import surest_looks
 from di2pose.photo import Estimate, Pins, Seen, View
 from di2pose.pose.camera import Camera
 from di2pose.pose.metrics import mpjpe
@@ -172,8 +173,7 @@ class Di2Pose(nn.Module):
     @torch.no_grad()
     def look(self, views: Sequence[View]) -> Seen:
         """What the frozen encoder sees: ONE pass a view, in batches."""
-        glances = [self._encoder()(torch.from_numpy(crops).to(self.device)) for crops in photo.crops_of(views)]
-        return photo.gather(views, glances, self.config.denoiser, self.device)
+        return self._seen(views)
 
     def look_well(self, views: Sequence[View]) -> Seen:
         """What a photo is worth: the surest look at everybody, and its mirror image."""
@@ -182,39 +182,25 @@ class Di2Pose(nn.Module):
     @torch.no_grad()
     def look_mirrored(self, seen: Seen) -> Seen:
         """The same, with what the frozen encoder sees in the crops' mirror images: it errs differently there."""
-        crops = photo.crops_of(seen.views, mirrored=True)
+        return seen._replace(mirrored=self._seen(seen.views, mirrored=True).features)
+
+    def _seen(self, views: Sequence[View], mirrored: bool = False) -> Seen:
+        crops = photo.crops_of(views, mirrored)
         glances = [self._encoder()(torch.from_numpy(some).to(self.device)) for some in crops]
-        return seen._replace(mirrored=photo.gather(seen.views, glances, self.config.denoiser, self.device).features)
+        return photo.gather(views, glances, self.config.denoiser, self.device)
 
     @torch.no_grad()
     def look_again(self, first: Seen, rows: Sequence[int] | None = None) -> Seen:
         """For each view, or each of the given rows, the look that the model is surest of: the one that was taken,
         upright where that was turned, and at the places where those two saw the body.
 
-        What stands before a person misleads a detector: crops come turned, off or of another size. The tokens are then
-        uncertain, and that tells. A model that never sees all-occluded tokens cannot tell, and stays with the first.
+        The tokens of a wrong crop are uncertain, and that tells. A model that never sees all-occluded tokens cannot
+        tell, and stays with the first.
         """
         rows = range(len(first.views)) if rows is None else rows
         if not len(rows) or not self.schedule.final_occlude:
             return first
-        looks, owners = [first.pick(rows)], [list(rows)]
-
-        def take(views: Mapping[int, View], of: list[int]) -> None:
-            if views:
-                looks.append(self.look(list(views.values())))
-                owners.append([of[place] for place in views])
-
-        take(photo.upright_views(looks[0].views), owners[0])
-        for seen, of in list(zip(looks, owners, strict=True)):
-            take(photo.moved_views(seen), of)
-        every = Seen.joined(looks)
-        sure = self.certainty(every.features).cpu() - 1e3 * (every.person < photo.PERSON)
-        best: dict[int, int] = {}
-        for place, row in enumerate(row for some in owners for row in some):
-            if row not in best or sure[place] > sure[best[row]]:
-                best[row] = place
-        count = len(first.views)
-        return Seen.joined([first, every]).pick([count + best[row] if row in best else row for row in range(count)])
+        return surest_looks(first, rows, self.look, lambda seen: self.certainty(seen.features))
 
     def certainty(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, " B"]:
         """How sure the denoiser is of the tokens before one is drawn: minus their mean entropy, in nats."""

@@ -71,8 +71,8 @@ def predict(
         camera: JSON with "K", the 3x3 matrix of a calibration, or "focal" and "centre" in pixels; may hold "size"
             [width, height] and "distortion" in OpenCV's order.
         fov: Field of view in degrees across the longer side, where there is no calibration.
-        second_look: Look at everybody in a photo up to four times, keep the crop that the model is surest of: slower,
-            and much better where something misleads the detector.
+        second_look: Look at everybody in a photo up to four times, keep the crop that the model is surest of, and
+            look at its mirror image, too: slower, and much better where something misleads the detector.
         smooth: Smooth videos over time; surer joints weigh more.
         device: auto, cpu, cuda or mps.
         blur_faces: Make faces unrecognisable in everything that is written. Only of people who were found.

@@ -1,7 +1,7 @@
 """`di2pose train tokenizer`, `train adapter`, `train denoiser`, `train all`: alone, or under torchrun."""
 
 import os
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,14 +21,32 @@ How = Annotated[Options, tyro.conf.arg(name="")]
 DEFAULT = Options()
 
 
+@dataclass(frozen=True)
+class Length:
+    """How much a stage learns, where it is not what the recipe says."""
+
+    iterations: int | None = None
+    """length, instead of the recipe's epochs"""
+    epochs: int | None = None
+    """passes over the data"""
+    batch: int | None = None
+    """records of one step, over all ranks"""
+    learning_rate: float | None = None
+    """highest learning rate"""
+
+    def over(self, training: TrainingConfig) -> TrainingConfig:
+        return replace(training, **{name: value for name, value in asdict(self).items() if value is not None})
+
+
+Flat = Annotated[Length, tyro.conf.arg(name="")]
+RECIPES_OWN = Length()
+
+
 def train_tokenizer(
     data: tuple[Path, ...],
     out: Path,
     recipe: Recipe = "small",
-    iterations: int | None = None,
-    epochs: int | None = None,
-    batch: int | None = None,
-    learning_rate: float | None = None,
+    length: Flat = RECIPES_OWN,
     init: Path | None = None,
     seed: int = 0,
     options: How = DEFAULT,
@@ -42,15 +60,11 @@ def train_tokenizer(
         data: prepared datasets, rendered people or feature caches; split train is learned from, the rest measured on
         out: folder of the run
         recipe: the configuration to start from
-        iterations: length, instead of the recipe's epochs
-        epochs: passes over the data
-        batch: records of one step, over all ranks
-        learning_rate: highest learning rate
         init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
         seed: of the weights, the order of the data and every draw
     """
     config = _recipe(recipe)
-    training = _override(config.tokenizer_training, iterations, epochs, batch, learning_rate)
+    training = length.over(config.tokenizer_training)
     return _run(tokenizer_job(replace(config, tokenizer_training=training), data, out, seed, init), out, options)
 
 
@@ -58,10 +72,7 @@ def train_adapter(
     features: tuple[Path, ...],
     out: Path,
     recipe: Recipe = "small",
-    iterations: int | None = None,
-    epochs: int | None = None,
-    batch: int | None = None,
-    learning_rate: float | None = None,
+    length: Flat = RECIPES_OWN,
     init: Path | None = None,
     seed: int = 0,
     options: How = DEFAULT,
@@ -75,15 +86,11 @@ def train_adapter(
         features: caches of `di2pose features`; split train is learned from, the rest measured on
         out: folder of the run
         recipe: the configuration to start from
-        iterations: length, instead of the recipe's epochs
-        epochs: passes over the data
-        batch: records of one step, over all ranks
-        learning_rate: highest learning rate
         init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
         seed: of the weights, the order of the data and every draw
     """
     config = _recipe(recipe)
-    training = _override(config.adapter_training, iterations, epochs, batch, learning_rate)
+    training = length.over(config.adapter_training)
     return _run(adapter_job(replace(config, adapter_training=training), features, out, seed, init), out, options)
 
 
@@ -92,10 +99,7 @@ def train_denoiser(
     features: tuple[Path, ...],
     out: Path,
     recipe: Recipe = "small",
-    iterations: int | None = None,
-    epochs: int | None = None,
-    batch: int | None = None,
-    learning_rate: float | None = None,
+    length: Flat = RECIPES_OWN,
     adapter: Path | None = None,
     init: Path | None = None,
     seed: int = 0,
@@ -111,10 +115,6 @@ def train_denoiser(
         features: caches of `di2pose features`; split train is learned from, the rest measured on
         out: folder of the run
         recipe: the configuration to start from; the tokenizer's part is the tokenizer run's own
-        iterations: length, instead of the recipe's epochs
-        epochs: passes over the data
-        batch: records of one step, over all ranks
-        learning_rate: highest learning rate
         adapter: run of `di2pose train adapter`, for recipes with an adapter; it stays as it is, and takes the place of
             that in --init. Left out: it is trained along
         init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
@@ -123,7 +123,7 @@ def train_denoiser(
     config = _recipe(recipe)
     if adapter is not None and not config.denoiser.adapter_layers:
         raise InputError(f"--adapter {adapter} cannot be used: the recipe {recipe} has no adapter; leave it out")
-    training = _override(config.denoiser_training, iterations, epochs, batch, learning_rate)
+    training = length.over(config.denoiser_training)
     config = replace(config, denoiser_training=training)
     return _run(denoiser_job(config, tokenizer, features, out, seed, _world(), init, adapter), out, options)
 
@@ -152,31 +152,20 @@ def train_all(
         epochs: passes over the data, of the three stages
         seed: of the weights, the order of the data and every draw
     """
-    lengths = list(zip(iterations or (None,) * 3, epochs or (None,) * 3, strict=True))
+    lengths = [Length(*pair) for pair in zip(iterations or (None,) * 3, epochs or (None,) * 3, strict=True)]
     adapter = out / "adapter" if _recipe(recipe).denoiser.adapter_layers else None
     with join(options.device):
-        stopped = train_tokenizer(data, out / "tokenizer", recipe, *lengths[0], seed=seed, options=options)
+        stopped = train_tokenizer(data, out / "tokenizer", recipe, lengths[0], seed=seed, options=options)
         if adapter is not None and not stopped:
-            stopped = train_adapter(features, adapter, recipe, *lengths[1], seed=seed, options=options)
+            stopped = train_adapter(features, adapter, recipe, lengths[1], seed=seed, options=options)
         if stopped:
             return stopped
         denoiser = (out / "tokenizer", features, out / "denoiser", recipe)
-        return train_denoiser(*denoiser, *lengths[2], adapter=adapter, seed=seed, options=options)
+        return train_denoiser(*denoiser, lengths[2], adapter=adapter, seed=seed, options=options)
 
 
 def _recipe(name: Recipe) -> Config:
     return {"paper": recipes.paper, "small": recipes.small, "tiny": recipes.tiny}[name]()
-
-
-def _override(
-    training: TrainingConfig,
-    iterations: int | None,
-    epochs: int | None,
-    batch: int | None,
-    learning_rate: float | None,
-) -> TrainingConfig:
-    given = {"iterations": iterations, "epochs": epochs, "batch": batch, "learning_rate": learning_rate}
-    return replace(training, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
 
 def _run(job: Job, out: Path, options: Options) -> int:
