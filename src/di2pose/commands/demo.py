@@ -13,7 +13,7 @@ from di2pose.commands.options import Options, find_device
 from di2pose.commands.predict import run
 from di2pose.commands.writing import ready_folder
 from di2pose.data.frames import Video
-from di2pose.output.files import replacing
+from di2pose.files import replacing
 from di2pose.pipeline import Di2Pose
 from di2pose.result import Result
 

@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image
 
 from di2pose.errors import InputError, require
-from di2pose.output.files import replacing
+from di2pose.files import replacing
 from di2pose.output.overlay import draw_overlay, moved
 from di2pose.result import Result
 

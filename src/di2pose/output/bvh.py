@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from di2pose.errors import InputError
-from di2pose.output.files import write_bytes
+from di2pose.files import write_bytes
 from di2pose.output.motion import STILL_RATE, write_each, y_up
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Person, Result

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from PIL import Image
 
 from di2pose.errors import InputError
-from di2pose.output.files import replacing
+from di2pose.files import replacing
 from di2pose.output.overlay import draw_bones, draw_overlay, moved, side_colour
 from di2pose.output.pen import Pen
 from di2pose.output.photo import photo_of

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from di2pose.errors import InputError, require
-from di2pose.output.files import replacing, write_bytes
+from di2pose.files import replacing, write_bytes
 from di2pose.output.timeline import moment, people_of
 from di2pose.result import Person, Result
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from di2pose.errors import InputError
-from di2pose.output.files import replacing
+from di2pose.files import replacing
 from di2pose.output.pen import Pen, Point
 from di2pose.output.photo import photo_of
 from di2pose.pose.skeleton import Skeleton

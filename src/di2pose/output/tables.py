@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from di2pose.errors import InputError
-from di2pose.output.files import replacing, write_bytes
+from di2pose.files import replacing, write_bytes
 from di2pose.output.timeline import moment
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, Skeleton

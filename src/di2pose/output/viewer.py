@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from di2pose.output.files import write_bytes
+from di2pose.files import write_bytes
 from di2pose.output.photo import data_uri, photos_of
 from di2pose.output.tables import plain
 from di2pose.output.timeline import moment

@@ -1,6 +1,7 @@
 """Whole files or none: written under a temporary name, renamed when finished."""
 
 import errno
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -41,3 +42,13 @@ def write_bytes(path: Path, content: bytes) -> Path:
     with replacing(path) as temporary:
         temporary.write_bytes(content)
     return path
+
+
+def write_text(path: Path, text: str) -> Path:
+    """`text` as a whole file, in UTF-8."""
+    return write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: object, indent: int | None = 1) -> Path:
+    """`value` as a whole JSON file."""
+    return write_text(path, json.dumps(value, indent=indent) + "\n")
