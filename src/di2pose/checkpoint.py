@@ -1,7 +1,7 @@
 """A checkpoint is a folder: config.json and one safetensors file a part. Written atomically, loaded strictly.
 
-config.json holds the format's version, the full configuration, and the size and sha256 of every file: the folder
-explains itself, and a truncated copy is found before anything is loaded.
+config.json holds the format's version, the kind of model and that kind's own configuration, and the size and sha256 of
+every file: the folder explains itself, and a truncated copy is found before anything is loaded.
 """
 
 import hashlib
@@ -26,10 +26,11 @@ FORMAT_VERSION = 1
 
 def save(
     folder: Path | str,
-    config: Config,
+    config: object,
     parts: Mapping[str, nn.Module],
-    notes: Mapping[str, Any] = {},
+    notes: Mapping[str, str | float] = {},
     half: bool = False,
+    kind: str = "di2pose",
 ) -> Path:
     """Write every part's weights and the config. An old checkpoint of that name stays whole until the new one is.
 
@@ -46,7 +47,7 @@ def save(
             save_file({key: value.contiguous() for key, value in state.items()}, _weights(new, name))
             os.chmod(_weights(new, name), 0o644)  # safetensors makes it private
         files = {name: _fingerprint(_weights(new, name)) for name in parts}
-        parts_of_it = {"config": to_json(config), "files": files, "notes": dict(notes)}
+        parts_of_it = {"kind": kind, "config": to_json(config), "files": files, "notes": dict(notes)}
         text = json.dumps({"format_version": FORMAT_VERSION, **parts_of_it}, indent=2)
         (new / "config.json").write_text(text + "\n")
         os.chmod(new, 0o755)  # mkdtemp makes it private
@@ -78,9 +79,18 @@ def _shelf() -> Path:
     return Path(str(resources.files("di2pose") / "weights"))
 
 
+def read_kind(folder: Path | str) -> tuple[str, dict[str, Any]]:
+    """The kind of a checkpoint's model, and its configuration as JSON values."""
+    description = _describe(Path(folder))
+    return str(description.get("kind", "di2pose")), description["config"]  # older folders hold no other kind
+
+
 def read_config(folder: Path | str) -> Config:
-    """The configuration of a checkpoint."""
-    return from_json(Config, _describe(Path(folder))["config"])
+    """The configuration of a checkpoint of Di2Pose, or of one of its parts."""
+    kind, config = read_kind(folder)
+    if kind != "di2pose":
+        raise InputError(f"{folder} holds a model of kind '{kind}', expected one of 'di2pose'")
+    return from_json(Config, config)
 
 
 def read_notes(folder: Path | str) -> dict[str, Any]:

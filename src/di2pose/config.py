@@ -179,8 +179,8 @@ class Config:
     adapter_training: TrainingConfig
     """Of the adapter alone, before the denoiser's; unused without an adapter."""
     denoiser_training: TrainingConfig
-    encoder: str = "vitpose-base"
-    """The frozen image backbone that made the features."""
+    encoder: str = "vitpose:usyd-community/vitpose-base-simple"
+    """The frozen image encoder that made the features, as `image.encoder.load_encoder` knows it."""
     sample_steps: int = field(default=25)
     """Reverse steps when a call names none."""
 
@@ -200,6 +200,12 @@ class Config:
                 raise InputError(f"the denoiser's {name} must equal {wanted}, as the other parts have it, got {given}")
         if not 1 <= self.sample_steps <= self.diffusion.steps:
             raise InputError(f"sample_steps must lie in 1..{self.diffusion.steps}, got {self.sample_steps}")
+
+
+    @property
+    def feature_size(self) -> tuple[int, int]:
+        """(image tokens, width) of the features; only an adapter minds how many tokens there are."""
+        return (self.denoiser.feature_tokens if self.denoiser.adapter_layers else 0), self.denoiser.feature_width
 
 
 def to_json(config: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def paper(feature_width: int = 768) -> Config:
         ),
         adapter_training=denoiser_training,
         denoiser_training=denoiser_training,
-        encoder="vitpose-base",
+        encoder="vitpose:usyd-community/vitpose-base-simple",
         sample_steps=100,
     )
 

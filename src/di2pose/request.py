@@ -1,4 +1,4 @@
-"""What the user hands in: pictures, boxes, a camera; checked and opened, one `Shot` a picture."""
+"""What the user hands in: pictures, boxes, a camera, known joints; checked and opened."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -6,16 +6,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Int
 from PIL import Image, ImageOps
+from torch import Tensor
 
 from di2pose import __version__
-from di2pose.config import Config
-from di2pose.diffusion.sampler import Kept
+from di2pose.config import TokenizerConfig
 from di2pose.errors import InputError
-from di2pose.image.detect import Detection, given
-from di2pose.image.find import overlap
+from di2pose.image.crop import assumed_camera
+from di2pose.image.detect import Detection, given, overlap
 from di2pose.image.read import LEAST_PIXELS, read_image, upright_rgb
-from di2pose.photo import BATCH, Box, Pins, View, camera_for
+from di2pose.model import Pins
+from di2pose.person_crop import BATCH, Box
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Person, Result
@@ -24,10 +26,9 @@ Picture = str | Path | Image.Image | np.ndarray
 """A path, a PIL image, or RGB pixels (H, W, 3) uint8."""
 REACH_MM = 1500.0
 """No joint of a body lies farther from its pelvis."""
-Find = Callable[[Image.Image], list[Detection]]
 
 
-class Request(NamedTuple):
+class ImageRequest(NamedTuple):
     """One picture that the user handed in."""
 
     image: Picture
@@ -36,73 +37,65 @@ class Request(NamedTuple):
     hidden: tuple[Box, ...]
 
 
-class Shot(NamedTuple):
-    """One picture, with the people that may be in it."""
+class ImageQuery(NamedTuple):
+    """One picture, opened, with the people that may be in it."""
 
-    request: Request
+    request: ImageRequest
     picture: Image.Image
     camera: Camera
-    views: list[View]
+    people: list[Detection]
 
     @property
     def given(self) -> bool:
         """Whether the user vouches for the people."""
         return self.request.boxes is not None
 
-    def result(self, people: list[Person], **run: Any) -> Result:
-        """`run`: seed, steps, hypotheses, model. Pixels that came without a file stay with the result."""
+    def result(self, people: list[Person], seed: int, steps: int, hypotheses: int, model: str) -> Result:
+        """Pixels that came without a file stay with the result."""
         image, picture = self.request.image, self.picture
         path = str(image) if isinstance(image, str | Path) else None
-        pixels = None if path else picture
-        return Result(path, picture.size, self.camera, people, picture=pixels, version=__version__, **run)
+        made = (seed, steps, hypotheses, model, __version__)
+        return Result(path, picture.size, self.camera, people, *made, picture=None if path else picture)
 
 
-class Known(NamedTuple):
-    """What the user knows of the pose already; of one person in one picture."""
-
-    joints: Mapping[str, Any]
-    codes: Mapping[Any, Any]
-
-    def check_people(self, pictures: int, people: int) -> None:
-        if (self.joints or self.codes) and (pictures, people) != (1, 1):
+def parse_pins(joints: Mapping[str, Any]) -> Pins | None:
+    """{"left_wrist": (x, y, z)} -> (joints (17, 3), which are known (17,)); None where nothing is pinned."""
+    if not joints:
+        return None
+    place, known = torch.zeros(H36M_17.count, 3, dtype=torch.float64), torch.zeros(H36M_17.count, dtype=torch.bool)
+    for name, xyz in joints.items():
+        point = np.asarray(xyz, dtype=np.float64)
+        if point.shape != (3,) or not np.isfinite(point).all():
+            raise InputError(f"pin['{name}'] must be x, y, z in mm from the pelvis, got {xyz!r}")
+        if np.linalg.norm(point) > REACH_MM:
             raise InputError(
-                f"pin and keep_tokens are about one person in one picture, got {people} people in {pictures}: choose "
-                "one by boxes=[(x0, y0, x1, y1)], or max_people=1"
+                f"pin['{name}'] lies {np.linalg.norm(point):.0f} mm from the pelvis, farther than bodies reach: "
+                "pins are relative to the pelvis, in mm"
             )
-
-    def pins(self) -> Pins | None:
-        """(joints (17, 3), which are known (17,)); None where nothing is pinned."""
-        if not self.joints:
-            return None
-        place, known = torch.zeros(H36M_17.count, 3, dtype=torch.float64), torch.zeros(H36M_17.count, dtype=torch.bool)
-        for name, xyz in self.joints.items():
-            point = np.asarray(xyz, dtype=np.float64)
-            if point.shape != (3,) or not np.isfinite(point).all():
-                raise InputError(f"pin['{name}'] must be x, y, z in mm from the pelvis, got {xyz!r}")
-            if np.linalg.norm(point) > REACH_MM:
-                raise InputError(
-                    f"pin['{name}'] lies {np.linalg.norm(point):.0f} mm from the pelvis, farther than bodies reach: "
-                    "pins are relative to the pelvis, in mm"
-                )
-            place[H36M_17.index(name)], known[H36M_17.index(name)] = torch.from_numpy(point), True
-        return place, known
-
-    def tokens(self, config: Config) -> Kept | None:
-        """(tokens (1, N), which are to stay (1, N)); None where none is."""
-        if not self.codes:
-            return None
-        count, codes = config.tokenizer.tokens, config.tokenizer.codes
-        tokens, stay = torch.zeros(1, count, dtype=torch.int64), torch.zeros(1, count, dtype=torch.bool)
-        for position, code in self.codes.items():
-            if not (0 <= position < count and 0 <= code < codes):
-                raise InputError(
-                    f"keep_tokens maps positions 0..{count - 1} to codes 0..{codes - 1}, got {position}: {code}"
-                )
-            tokens[0, position], stay[0, position] = code, True
-        return tokens, stay
+        place[H36M_17.index(name)], known[H36M_17.index(name)] = torch.from_numpy(point), True
+    return place, known
 
 
-def batches(images: Picture | Sequence[Picture], boxes: Any, hidden: Any) -> Iterator[list[Request]]:
+def parse_tokens(
+    codes: Mapping[int, int], config: TokenizerConfig | None
+) -> tuple[Int[Tensor, "1 N"], Bool[Tensor, "1 N"]] | None:
+    """{position: code} -> (tokens, which are to stay); None where none is. `config` None: the model has no tokens."""
+    if not codes:
+        return None
+    if config is None:
+        raise InputError("keep_tokens is for models with tokens: this one has none")
+    tokens, stay = torch.zeros(1, config.tokens, dtype=torch.int64), torch.zeros(1, config.tokens, dtype=torch.bool)
+    for position, code in codes.items():
+        if not (0 <= position < config.tokens and 0 <= code < config.codes):
+            raise InputError(
+                f"keep_tokens maps positions 0..{config.tokens - 1} to codes 0..{config.codes - 1}, "
+                f"got {position}: {code}"
+            )
+        tokens[0, position], stay[0, position] = code, True
+    return tokens, stay
+
+
+def batches(images: Picture | Sequence[Picture], boxes: Any, hidden: Any) -> Iterator[list[ImageRequest]]:
     """One request a picture, BATCH at a time.
 
     Boxes are a list for one picture, and a list of such lists for a list of pictures.
@@ -120,18 +113,39 @@ def batches(images: Picture | Sequence[Picture], boxes: Any, hidden: Any) -> Ite
             f"{len(pictures)} images need as many lists of boxes, got {len(boxes)} (boxes) and {len(hidden)} (occluded)"
         )
     every = zip(pictures, boxes, hidden, strict=True)
-    whole = [Request(image, None if some is None else _boxes(some), _boxes(covers)) for image, some, covers in every]
+    whole = [
+        ImageRequest(image, None if some is None else _boxes(some), _boxes(covers)) for image, some, covers in every
+    ]
     return (whole[first : first + BATCH] for first in range(0, len(whole), BATCH))
 
 
-def shot_of(request: Request, find: Find, camera: Camera | None, field_of_view: float | None) -> Shot:
-    """The picture, opened, its camera, and a view of everybody whom the user's boxes or else `find` point at."""
+def open_query(
+    request: ImageRequest,
+    find: Callable[[Image.Image], list[Detection]],
+    camera: Camera | None,
+    field_of_view: float | None,
+) -> ImageQuery:
+    """The picture, opened, its camera, and everybody whom the user's boxes or else `find` point at."""
     picture = open_picture(request.image)
     camera = camera_for(picture.size, camera, field_of_view)
     if outside := [b for b in request.boxes or () if not overlap(b, (0, 0, *picture.size))]:
         raise InputError(f"the box {outside[0]} lies outside of the picture of {picture.width}x{picture.height} pixels")
-    people = find(picture) if request.boxes is None else given(request.boxes)
-    return Shot(request, picture, camera, [View(picture, each, camera, hidden=request.hidden) for each in people])
+    return ImageQuery(request, picture, camera, find(picture) if request.boxes is None else given(request.boxes))
+
+
+def camera_for(size: tuple[int, int], camera: Camera | None, field_of_view: float | None) -> Camera:
+    """The camera of a picture (width, height): the stated one, else a centred one of the stated field of view, else of
+    60 degrees across the longer side."""
+    if camera is not None and field_of_view is not None:
+        raise InputError("give the camera or its field_of_view, not both")
+    if camera is None:
+        return assumed_camera(size) if field_of_view is None else assumed_camera(size, field_of_view)
+    if camera.size is not None and tuple(camera.size) != tuple(size):
+        raise InputError(
+            f"the camera is of pictures of {camera.size[0]}x{camera.size[1]} pixels, this one has {size[0]}x{size[1]} "
+            "(upright): give the camera of this size"
+        )
+    return camera
 
 
 def open_picture(image: Picture) -> Image.Image:

@@ -7,14 +7,13 @@ each joint. On a CPU this learns many times faster than attention over the image
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from di2pose.config import DenoiserConfig, DiffusionConfig
 from di2pose.diffusion.attention import QuickGELU
 from di2pose.errors import InputError
 from di2pose.pose.metrics import mpjpe
@@ -25,6 +24,32 @@ VISIBILITIES = 4
 """Seen, hidden by the body itself, hidden by something else, out of the frame: 0 to 3, as in `data.sample`."""
 SILENT = 1e-3
 """A channel that varies less than this over the data is a constant: it is centred and not blown up."""
+
+
+class AdapterConfig(Protocol):
+    """The sizes of an adapter: those of a `DenoiserConfig`, or of a baseline that is an adapter alone."""
+
+    @property
+    def feature_tokens(self) -> int: ...
+    @property
+    def feature_width(self) -> int: ...
+    @property
+    def adapter_layers(self) -> int: ...
+    @property
+    def adapter_width(self) -> int: ...
+    @property
+    def adapter_channels(self) -> int: ...
+    @property
+    def adapter_dropout(self) -> float: ...
+
+
+class ReadingWeights(Protocol):
+    """Of the two losses."""
+
+    @property
+    def regression_weight(self) -> float: ...
+    @property
+    def visibility_weight(self) -> float: ...
 
 
 class Reading(NamedTuple):
@@ -44,7 +69,7 @@ class Adapter(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, config: DenoiserConfig) -> None:
+    def __init__(self, config: AdapterConfig) -> None:
         super().__init__()
         L, inner = config.feature_tokens, config.adapter_width
         self.dropout = config.adapter_dropout
@@ -109,7 +134,7 @@ def reading_losses(
     joints_mm: Float[Tensor, "B 17 3"],
     visibility_logits: Float[Tensor, "B 17 4"],
     batch: Mapping[str, Tensor],
-    weights: DiffusionConfig,
+    weights: ReadingWeights,
 ) -> dict[str, Tensor]:
     """`regression`, the mean joint error in metres; `visibility`, cross-entropy, where the batch has visibilities; and
     their weighted sum, `loss`."""

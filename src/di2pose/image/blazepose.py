@@ -6,10 +6,9 @@ share their channels, and a narrower map is filled up with zeros, as the network
 another kind of thing and have channels of their own.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -18,10 +17,14 @@ from torch import Tensor, nn
 
 from di2pose.assets import fetch
 from di2pose.errors import InputError
+from di2pose.image.crop import Roi, crop_rotation
+from di2pose.image.detect import Detection
+from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
 from di2pose.image.litert import LitertGraph
 from di2pose.image.movenet import TOKEN_CHANNELS, MoveNet, MoveNetOutput
 from di2pose.image.tflite_file import TfliteFile
 from di2pose.image.tflite_graph import TfliteGraph
+from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17
 
 Variant = Literal["heavy", "full", "lite"]
@@ -30,48 +33,6 @@ CROP = 256
 LANDMARK_CHANNELS = 8
 PEER_JOINTS = tuple(name for name in H36M_17.joints if name.startswith(("left_", "right_")))
 """The twelve limb joints that BlazePose and Human3.6M share, in H36M order."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """A run of tokens of the feature sequence: `count` tokens that fill `width` channels from channel `first` on."""
-
-    name: str
-    count: int
-    width: int
-    first: int
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The feature sequence as named blocks; everything between them is zero."""
-
-    blocks: tuple[Block, ...]
-
-    @property
-    def length(self) -> int:
-        return sum(block.count for block in self.blocks)
-
-    @property
-    def width(self) -> int:
-        return max(block.first + block.width for block in self.blocks)
-
-    def tokens(self, name: str) -> slice:
-        """Where a block's tokens stand in the sequence."""
-        start = 0
-        for block in self.blocks:
-            if block.name == name:
-                return slice(start, start + block.count)
-            start += block.count
-        raise InputError(f"the features have no block '{name}', only {', '.join(block.name for block in self.blocks)}")
-
-    def assemble(self, parts: Mapping[str, Tensor]) -> Float[Tensor, "B L F"]:
-        """Named blocks (B, count, width) -> one sequence, in the blocks' own precision and device."""
-        first = parts[self.blocks[0].name]
-        sequence = first.new_zeros(first.shape[0], self.length, self.width)
-        for block in self.blocks:
-            sequence[:, self.tokens(block.name), block.first : block.first + block.width] = parts[block.name]
-        return sequence
 
 
 @dataclass(frozen=True)
@@ -87,7 +48,7 @@ class BlazePoseOutput:
     person: Float[Tensor, " B"]
     """Probability that somebody is in the crop; high on wrong poses too, so no measure of quality."""
     movenet: MoveNetOutput | None
-    layout: Layout
+    layout: FeatureLayout
 
     @property
     def landmarks_2d(self) -> Float[Tensor, "B 33 2"]:
@@ -99,13 +60,13 @@ class BlazePoseOutput:
 
     @property
     def parts(self) -> dict[str, Tensor]:
-        """Everything that the feature sequence is made of, compactly; `sequence` assembles it."""
+        """The blocks of the feature sequence."""
         second = {} if self.movenet is None else {"movenet": self.movenet.tokens}
-        return self.maps | {"landmarks": self.landmarks, "world_mm": self.world_mm} | second
+        return self.maps | {"landmarks": landmark_tokens(self.landmarks, self.world_mm)} | second
 
     @property
     def features(self) -> Float[Tensor, "B L F"]:
-        return sequence(self.layout, self.parts)
+        return self.layout.assemble(self.parts)
 
 
 class BlazePose(nn.Module):
@@ -113,7 +74,11 @@ class BlazePose(nn.Module):
 
     `map16` adds the 16x16 map, `movenet` the keypoint tokens of a second observer (channels of their own, again).
     `runtime="litert"` gives the same numbers faster on a CPU and needs the extra `litert`.
+
+    An `image.encoder.Encoder`: its region is the detector's turned square round the hips.
     """
+
+    size = (CROP, CROP)
 
     def __init__(
         self,
@@ -126,6 +91,7 @@ class BlazePose(nn.Module):
         super().__init__()
         if variant not in ("heavy", "full", "lite"):
             raise InputError(f"BlazePose comes as heavy, full or lite, got '{variant}'")
+        self.name = f"blazepose-{variant}{'+map16' * map16}{'+movenet' * movenet}"
         path = path or fetch(f"blazepose-{variant}")
         file = TfliteFile(path)
         self.sizes = (16, 8, 4, 2) if map16 else (8, 4, 2)
@@ -135,12 +101,12 @@ class BlazePose(nn.Module):
         self.graph = LitertGraph(path, wanted) if runtime == "litert" else TfliteGraph(file, wanted)
         self.taps = dict(zip(self.sizes, taps, strict=True))
         width = max(file.shapes[tap][3] for tap in taps)
-        blocks = [Block(f"map{n}", n * n, file.shapes[tap][3], 0) for n, tap in self.taps.items()]
-        blocks.append(Block("landmarks", 33, LANDMARK_CHANNELS, width))
+        blocks = [TokenBlock(f"map{n}", n * n, file.shapes[tap][3], 0) for n, tap in self.taps.items()]
+        blocks.append(TokenBlock("landmarks", 33, LANDMARK_CHANNELS, width))
         self.movenet = MoveNet() if movenet else None
         if movenet:
-            blocks.append(Block("movenet", 17, TOKEN_CHANNELS, width + LANDMARK_CHANNELS))
-        self.layout = Layout(tuple(blocks))
+            blocks.append(TokenBlock("movenet", 17, TOKEN_CHANNELS, width + LANDMARK_CHANNELS))
+        self.layout = FeatureLayout(tuple(blocks))
 
     @torch.inference_mode()
     def forward(self, crops: UInt8[Tensor, "B 256 256 3"]) -> BlazePoseOutput:
@@ -155,23 +121,44 @@ class BlazePose(nn.Module):
             layout=self.layout,
         )
 
-    def encode_batch(self, crops: UInt8[np.ndarray, "B 256 256 3"]) -> dict[str, np.ndarray]:
-        """What a feature cache keeps: maps in fp16; landmarks (B, 39, 5), world_mm (B, 33, 3), movenet in fp32.
+    def region(self, detection: Detection) -> Roi:
+        return detection.roi
 
-        Landmarks stay in fp32 because fp16 knows only eighths of a pixel at 256.
-        """
+    def matrix(self, region: Roi) -> Float[np.ndarray, "2 3"]:
+        return region.matrix(CROP)
+
+    def rotation(self, region: Roi, camera: Camera) -> Float[np.ndarray, "3 3"]:
+        return crop_rotation(camera, region)
+
+    def encode(self, crops: UInt8[Tensor, "B 256 256 3"]) -> EncoderOutput:
+        seen = self(crops.to(self.device))
+        return EncoderOutput(
+            seen.features,
+            landmarks_2d=seen.landmarks_2d,
+            landmark_visibility=seen.visibility,
+            world_mm=seen.world_mm,
+            person=seen.person,
+            skeleton=BLAZEPOSE_33,
+        )
+
+    def cache_parts(self, crops: UInt8[np.ndarray, "B 256 256 3"]) -> dict[str, np.ndarray]:
+        """Maps in fp16; landmark tokens, MoveNet's, `landmarks_2d` (B, 33, 2) and `world_mm` (B, 33, 3) in fp32:
+        fp16 knows only eighths of a pixel at 256."""
         seen = self(torch.tensor(crops).to(self.device))  # a copy: decoded pictures may be read-only
-        return {name: (x.half() if name in seen.maps else x).cpu().numpy() for name, x in seen.parts.items()}
+        kept = seen.parts | {"landmarks_2d": seen.landmarks_2d, "world_mm": seen.world_mm}
+        return {name: (x.half() if name in seen.maps else x).cpu().numpy() for name, x in kept.items()}
 
     @property
     def device(self) -> torch.device:
         return next(self.graph.parameters(), torch.empty(0)).device
 
 
-def sequence(layout: Layout, parts: Mapping[str, Tensor]) -> Float[Tensor, "B L F"]:
-    """The fp32 feature sequence from an encoder's parts, fresh or as `encode_batch` gave them to a cache."""
-    blocks = {name: x.float() for name, x in parts.items()}
-    return layout.assemble(blocks | {"landmarks": landmark_tokens(blocks["landmarks"], blocks["world_mm"])})
+def load(name: str, runtime: Literal["torch", "litert"]) -> BlazePose:
+    """'blazepose-VARIANT', with '+map16' and '+movenet' behind it for more tokens."""
+    variant, *extras = name.removeprefix("blazepose-").split("+")
+    if unknown := sorted(set(extras) - {"map16", "movenet"}):
+        raise InputError(f"BlazePose has no tokens called {', '.join(unknown)}: +map16 and +movenet can be added")
+    return BlazePose(cast(Variant, variant), "map16" in extras, "movenet" in extras, runtime)
 
 
 def landmark_tokens(landmarks: Float[Tensor, "B 39 5"], world_mm: Float[Tensor, "B 33 3"]) -> Float[Tensor, "B 33 8"]:

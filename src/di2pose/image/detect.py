@@ -7,6 +7,7 @@ What it takes for a person and is none mostly gets a low `person` from the Blaze
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,7 +20,6 @@ from di2pose.errors import InputError, require
 from di2pose.image.crop import Roi, crop, roi_from_box, roi_from_keypoints
 from di2pose.image.tflite_file import TfliteFile
 from di2pose.image.tflite_graph import TfliteGraph
-from di2pose.image.vitpose import load_frozen
 
 INPUT = 224
 SCORE, TILE_SCORE = 0.5, 0.7
@@ -42,6 +42,23 @@ class Detection:
 def given(boxes: Sequence[Sequence[float]]) -> list[Detection]:
     """Boxes (x0, y0, x1, y1) that the user knows, each with its upright crop."""
     return [Detection(_box(box), 1.0, roi_from_box(box)) for box in boxes]
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """Anything that finds people, surest first: a detector of ours, or a user's own."""
+
+    def detect(self, image: Image.Image, max_people: int = 8) -> list[Detection]: ...
+
+
+def load_detector(name: str, device: torch.device | str = "cpu") -> Detector:
+    """'blazepose', or 'rtdetr:FOLDER' (a hub name or a folder of RT-DETR, RT-DETRv2 or D-FINE)."""
+    kind, _, place = name.partition(":")
+    if name == "blazepose":
+        return BlazePoseDetector().to(device)
+    if kind == "rtdetr" and place:
+        return RtDetr(place).to(device)
+    raise InputError(f"the detector is 'blazepose', 'rtdetr:FOLDER' or an object with detect(), got '{name}'")
 
 
 class BlazePoseDetector(nn.Module):
@@ -187,3 +204,23 @@ def _hip_distance(a: Detection, b: Detection) -> float:
 def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
     x0, y0, x1, y1 = (float(value) for value in values)
     return x0, y0, x1, y1
+
+
+def load_frozen(kind: Any, name_or_folder: str) -> Any:
+    """A transformers model from a local folder or the hub, for inference; fails with what to do instead."""
+    try:
+        model = kind.from_pretrained(name_or_folder)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise InputError(
+            f"could not load '{name_or_folder}': {first}. Give a hub name while the network is up, or a local folder "
+            "with config.json and model.safetensors (huggingface-cli download NAME --local-dir FOLDER)"
+        ) from error
+    return model.eval().requires_grad_(False)
+
+
+def overlap(a: Sequence[float], b: Sequence[float]) -> float:
+    """Intersection of two boxes (x0, y0, x1, y1) over the smaller one's area."""
+    (ax0, ay0, ax1, ay1), (bx0, by0, bx1, by1) = a, b
+    shared = max(0.0, min(ax1, bx1) - max(ax0, bx0)) * max(0.0, min(ay1, by1) - max(ay0, by0))
+    return shared / min((ax1 - ax0) * (ay1 - ay0), (bx1 - bx0) * (by1 - by0))

@@ -1,22 +1,13 @@
-"""Which region of a picture to look at: by a named detector, or for the person that a record of a dataset is about."""
+"""Which region of a picture to look at for the person that a record of a dataset is about."""
 
-from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-import torch
 from PIL import Image
 
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi
-from di2pose.image.detect import BlazePoseDetector, Detection, RtDetr, given
+from di2pose.image.detect import BlazePoseDetector, Detection, given, overlap
 from di2pose.pose.camera import Camera
-
-
-@runtime_checkable
-class Detector(Protocol):
-    """Anything that finds people, surest first: a detector of ours, or a user's own."""
-
-    def detect(self, image: Image.Image, max_people: int = 8) -> list[Detection]: ...
 
 
 @runtime_checkable
@@ -31,16 +22,6 @@ class Record(Protocol):
 
     @property
     def camera(self) -> Camera | None: ...
-
-
-def load_detector(name: str, device: torch.device | str = "cpu") -> Detector:
-    """'blazepose', or 'rtdetr:FOLDER' (a hub name or a folder of RT-DETR, RT-DETRv2 or D-FINE)."""
-    kind, _, place = name.partition(":")
-    if name == "blazepose":
-        return BlazePoseDetector().to(device)
-    if kind == "rtdetr" and place:
-        return RtDetr(place).to(device)
-    raise InputError(f"the detector is 'blazepose', 'rtdetr:FOLDER' or an object with detect(), got '{name}'")
 
 
 class Finder:
@@ -64,10 +45,3 @@ class Finder:
             if close:
                 return max(close, key=lambda person: overlap(person.box, sample.box or person.box))
         return given([sample.box])[0]
-
-
-def overlap(a: Sequence[float], b: Sequence[float]) -> float:
-    """Intersection of two boxes (x0, y0, x1, y1) over the smaller one's area."""
-    (ax0, ay0, ax1, ay1), (bx0, by0, bx1, by1) = a, b
-    shared = max(0.0, min(ax1, bx1) - max(ax0, bx0)) * max(0.0, min(ay1, by1) - max(ay0, by0))
-    return shared / min((ax1 - ax0) * (ay1 - ay0), (bx1 - bx0) * (by1 - by0))

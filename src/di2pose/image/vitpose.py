@@ -3,17 +3,18 @@
 B batch, C width (small 384, base 768, large 1024, huge 1280). Weights come from a hub by name or from a local folder.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
-from PIL import Image
 from torch import Tensor, nn
 
 from di2pose.errors import InputError, require
-from di2pose.image.crop import upright_matrix, warp
+from di2pose.image.crop import ROI_MARGIN, Roi, roi_from_box
+from di2pose.image.detect import Detection, load_frozen
+from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
+from di2pose.pose.camera import Camera
 
 WIDTH, HEIGHT, TOKENS = 192, 256, 192
 DEFAULT = "usyd-community/vitpose-base-simple"
@@ -21,8 +22,13 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class VitPose(nn.Module):
-    """Crops (B, 256, 192, 3), RGB uint8 -> features (B, 192, C), 16 rows of 12 patches, rows first. Frozen."""
+    """Crops (B, 256, 192, 3), RGB uint8 -> features (B, 192, C), 16 rows of 12 patches, rows first. Frozen.
 
+    An `image.encoder.Encoder` without landmarks. Its region is the upright box, and poses stay in the camera's axes, as
+    in the paper.
+    """
+
+    size = (WIDTH, HEIGHT)
     mean: Tensor
     std: Tensor
 
@@ -30,6 +36,8 @@ class VitPose(nn.Module):
         super().__init__()
         transformers = require("transformers", extra="vitpose")
         whole = load_frozen(transformers.VitPoseForPoseEstimation, name_or_folder)
+        folder = Path(name_or_folder)
+        self.name = f"vitpose:{folder.resolve() if folder.is_dir() else name_or_folder}"
         self.backbone = whole.backbone
         config = self.backbone.config
         if tuple(config.image_size) != (HEIGHT, WIDTH) or tuple(config.patch_size) != (16, 16):
@@ -38,6 +46,7 @@ class VitPose(nn.Module):
                 f"{name_or_folder} takes {config.image_size} in patches of {config.patch_size}"
             )
         self.width = int(config.hidden_size)
+        self.layout = FeatureLayout((TokenBlock("tokens", TOKENS, self.width, 0),))
         # Mixture-of-experts ("plus") checkpoints must be told which data set's expert to use: 0 is COCO.
         self.expert = 0 if config.num_experts > 1 else None
         self.register_buffer("mean", torch.tensor(_MEAN), persistent=False)
@@ -49,24 +58,32 @@ class VitPose(nn.Module):
         experts = None if self.expert is None else torch.full((len(crops),), self.expert, device=pixels.device)
         return self.backbone(pixels, dataset_index=experts).feature_maps[-1]
 
-    def encode_batch(self, crops: UInt8[np.ndarray, "B 256 192 3"]) -> dict[str, np.ndarray]:
-        """What a feature cache keeps: the tokens in fp16."""
-        return {"tokens": self(torch.from_numpy(crops).to(self.mean.device)).half().cpu().numpy()}
+    def region(self, detection: Detection) -> Roi:
+        """The box, grown to the crop's aspect and by a margin; of BlazePose's circle round the body what its box would
+        be. A region's side is the crop's height."""
+        if detection.hip is not None:
+            return Roi(detection.roi.centre, detection.roi.side)
+        x0, y0, x1, y1 = detection.box
+        centre = roi_from_box(detection.box).centre
+        return Roi(centre, ROI_MARGIN * max((x1 - x0) * HEIGHT / WIDTH, y1 - y0))
+
+    def matrix(self, region: Roi) -> Float[np.ndarray, "2 3"]:
+        """As in unbiased data processing (UDP): the centres of the first and the last pixel lie on the borders."""
+        step_x, step_y = region.side * WIDTH / HEIGHT / (WIDTH - 1), region.side / (HEIGHT - 1)
+        x, y = region.centre
+        return np.array([[step_x, 0.0, x - step_x * WIDTH / 2], [0.0, step_y, y - step_y * HEIGHT / 2]])
+
+    def rotation(self, region: Roi, camera: Camera) -> Float[np.ndarray, "3 3"]:
+        return np.eye(3)
+
+    def encode(self, crops: UInt8[Tensor, "B 256 192 3"]) -> EncoderOutput:
+        return EncoderOutput(self(crops.to(self.mean.device)))
+
+    def cache_parts(self, crops: UInt8[np.ndarray, "B 256 192 3"]) -> dict[str, np.ndarray]:
+        """The tokens in fp16."""
+        return {"tokens": self(torch.tensor(crops).to(self.mean.device)).half().cpu().numpy()}
 
 
-def paper_crop(image: Image.Image | np.ndarray, box: Sequence[float]) -> UInt8[np.ndarray, "256 192 3"]:
-    """The upright 256x192 crop of a person's box (x0, y0, x1, y1), as ViTPose was trained."""
-    return warp(image, upright_matrix(box, (WIDTH, HEIGHT)), (WIDTH, HEIGHT))
-
-
-def load_frozen(kind: Any, name_or_folder: str) -> Any:
-    """A transformers model from a local folder or the hub, for inference; fails with what to do instead."""
-    try:
-        model = kind.from_pretrained(name_or_folder)
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise InputError(
-            f"could not load '{name_or_folder}': {first}. Give a hub name while the network is up, or a local folder "
-            "with config.json and model.safetensors (huggingface-cli download NAME --local-dir FOLDER)"
-        ) from error
-    return model.eval().requires_grad_(False)
+def load(name: str, runtime: str) -> VitPose:
+    """'vitpose:FOLDER-OR-HUB-NAME', or 'vitpose' for the base model of the hub."""
+    return VitPose(name.partition(":")[2] or DEFAULT)

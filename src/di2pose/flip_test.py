@@ -1,0 +1,85 @@
+"""The flip test: a crop's mirror image is a second observation, in which an encoder errs differently.
+
+Every other pair of hypotheses comes from the mirror image and is mirrored back; single poses and visibilities are the
+means of both. For any kind of model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from di2pose.model import Constraints, PoseModel, Prediction
+from di2pose.pose.skeleton import H36M_17, mirror
+from di2pose.randomness import Noise
+
+
+def predict_both(
+    model: PoseModel,
+    features: Float[Tensor, "B L F"],
+    flipped: Float[Tensor, "B L F"] | None,
+    hypotheses: int,
+    steps: int,
+    generator: Noise,
+    constraints: Constraints | None = None,
+) -> Prediction:
+    """`model.predict`, with `flipped`, the features of the mirror images, where there are any.
+
+    Tokens mean nothing in the mirror: kept ones and a warm start leave the flip test out. The tokens of a mirrored
+    hypothesis are those that its pose has outside of the mirror.
+    """
+    known = constraints or Constraints()
+    if flipped is None or known.kept is not None or known.warm is not None:
+        return model.predict(features, hypotheses, steps, generator, constraints)
+    rows: list[list[int]] = [[h for h in range(hypotheses) if h // 2 % 2 == side] for side in (0, 1)]
+    found = model.predict(features, len(rows[0]), steps, _share(generator, rows[0], hypotheses), constraints)
+    if not rows[1]:
+        return replace(found, visibility=_mean_visibility(model, found, flipped, steps, generator))
+    if known.pins is not None:
+        joints, which = known.pins
+        constraints = replace(known, pins=(mirror(joints, H36M_17), which[:, list(H36M_17.mirror_order)]))
+    there = model.predict(flipped, len(rows[1]), steps, _share(generator, rows[1], hypotheses), constraints)
+    joints_mm = found.joints_mm.new_zeros(len(features), hypotheses, H36M_17.count, 3)
+    back = mirror(there.joints_mm, H36M_17)
+    joints_mm[:, rows[0]], joints_mm[:, rows[1]] = found.joints_mm, back
+    tokens = None
+    again = model.tokens_of(back)
+    if found.tokens is not None and again is not None:
+        tokens = found.tokens.new_zeros(len(features), hypotheses, found.tokens.shape[-1])
+        tokens[:, rows[0]], tokens[:, rows[1]] = found.tokens, again
+    return Prediction(joints_mm, _mean(found.visibility, there.visibility), tokens)
+
+
+def point_estimates(
+    model: PoseModel, features: Float[Tensor, "B L F"], flipped: Float[Tensor, "B L F"] | None
+) -> dict[str, Float[Tensor, "B 17 3"]]:
+    """`model.point_estimates`; with the mirror images the means of both."""
+    found = model.point_estimates(features)
+    if flipped is None:
+        return found
+    there = model.point_estimates(flipped)
+    return {name: (pose + mirror(there[name], H36M_17)) / 2 for name, pose in found.items()}
+
+
+def _share(generator: Noise, rows: Sequence[int], hypotheses: int) -> Noise:
+    """The noise of some of the hypotheses of every crop."""
+    if isinstance(generator, torch.Generator):
+        return generator
+    crops = len(generator) // hypotheses
+    return [generator[crop * hypotheses + h] for crop in range(crops) for h in rows]
+
+
+def _mean(here: Tensor | None, there: Tensor | None) -> Tensor | None:
+    return None if here is None or there is None else (here + there[:, list(H36M_17.mirror_order)]) / 2
+
+
+def _mean_visibility(
+    model: PoseModel, found: Prediction, flipped: Tensor, steps: int, generator: Noise
+) -> Tensor | None:
+    """With one pair of hypotheses or less the mirror image gives no pose, but still half of the visibility."""
+    if found.visibility is None:
+        return None
+    there = model.predict(flipped, 1, steps, _share(generator, [0], found.joints_mm.shape[1]))
+    return _mean(found.visibility, there.visibility)

@@ -1,0 +1,173 @@
+"""What an image encoder is, and the table of those we have.  B crops, L image tokens of width F, J landmarks.
+
+An encoder is frozen and handed in: to the pipeline, to `di2pose features`, to whoever looks at pictures. It owns its
+crop: which region of a picture it wants for a detection, how large the crop is, and which axes poses have in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from PIL import Image
+from torch import Tensor
+
+from di2pose.errors import InputError
+from di2pose.image.crop import Roi, apply, warp
+from di2pose.image.detect import Detection
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import Skeleton
+
+ENCODERS: dict[str, str] = {
+    "blazepose-heavy": "di2pose.image.blazepose:load",
+    "blazepose-full": "di2pose.image.blazepose:load",
+    "blazepose-lite": "di2pose.image.blazepose:load",
+    "vitpose": "di2pose.image.vitpose:load",
+    "vitpose-base": "di2pose.image.vitpose:load",
+}
+"""Family name -> module:function(name, runtime). What stands behind ':' or '+' in a name is the encoder's own."""
+DEFAULT_ENCODER = "blazepose-heavy"
+
+
+@dataclass(frozen=True)
+class TokenBlock:
+    """A run of tokens of the feature sequence: `count` tokens that fill `width` channels from channel `first` on."""
+
+    name: str
+    count: int
+    width: int
+    first: int
+
+
+@dataclass(frozen=True)
+class FeatureLayout:
+    """The feature sequence as named blocks; everything between them is zero."""
+
+    blocks: tuple[TokenBlock, ...]
+
+    @property
+    def length(self) -> int:
+        return sum(block.count for block in self.blocks)
+
+    @property
+    def width(self) -> int:
+        return max(block.first + block.width for block in self.blocks)
+
+    def tokens(self, name: str) -> slice:
+        """Where a block's tokens stand in the sequence."""
+        start = 0
+        for block in self.blocks:
+            if block.name == name:
+                return slice(start, start + block.count)
+            start += block.count
+        raise InputError(f"the features have no block '{name}', only {', '.join(block.name for block in self.blocks)}")
+
+    def assemble(self, parts: Mapping[str, Tensor]) -> Float[Tensor, "B L F"]:
+        """Named blocks (B, count, width) -> one fp32 sequence, fresh or out of a cache."""
+        first = parts[self.blocks[0].name]
+        sequence = first.new_zeros(first.shape[0], self.length, self.width, dtype=torch.float32)
+        for block in self.blocks:
+            sequence[:, self.tokens(block.name), block.first : block.first + block.width] = parts[block.name].float()
+        return sequence
+
+
+@dataclass(frozen=True)
+class EncoderOutput:
+    """What an encoder tells of B crops. Features always; the rest where it has it."""
+
+    features: Float[Tensor, "B L F"]
+    landmarks_2d: Float[Tensor, "B J 2"] | None = None
+    """Pixels of the crop."""
+    landmark_visibility: Float[Tensor, "B J"] | None = None
+    world_mm: Float[Tensor, "B J 3"] | None = None
+    """The encoder's own 3D pose, crop axes."""
+    person: Float[Tensor, " B"] | None = None
+    """Probability that somebody is in the crop."""
+    skeleton: Skeleton | None = None
+    """Of the landmarks."""
+
+    def pick(self, rows: Sequence[int]) -> "EncoderOutput":
+        """Some of the crops."""
+        index = torch.tensor(list(rows), dtype=torch.int64)
+        chosen = {name: part[index.to(part.device)] for name, part in self._tensors().items()}
+        return EncoderOutput(skeleton=self.skeleton, **chosen)
+
+    @staticmethod
+    def join(parts: Sequence["EncoderOutput"]) -> "EncoderOutput":
+        """One after the other; they are of one encoder."""
+        whole = {name: torch.cat([part._tensors()[name] for part in parts]) for name in parts[0]._tensors()}
+        return EncoderOutput(skeleton=parts[0].skeleton, **whole)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """A frozen image encoder."""
+
+    @property
+    def name(self) -> str:
+        """What rebuilds it: `load_encoder(name)`; stored in feature caches and checkpoints."""
+        ...
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of its crop in pixels."""
+        ...
+
+    @property
+    def layout(self) -> FeatureLayout: ...
+
+    def region(self, detection: Detection) -> Roi:
+        """The region of the picture that it wants to see of a detected person."""
+        ...
+
+    def matrix(self, region: Roi) -> Float[np.ndarray, "2 3"]:
+        """Affine, crop pixels -> picture pixels."""
+        ...
+
+    def rotation(self, region: Roi, camera: Camera) -> Float[np.ndarray, "3 3"]:
+        """R with joints_crop = R @ joints_camera: the axes in which poses of this crop are learned."""
+        ...
+
+    def encode(self, crops: UInt8[Tensor, "B H W 3"]) -> EncoderOutput: ...
+
+    def cache_parts(self, crops: UInt8[np.ndarray, "B H W 3"]) -> dict[str, np.ndarray]:
+        """What a feature cache keeps of the crops: the blocks of `layout`, and extras under other names."""
+        ...
+
+
+def load_encoder(name: str, device: torch.device | str = "cpu", runtime: str = "auto") -> Encoder:
+    """The encoder of that name: 'blazepose-heavy' (-full, -lite; '+movenet' and '+map16' add tokens), or
+    'vitpose:FOLDER-OR-HUB-NAME'.
+
+    `runtime`: 'torch', 'litert' (quicker on a CPU, BlazePose only), or 'auto': litert where it is installed and fits.
+    """
+    if runtime == "auto":
+        quick = torch.device(device).type == "cpu" and find_spec("ai_edge_litert") is not None
+        runtime = "litert" if quick else "torch"
+    family = name.partition(":")[0].partition("+")[0]
+    if family not in ENCODERS:
+        raise InputError(
+            f"no encoder is called '{name}': choose from {', '.join(ENCODERS)} (vitpose:FOLDER-OR-HUB-NAME), or hand "
+            "in an object with encode(crops)"
+        )
+    module, function = ENCODERS[family].split(":")
+    encoder = getattr(import_module(module), function)(name, runtime)
+    return encoder.to(device)
+
+
+def crop_pixels(encoder: Encoder, picture: Image.Image, region: Roi) -> UInt8[np.ndarray, "H W 3"]:
+    """The encoder's crop of a region."""
+    return warp(picture, encoder.matrix(region), encoder.size)
+
+
+def to_picture(encoder: Encoder, region: Roi, points: Float[np.ndarray, "*n 2"]) -> Float[np.ndarray, "*n 2"]:
+    """2D points of the encoder's crop -> pixels of the picture."""
+    return apply(encoder.matrix(region), points)

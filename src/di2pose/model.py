@@ -1,0 +1,175 @@
+"""What a pose model is, the table of kinds, and a model's folder.  B crops, H hypotheses, N tokens.
+
+A model turns image features into poses; it knows nothing of pictures, detectors or encoders. A new kind is one class
+with `loss` and `predict` and one line in KINDS: `train`, `evaluate`, `calibrate` and `predict` then take it.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import ClassVar, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from di2pose import checkpoint
+from di2pose.config import TrainingConfig, from_json
+from di2pose.errors import InputError
+from di2pose.randomness import Noise
+
+KINDS: dict[str, str] = {
+    "di2pose": "di2pose.network:Di2PoseNetwork",
+    "regression": "di2pose.baselines.regression:Regression",
+}
+"""Kind -> module:class."""
+
+Pins = tuple[Float[Tensor, "*B 17 3"], Bool[Tensor, "*B 17"]]
+"""(joints in mm from the pelvis, which of them are known)."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What is known of the poses already; a kind that cannot use something refuses it."""
+
+    pins: Pins | None = None
+    """Joints (B, 17, 3) that are known, in the axes of each crop."""
+    kept: tuple[Int[Tensor, "B N"], Bool[Tensor, "B N"]] | None = None
+    """(tokens, which of them are to stay)."""
+    warm: tuple[Int[Tensor, "B H N"], int] | None = None
+    """(tokens of a moment ago, the diffusion step to which they are noised again)."""
+
+    @property
+    def any(self) -> bool:
+        return not (self.pins is None and self.kept is None and self.warm is None)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model makes of B crops, in the axes of the crops."""
+
+    joints_mm: Float[Tensor, "B H 17 3"]
+    """Root-relative, pelvis at 0."""
+    visibility: Float[Tensor, "B 17 4"] | None = None
+    """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
+    tokens: Int[Tensor, "B H N"] | None = None
+
+
+@runtime_checkable
+class ModelConfig(Protocol):
+    """What every kind's configuration tells; the rest is the kind's own. A frozen dataclass."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def encoder(self) -> str:
+        """The encoder whose features it takes, as `image.encoder.load_encoder` knows it."""
+        ...
+
+    @property
+    def sample_steps(self) -> int:
+        """Reverse steps when a call names none; 1 where there are none."""
+        ...
+
+    @property
+    def feature_size(self) -> tuple[int, int]:
+        """(image tokens, width); 0 tokens: any number."""
+        ...
+
+
+@runtime_checkable
+class PoseModel(Protocol):
+    """Features in, poses out; also an nn.Module."""
+
+    kind: ClassVar[str]
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
+        """Of `{"features": (B, L, F), "joints_mm": (B, 17, 3)}`: named scalars, of which `loss` is minimised."""
+        ...
+
+    def predict(
+        self,
+        features: Float[Tensor, "B L F"],
+        hypotheses: int,
+        steps: int,
+        generator: Noise,
+        constraints: Constraints | None = None,
+    ) -> Prediction:
+        """`generator`: one, or one for each (crop, hypothesis), crops outermost."""
+        ...
+
+    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
+        """Other poses that the model can give without drawing, by name; for comparison."""
+        ...
+
+    def certainty(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, " B"] | None:
+        """How sure it is before anything is drawn: chooses among crops. None where it cannot tell."""
+        ...
+
+    def tokens_of(self, joints_mm: Float[Tensor, "B H 17 3"]) -> Int[Tensor, "B H N"] | None:
+        """The tokens of poses, for models that have tokens."""
+        ...
+
+    def parts(self) -> dict[str, nn.Module]:
+        """The trained parts, by the names of their files."""
+        ...
+
+
+@runtime_checkable
+class Recipe(Protocol):
+    """What `train model KIND` asks a class for: a configuration for features of this size."""
+
+    @classmethod
+    def recipe(cls, encoder: str, feature_tokens: int, feature_width: int) -> "ModelConfig": ...
+
+
+def kind_of(name: str) -> type[nn.Module]:
+    """The class of a kind."""
+    if name not in KINDS:
+        raise InputError(f"no model is of kind '{name}': choose from {', '.join(KINDS)}")
+    module, function = KINDS[name].split(":")
+    found: type[nn.Module] = getattr(import_module(module), function)
+    return found
+
+
+def load_model(folder: Path | str | None = None, device: torch.device | str = "cpu") -> PoseModel:
+    """The model of a checkpoint folder, of a run of `di2pose train`, or of a name in the package (None: `small`).
+
+    In evaluation mode.
+    """
+    place = find_model(folder)
+    kind, config = checkpoint.read_kind(place)
+    cls = kind_of(kind)
+    model = cls(from_json(cls.config_type, config))  # type: ignore[attr-defined]
+    assert isinstance(model, PoseModel)
+    checkpoint.load(place, model.parts())
+    model.to(device).eval()
+    return model
+
+
+def find_model(folder: Path | str | None = None) -> Path:
+    """The folder of a model: of a name in the package, of RUN/model, or the folder itself."""
+    place = checkpoint.find("small" if folder is None else folder)
+    return place / "model" if (place / "model" / "config.json").is_file() else place
+
+
+def save_model(model: PoseModel, folder: Path | str, half: bool = False, **notes: str | float) -> Path:
+    """Write a checkpoint folder, atomically; `half` in 16 bits. Notes are kept in its config.json."""
+    return checkpoint.save(folder, model.config, model.parts(), notes, half, kind=model.kind)
+
+
+def training_of(config: ModelConfig) -> TrainingConfig:
+    """How a kind that learns in one stage is trained."""
+    training = getattr(config, "training", None)
+    if not isinstance(training, TrainingConfig):
+        raise InputError(f"{type(config).__name__} has no field `training`: such a kind is trained by its own commands")
+    return training
+
+
+def check_hypotheses(hypotheses: int) -> None:
+    if hypotheses < 1:
+        raise InputError(f"hypotheses must be 1 or more, got {hypotheses}")

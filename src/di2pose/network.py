@@ -1,0 +1,182 @@
+"""Di2Pose's network.  B images, H hypotheses, N tokens, L image tokens of width F.
+
+    image features y -> [denoiser: noise -> tokens] -> [tokenizer: tokens -> joints] -> poses
+
+Algorithm 1 of the paper is `loss`, Algorithm 2 `predict_tokens`.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from di2pose.config import Config
+from di2pose.diffusion.adapter import reading_losses
+from di2pose.diffusion.denoiser import Condition, Denoiser
+from di2pose.diffusion.guidance import towards_pins
+from di2pose.diffusion.objective import StepSampler, diffusion_loss
+from di2pose.diffusion.sampler import PredictP0, Start, sample
+from di2pose.diffusion.schedule import Schedule
+from di2pose.diffusion.transition import forward_sample
+from di2pose.errors import InputError
+from di2pose.model import Constraints, Prediction, check_hypotheses
+from di2pose.pose.metrics import mpjpe
+from di2pose.randomness import Noise
+from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
+
+
+class Di2PoseNetwork(nn.Module):
+    """A frozen tokenizer and the denoiser: a `model.PoseModel`."""
+
+    kind: ClassVar[str] = "di2pose"
+    config_type = Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.tokenizer = PoseTokenizer(config.tokenizer)
+        self.denoiser = Denoiser(config.denoiser)
+        self.schedule = Schedule(config.tokenizer.codes, config.diffusion.steps, config.diffusion.final_occlude)
+        self.step_sampler = StepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
+        self.tokenizer.requires_grad_(False)
+
+    def parts(self) -> dict[str, nn.Module]:
+        return {"tokenizer": self.tokenizer, "denoiser": self.denoiser}
+
+    @property
+    def device(self) -> torch.device:
+        return self.denoiser.position.device
+
+    def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
+        """Algorithm 1 on `{"features": (B, L, F), "joints_mm": (B, 17, 3)}`: `loss`, `vlb`, `aux`, `accuracy`.
+
+        Where `pose_weight` is above 0 (an extension), the predicted probabilities are also decoded softly by the
+        frozen tokenizer: `pose`, the mean joint error in metres, joins the loss with that weight. So do the adapter's
+        `regression`, where there is an adapter, and `visibility`, its cross-entropy to `batch["visibility"]` (B, 17),
+        where that is given; -1 is unknown.
+
+        The generator draws s, then the noise of k_s, then what the adapter drops; with one generator per row a sample's
+        noise is its own.
+        """
+        if missing := {"features", "joints_mm"} - batch.keys():
+            raise InputError(f"a batch needs the keys features and joints_mm, it lacks {', '.join(sorted(missing))}")
+        features, joints_mm = batch["features"], batch["joints_mm"]
+        if len(features) != len(joints_mm):
+            raise InputError(f"a batch needs as many features as poses, got {len(features)} and {len(joints_mm)}")
+        k0 = self.tokenizer.encode(joints_mm)
+        s, weights = self.step_sampler.draw(len(k0), generator)
+        ks = forward_sample(k0, s, self.schedule, generator)
+        condition = self.condition(features, generator if self.training else None)
+        logits = self.denoiser(ks, s.to(ks.device), condition)
+        losses = diffusion_loss(logits, k0, ks, s, self.schedule, self.config.diffusion.aux_weight, weights)
+        per_sample = losses.pop("vlb_per_sample")
+        if self.config.diffusion.pose_weight:
+            errors = mpjpe(self.tokenizer.decode_soft(logits.float().softmax(-1)), joints_mm, root=0)
+            losses["pose"] = (weights.to(errors) * errors).mean() / MM_PER_METRE
+            losses["loss"] = losses["loss"] + self.config.diffusion.pose_weight * losses["pose"]
+        if condition.joints_mm is not None and condition.visibility_logits is not None:
+            reading = reading_losses(condition.joints_mm, condition.visibility_logits, batch, self.config.diffusion)
+            losses |= reading | {"loss": losses["loss"] + reading["loss"]}
+        if self.training:
+            self.step_sampler.update(s, per_sample.cpu())
+        return losses | {"accuracy": (logits.argmax(-1) == k0).float().mean()}
+
+    def condition(self, features: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
+        """What the denoiser knows of B images; with self-conditioning (the hint, an extension) also the codes of the
+        adapter's own pose. `noise` is for the adapter's dropout, in training."""
+        condition = self.denoiser.condition(features, noise)
+        if condition.joints_mm is None or not self.config.denoiser.hint_channels:
+            return condition
+        return self.denoiser.hinted(condition, self.tokenizer.codes(condition.joints_mm.detach()))
+
+    @torch.no_grad()
+    def predict(
+        self,
+        features: Float[Tensor, "B L F"],
+        hypotheses: int,
+        steps: int | Sequence[int],
+        generator: Noise,
+        constraints: Constraints | None = None,
+    ) -> Prediction:
+        """Algorithm 2, H times for each image, decoded; and what the visibility head says, where there is one."""
+        condition = self.condition(features)
+        tokens = self.predict_tokens(condition, hypotheses, steps, generator, constraints=constraints)
+        logits = condition.visibility_logits
+        return Prediction(self._decode(tokens), None if logits is None else logits.softmax(-1), tokens)
+
+    @torch.no_grad()
+    def predict_tokens(
+        self,
+        features: Float[Tensor, "B L F"] | Condition,
+        hypotheses: int,
+        steps: int | Sequence[int],
+        generator: Noise,
+        start: Start = "stationary",
+        constraints: Constraints | None = None,
+    ) -> Int[Tensor, "B H N"]:
+        """Algorithm 2, H times for each image; from its features, or from the condition that was made of them.
+
+        `generator`: one, or one per row (image, hypothesis), B * H in all. Of the constraints (extensions) a warm start
+        begins at tokens noised to step w, and `steps` then divides w..0; joints that are not pinned are drawn to agree
+        with those that are; kept tokens stay.
+        """
+        check_hypotheses(hypotheses)
+        condition = features if isinstance(features, Condition) else self.condition(features)
+        images = len(condition.keys[0])
+        known = constraints or Constraints()
+
+        def predict_p0(ks: Tensor, s: Tensor) -> Tensor:
+            return self.denoiser(ks, s, condition).float().softmax(-1)
+
+        steered: PredictP0 = predict_p0
+        if known.pins is not None:
+            pins_mm, pinned = (part.repeat_interleave(hypotheses, 0) for part in known.pins)
+            steered = towards_pins(predict_p0, self.tokenizer.decode_soft, pins_mm, pinned)
+        states = sample(
+            steered,
+            self.schedule,
+            steps,
+            (images * hypotheses, self.config.tokenizer.tokens),
+            generator,
+            start,
+            warm=None if known.warm is None else (known.warm[0].flatten(0, -2), known.warm[1]),
+            kept=None if known.kept is None
+            else (known.kept[0].repeat_interleave(hypotheses, 0), known.kept[1].repeat_interleave(hypotheses, 0)),
+            device=self.device,
+            levels=self.config.tokenizer.levels,
+        )  # fmt: skip
+        *_, tokens = states
+        return tokens.unflatten(0, (images, hypotheses))
+
+    @torch.no_grad()
+    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
+        """The adapter's regression, and the probabilities of one pass from all-occluded tokens, decoded softly."""
+        condition = self.condition(features)
+        found = {} if condition.joints_mm is None else {"regression": condition.joints_mm}
+        if self.schedule.final_occlude > 0:
+            found["soft decode"] = self.tokenizer.decode_soft(self._first_guess(condition))
+        return found
+
+    @torch.no_grad()
+    def certainty(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, " B"] | None:
+        """Minus the mean entropy of the tokens before one is drawn, in nats; None for a model that never sees
+        all-occluded tokens."""
+        if not self.schedule.final_occlude:
+            return None
+        p0 = self._first_guess(self.condition(features))
+        return (p0 * p0.clamp_min(1e-12).log()).sum(-1).mean(-1)
+
+    def tokens_of(self, joints_mm: Float[Tensor, "B H 17 3"]) -> Int[Tensor, "B H N"]:
+        return self.tokenizer.encode(joints_mm.flatten(0, 1)).unflatten(0, joints_mm.shape[:2])
+
+    def _decode(self, tokens: Int[Tensor, "B H N"]) -> Float[Tensor, "B H 17 3"]:
+        return self.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
+
+    def _first_guess(self, condition: Condition) -> Float[Tensor, "B N C"]:
+        """Probabilities of the tokens in one pass, from all-occluded ones."""
+        images = len(condition.keys[0])
+        ks = torch.full((images, self.config.tokenizer.tokens), self.schedule.occ, device=self.device)
+        s = torch.full((images,), self.schedule.steps, device=self.device)
+        return self.denoiser(ks, s, condition).float().softmax(-1)

@@ -1,0 +1,89 @@
+"""People to look at, and what an encoder told of them.  B crops."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from di2pose.image.crop import Roi
+from di2pose.image.detect import Detection
+from di2pose.image.encoder import Encoder, EncoderOutput, crop_pixels
+from di2pose.pose.camera import Camera
+
+BATCH = 16
+"""Crops that are encoded together."""
+GREY = (127, 127, 127)
+
+Box = tuple[float, float, float, float]
+"""x0, y0, x1, y1 in pixels of the upright picture."""
+
+
+@dataclass(frozen=True, eq=False)
+class PersonCrop:
+    """One person to look at."""
+
+    picture: Image.Image
+    """The whole picture: upright RGB."""
+    detection: Detection
+    camera: Camera
+    region: Roi
+    """The part of the picture that the encoder sees."""
+    hidden: tuple[Box, ...] = ()
+    """Regions that are not to be looked at: they are painted grey before the crop."""
+
+    def at(self, region: Roi) -> "PersonCrop":
+        """The same person, looked at elsewhere."""
+        return replace(self, region=region)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedCrops:
+    """What the encoder told of B crops, one pass each."""
+
+    crops: list[PersonCrop]
+    output: EncoderOutput
+    flipped: Float[Tensor, "B L F"] | None = None
+    """Features of the crops' mirror images, where those were encoded, too."""
+
+    def pick(self, rows: Sequence[int]) -> "EncodedCrops":
+        """Some of the crops."""
+        flipped = None if self.flipped is None else self.flipped[list(rows)]
+        return EncodedCrops([self.crops[row] for row in rows], self.output.pick(rows), flipped)
+
+    @staticmethod
+    def join(parts: Sequence["EncodedCrops"]) -> "EncodedCrops":
+        """One after the other, without the mirror images."""
+        crops = [crop for part in parts for crop in part.crops]
+        return EncodedCrops(crops, EncoderOutput.join([part.output for part in parts]))
+
+
+def encode_crops(
+    encoder: Encoder, crops: Sequence[PersonCrop], device: torch.device, flipped: bool = False
+) -> EncoderOutput:
+    """One pass of the encoder over each crop, or over its mirror image, in batches; features on `device`."""
+    if not crops:
+        return EncoderOutput(torch.zeros(0, encoder.layout.length, encoder.layout.width, device=device))
+    parts = []
+    for first in range(0, len(crops), BATCH):
+        some = crops[first : first + BATCH]
+        pixels = np.stack([crop_pixels(encoder, painted(each.picture, each.hidden), each.region) for each in some])
+        seen = encoder.encode(torch.from_numpy(np.ascontiguousarray(pixels[:, :, ::-1]) if flipped else pixels))
+        parts.append(seen)
+    whole = EncoderOutput.join(parts)
+    return replace(whole, features=whole.features.float().to(device))
+
+
+def painted(picture: Image.Image, boxes: Sequence[Box]) -> Image.Image:
+    """The picture with grey rectangles over the boxes."""
+    if not boxes:
+        return picture
+    picture = picture.copy()
+    pen = ImageDraw.Draw(picture)
+    for x0, y0, x1, y1 in boxes:
+        # A rectangle of PIL's holds its last pixel; pixel i covers [i, i + 1).
+        pen.rectangle((np.floor(x0), np.floor(y0), np.ceil(x1) - 1, np.ceil(y1) - 1), fill=GREY)
+    return picture
