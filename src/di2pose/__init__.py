@@ -4,17 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["Di2Pose", "Motion", "Person", "Result", "__version__"]
+__all__ = ["Di2Pose", "Motion", "Person", "Result", "__version__", "estimate_video", "video_results"]
 
 if TYPE_CHECKING:
     from di2pose.pipeline import Di2Pose
     from di2pose.result import Motion, Person, Result
+    from di2pose.video.estimate import estimate_video, video_results
 
 _HOMES = {
     "Di2Pose": "di2pose.pipeline",
     "Motion": "di2pose.result",
     "Person": "di2pose.result",
     "Result": "di2pose.result",
+    "estimate_video": "di2pose.video.estimate",
+    "video_results": "di2pose.video.estimate",
 }
 
 

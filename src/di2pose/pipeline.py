@@ -21,7 +21,7 @@ from di2pose.calibration import Calibration
 from di2pose.config import Config
 from di2pose.errors import InputError
 from di2pose.flip_test import predict_both
-from di2pose.image.detect import Detection, Detector, load_detector
+from di2pose.image.detect import BlazePoseDetector, Detection, Detector, load_detector
 from di2pose.image.encoder import Encoder, load_encoder
 from di2pose.model import Constraints, PoseModel, find_model, load_model, save_model
 from di2pose.network import Di2PoseNetwork
@@ -210,6 +210,13 @@ class Di2Pose(nn.Module):
             query.result([person for person, k in zip(people, owners, strict=True) if k == number], *run)
             for number, query in enumerate(queries)
         ]
+
+    def find(self, picture: Image.Image, max_people: int = 8, quick: bool = False) -> list[Detection]:
+        """Who is where, by the pipeline's own detector, surest first. Quick: the one prominent person, at a glance."""
+        detector = self.load_detector()
+        if quick and isinstance(detector, BlazePoseDetector):
+            return detector.detect(picture, max_people, tiles=())
+        return detector.detect(picture, max_people=max_people)
 
     def crop(
         self, picture: Image.Image, detection: Detection, camera: Camera, hidden: tuple[Box, ...] = ()

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from di2pose import Di2Pose
+from di2pose import Di2Pose, video_results
 from di2pose.assets import extract
 from di2pose.commands.demo import CLIP, _walker, hide_legs
-from di2pose.video.estimate import results_of
 
 FILE = Path(__file__).parent / "golden.npz"
 FRAMES, CLIP_FRAMES = 20, 12
@@ -28,7 +27,7 @@ def answers(footage):
         picture = footage.read_image(footage[row])
         found[f"pose2sim-{row}"] = model(picture, hypotheses=4, max_people=2)
     clip = extract("sports2d-demo", CLIP) / CLIP
-    for number, result in enumerate(islice(results_of(model, clip, hypotheses=4), CLIP_FRAMES)):
+    for number, result in enumerate(islice(video_results(model, clip, hypotheses=4), CLIP_FRAMES)):
         found[f"clip-{number}"] = result
     arrays = {}
     for name, result in found.items():

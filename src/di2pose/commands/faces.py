@@ -5,15 +5,14 @@ import dataclasses
 import numpy as np
 from PIL import Image
 
-from di2pose.image.blazepose import CROP
 from di2pose.image.detect import given
+from di2pose.image.encoder import to_picture
 from di2pose.output.overlay import face_disc, pixelated, pixels_a_mm
-from di2pose.photo import View
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.skeleton import BLAZEPOSE_33
 from di2pose.result import Result
 
-FACE = slice(0, BLAZEPOSE_33.index("right_mouth") + 1)
+FACE = BLAZEPOSE_33.joints[: BLAZEPOSE_33.index("right_mouth") + 1]
 """BlazePose's landmarks of the face come first: nose, eyes, ears, mouth."""
 LEAST_PERSON = 0.5
 HEAD_MM = 140.0
@@ -27,12 +26,13 @@ def hide_faces(model: Di2Pose, result: Result, picture: Image.Image) -> Image.Im
     a second look at each person's box: the pose may be wrong about a head in full view.
     """
     discs = [face_disc(person) for person in result.people]
-    views = [View(picture, given([person.box])[0], result.camera) for person in result.people]
-    if views:
-        seen = model.look(views)
-        for person, view, points, sure in zip(result.people, views, seen.landmarks_2d, seen.person, strict=True):
+    crops = [model.crop(picture, given([person.box])[0], result.camera) for person in result.people]
+    seen = model.encode(crops).output
+    if seen.landmarks_2d is not None and seen.skeleton is not None and seen.person is not None:
+        where = list(seen.skeleton.indices(*FACE))
+        for person, crop, points, sure in zip(result.people, crops, seen.landmarks_2d, seen.person, strict=True):
             if float(sure) >= LEAST_PERSON:
-                face = view.detection.roi.to_image(points[FACE].double().cpu().numpy(), CROP)
+                face = to_picture(model.encoder, crop.region, points[where].double().cpu().numpy())
                 centre = face.mean(0)
                 reach = float(np.linalg.norm(face - centre, axis=1).max())
                 discs.append((centre, max(1.6 * reach, HEAD_MM * pixels_a_mm(person))))

@@ -17,7 +17,7 @@ from di2pose.commands.writing import Written, is_disk_full, write_motion
 from di2pose.errors import InputError
 from di2pose.pipeline import Di2Pose
 from di2pose.result import Motion, Result
-from di2pose.video.estimate import results_of
+from di2pose.video.estimate import video_results
 from di2pose.video.stream import BrokenVideoWarning, Stream
 
 
@@ -121,7 +121,7 @@ def _results(model: Di2Pose, stream: Stream, options: Options) -> Iterator[Resul
     camera = options.camera
     if camera is not None:
         camera = fitted_camera(camera, next(iter(stream)).picture.size)
-    return results_of(
+    return video_results(
         model,
         stream,
         hypotheses=options.hypotheses,

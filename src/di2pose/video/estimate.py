@@ -7,25 +7,28 @@ an intermediate step, and not from nothing. Without it the frames' tokens do not
 runs over several frames at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-import di2pose
+from di2pose import __version__
 from di2pose.errors import InputError
-from di2pose.image.detect import Detection
-from di2pose.photo import Seen, View, camera_for, people_of
+from di2pose.image.encoder import Encoder, to_picture
+from di2pose.image.region import points_of
+from di2pose.model import Constraints
+from di2pose.person_crop import EncodedCrops
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.camera import Camera
 from di2pose.randomness import hypothesis_generators
+from di2pose.request import camera_for
 from di2pose.result import Motion, Person, Result
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame, Stream
-from di2pose.video.track import Look, Tracker
+from di2pose.video.track import Sighting, Tracker
 
 BATCH = 8
 """Looks that go through the diffusion together, where frames do not wait for each other."""
@@ -34,20 +37,17 @@ WARM_SHARE = 0.75
 further off: docs/results.md."""
 WARM_AGE_S = 0.2
 """Older tokens start nobody: the pose is another one by then."""
-TILES: dict[str, tuple[int, ...] | None] = {"all": (2, 4), "quick": (), "none": None}
-"""What the tracker asks for -> the detector's tiles; None: it rests."""
 
-
-class Tracked(NamedTuple):
+class TrackedFrame(NamedTuple):
     """One frame, looked at."""
 
     frame: Frame
-    seen: Seen | None
+    encoded: EncodedCrops | None
     """The people who were found, in the order of `numbers`; None for nobody."""
     numbers: list[int]
 
 
-def results_of(
+def video_results(
     model: Di2Pose,
     source: Stream | str | Path | int,
     *,
@@ -66,7 +66,7 @@ def results_of(
     """A result for every frame, in order and one by one; memory does not grow with the length of the video.
 
     source: a video file, a camera's index, or a `Stream`, which says afterwards whether the video was whole
-    hypotheses, steps, camera, field_of_view, height_m, max_people: as for a photo, see `Di2Pose.forward`
+    hypotheses, steps, camera, field_of_view, height_m, max_people: as for a photo, see `Di2Pose.__call__`
     seed: the noise of a hypothesis depends on (seed, track, frame, hypothesis) alone
     smoothed: see `video.smooth`; results then come some frames late
     warm: start from the frame before: quicker and calmer, but mistakes last; False draws every frame from nothing
@@ -80,63 +80,68 @@ def results_of(
         )
     stream = source if isinstance(source, Stream) else Stream(source)
     count = steps or model.config.sample_steps
-    drawing = Drawing(model, hypotheses, count, seed, WARM_SHARE if warm else None)
+    drawing = VideoDrawing(model, hypotheses, count, seed, WARM_SHARE if warm else None)
 
-    def view_of(frame: Frame, detection: Detection) -> View:
-        return View(frame.picture, detection, camera_for(frame.picture.size, camera, field_of_view))
+    def camera_of(frame: Frame) -> Camera:
+        return camera_for(frame.picture.size, camera, field_of_view)
 
-    def result(tracked: Tracked, people: list[Person]) -> Result:
+    def result(tracked: TrackedFrame, people: list[Person]) -> Result:
         frame = tracked.frame
-        return Result(
-            image=stream.name,
-            size=frame.picture.size,
-            camera=camera_for(frame.picture.size, camera, field_of_view),
-            people=people,
-            seed=seed,
-            steps=count,
-            hypotheses=hypotheses,
-            model=model.config.name,
-            version=di2pose.__version__,
-            frame_index=frame.index,
-            time_s=frame.time_s,
-            picture=frame.picture if pictures else None,
-        )
+        made = (seed, count, hypotheses, str(model.config.name), __version__, frame.index, frame.time_s)
+        picture = frame.picture if pictures else None
+        return Result(stream.name, frame.picture.size, camera_of(frame), people, *made, picture=picture)
 
-    tracked = tracked_frames(model, stream, Tracker(detect_every=detect_every, max_people=max_people), view_of)
+    tracked = tracked_frames(model, stream, Tracker(detect_every=detect_every, max_people=max_people), camera_of)
     results = (result(each, people) for each, people in drawing.people(tracked, height_m))
     return smooth(results) if smoothed else results
 
 
-def motion_of(results: Iterable[Result], fps: float) -> Motion:
-    """All results of a video at once, e.g. `motion_of(results_of(model, stream), stream.fps)`."""
-    return Motion(list(results), fps)
+def estimate_video(model: Di2Pose, source: Stream | str | Path | int, **options: Any) -> Motion:
+    """Everybody in a video: `video_results` with the same options, all at once."""
+    stream = source if isinstance(source, Stream) else Stream(source)
+    return Motion(list(video_results(model, stream, **options)), stream.fps)
 
 
 def tracked_frames(
-    model: Di2Pose, frames: Iterable[Frame], tracker: Tracker, view_of: Callable[[Frame, Detection], View]
-) -> Iterator[Tracked]:
-    """Look at every frame, once at everybody who is known, again at whoever is new, and say who is there."""
+    model: Di2Pose, frames: Iterable[Frame], tracker: Tracker, camera_of: Callable[[Frame], Camera]
+) -> Iterator[TrackedFrame]:
+    """Look at every frame, once at everybody who is known, again at whoever is new, and say who is there.
+
+    Where the encoder has no landmarks to follow people by, the detector looks at every frame.
+    """
     for frame in frames:
-        tiles = TILES[tracker.search]
-        found = [] if tiles is None else model.find(frame.picture, max_people=tracker.max_people, tiles=tiles)
+        search = tracker.search if tracker.by_landmarks else "all"
+        found = []
+        if search != "none":
+            found = model.find(frame.picture, max_people=tracker.max_people, quick=search == "quick")
         regions = tracker.regions(frame.time_s, found)
         if not regions:
             tracker.update(frame.time_s, [])
-            yield Tracked(frame, None, [])
+            yield TrackedFrame(frame, None, [])
             continue
-        seen = model.look([view_of(frame, detection) for detection, _ in regions])
-        seen = model.look_again(seen, [place for place, (_, fresh) in enumerate(regions) if fresh])
-        points, person = seen.landmarks_2d.double().cpu().numpy(), seen.person.tolist()
-        looks = [
-            Look(view.detection.roi.to_image(points[k]), person[k], view.detection, fresh)
-            for k, (view, (_, fresh)) in enumerate(zip(seen.views, regions, strict=True))
-        ]
-        given = tracker.update(frame.time_s, looks)
+        encoded = model.encode([model.crop(frame.picture, person, camera_of(frame)) for person, _ in regions])
+        encoded = model.look_again(encoded, [place for place, (_, fresh) in enumerate(regions) if fresh])
+        tracker.by_landmarks = encoded.output.landmarks_2d is not None
+        fresh = [is_fresh for _, is_fresh in regions]
+        given = tracker.update(frame.time_s, _sightings(encoded, model.encoder, fresh))
         places = sorted(given, key=lambda place: given[place])
-        yield Tracked(frame, seen.pick(places) if places else None, [given[place] for place in places])
+        yield TrackedFrame(frame, encoded.pick(places) if places else None, [given[place] for place in places])
 
 
-class Drawing:
+def _sightings(encoded: EncodedCrops, encoder: Encoder, fresh: Sequence[bool]) -> list[Sighting]:
+    """What the tracker learns of each crop."""
+    output, found = encoded.output, []
+    for row, crop in enumerate(encoded.crops):
+        if output.landmarks_2d is None:
+            points = points_of(crop.detection.roi)
+        else:
+            points = to_picture(encoder, crop.region, output.landmarks_2d[row].double().cpu().numpy())
+        person = 1.0 if output.person is None else float(output.person[row])
+        found.append(Sighting(points, person, replace(crop.detection, roi=crop.region), fresh[row]))
+    return found
+
+
+class VideoDrawing:
     """The diffusion of a video: hypotheses for whoever was seen, several frames together or each from the one before.
 
     `warm_share`: of the diffusion's steps, how far the tokens of the frame before are noised again; the same share of
@@ -148,10 +153,10 @@ class Drawing:
         self._tokens: dict[int, tuple[float, Tensor]] = {}
 
     def people(
-        self, frames: Iterable[Tracked], height_m: float | None = None
-    ) -> Iterator[tuple[Tracked, list[Person]]]:
+        self, frames: Iterable[TrackedFrame], height_m: float | None = None
+    ) -> Iterator[tuple[TrackedFrame, list[Person]]]:
         """Everybody in every frame, with their track's number."""
-        waiting: list[Tracked] = []
+        waiting: list[TrackedFrame] = []
         for each in frames:
             waiting.append(each)
             if self.warm_share is not None or sum(max(1, len(other.numbers)) for other in waiting) >= BATCH:
@@ -159,11 +164,13 @@ class Drawing:
                 waiting = []
         yield from self._estimated(waiting, height_m)
 
-    def _estimated(self, frames: list[Tracked], height_m: float | None) -> Iterator[tuple[Tracked, list[Person]]]:
+    def _estimated(
+        self, frames: list[TrackedFrame], height_m: float | None
+    ) -> Iterator[tuple[TrackedFrame, list[Person]]]:
         rows = [
-            _Row(each.frame, number, each.seen.pick([place]), self._start(each.frame, number))
+            _Row(each.frame, number, each.encoded.pick([place]), self._start(each.frame, number))
             for each in frames
-            if each.seen is not None
+            if each.encoded is not None
             for place, number in enumerate(each.numbers)
         ]
         people: dict[tuple[int, int], Person] = {}
@@ -179,22 +186,24 @@ class Drawing:
 
     def _drawn(self, rows: list["_Row"], height_m: float | None) -> dict[tuple[int, int], Person]:
         """Persons by (frame, track); the rows all have a start, or none has."""
-        seen, steps, warm = Seen.joined([row.seen for row in rows]), self.steps, None
+        encoded, steps = EncodedCrops.join([row.encoded for row in rows]), self.steps
         names = [(row.frame.index, row.number) for row in rows]
         records = [f"track {track}, frame {index}" for index, track in names]
         noise = hypothesis_generators(self.seed, records, self.hypotheses)
         starts = [row.start for row in rows if row.start is not None]
+        known = Constraints()
         if starts and self.warm_share is not None:
-            warm = torch.stack(starts), max(1, round(self.warm_share * self.model.schedule.steps))
+            whole = self.model.config.diffusion.steps
+            known = Constraints(warm=(torch.stack(starts), max(1, round(self.warm_share * whole))))
             steps = max(1, round(self.warm_share * self.steps))
         if self.warm_share is None:  # tokens of the frame before mean nothing in the mirror
-            seen = self.model.look_mirrored(seen)
-        estimate = self.model.estimate(seen, self.hypotheses, steps, noise, warm)
-        if self.warm_share is not None:
+            encoded = self.model.encode_flipped(encoded)
+        estimate = self.model.estimate(encoded, self.hypotheses, steps, noise, known)
+        if self.warm_share is not None and estimate.tokens is not None:
             now = max(row.frame.time_s for row in rows)
             self._tokens = {track: kept for track, kept in self._tokens.items() if now - kept[0] <= WARM_AGE_S}
             self._tokens |= {row.number: (now, tokens) for row, tokens in zip(rows, estimate.tokens, strict=True)}
-        people = people_of(seen, estimate, self.model.calibration, height_m)
+        people = self.model.place(encoded, estimate, height_m)
         return {name: replace(person, track=name[1]) for name, person in zip(names, people, strict=True)}
 
 
@@ -203,6 +212,6 @@ class _Row(NamedTuple):
 
     frame: Frame
     number: int
-    seen: Seen
+    encoded: EncodedCrops
     start: Tensor | None
     """Tokens (H, N) to start from; None: from nothing."""

@@ -31,7 +31,7 @@ SPEED_MEMORY_S = 0.2
 """Time over which a track's speed is averaged."""
 
 
-class Look(NamedTuple):
+class Sighting(NamedTuple):
     """One pass of the encoder over one region."""
 
     points: Float[np.ndarray, "33 2"]
@@ -70,7 +70,7 @@ class Track:
         box = (x - radius, y - radius, x + radius, y + radius)
         return Detection(box, self.score, region_round(hips, radius, self.angle))
 
-    def misfit(self, look: Look, time_s: float) -> float:
+    def misfit(self, look: Sighting, time_s: float) -> float:
         """Mean distance of the look's landmarks from where they should be, in body radii, plus the log of the sizes."""
         apart = np.linalg.norm(look.points - self.at(time_s), axis=1).mean() / self.radius
         return float(apart + abs(math.log(body_radius(look.points) / self.radius)))
@@ -89,6 +89,8 @@ class Tracker:
     def __init__(self, patience_s: float = 1.5, detect_every: int = 15, max_people: int = 8) -> None:
         self.patience_s, self.detect_every, self.max_people = patience_s, detect_every, max_people
         self.tracks: list[Track] = []
+        self.by_landmarks = True
+        """Whether sightings have landmarks that tell where to look next; else what the detector finds replaces it."""
         self._born = 0
         self._frames = 0
 
@@ -104,13 +106,15 @@ class Tracker:
     def regions(self, time_s: float, found: Sequence[Detection] = ()) -> list[tuple[Detection, bool]]:
         """Where to look in the frame of `time_s`, and whether it is fresh: tracks first, then what the detector found
         and no track in sight explains."""
+        if not self.by_landmarks:
+            return [(detection, True) for detection in found[: self.max_people]]
         tracked = [(track, track.detection(time_s)) for track in self.tracks]
         in_sight = [detection for track, detection in tracked if not track.lost]
         new = [each for each in found if all(_hips_apart(each, other) > 0.4 for other in in_sight)]
         room = max(0, self.max_people - len(in_sight))
         return [(detection, False) for _, detection in tracked] + [(detection, True) for detection in new[:room]]
 
-    def update(self, time_s: float, looks: Sequence[Look]) -> dict[int, int]:
+    def update(self, time_s: float, looks: Sequence[Sighting]) -> dict[int, int]:
         """Place of a look -> number of its track, for looks that show a person of their own. Starts and ends tracks."""
         self._frames += 1
         misfits = np.array([[track.misfit(look, time_s) for track in self.tracks] for look in looks])
@@ -146,7 +150,7 @@ class Tracker:
         return given
 
     @staticmethod
-    def _moved(track: Track, time_s: float, looks: Sequence[Look], given: dict[int, int]) -> Track:
+    def _moved(track: Track, time_s: float, looks: Sequence[Sighting], given: dict[int, int]) -> Track:
         place = next((place for place, number in given.items() if number == track.number), None)
         if place is None:
             return replace(track, lost=True)
@@ -167,13 +171,13 @@ class Tracker:
         )
 
 
-def _start(number: int, look: Look, time_s: float) -> Track:
+def _start(number: int, look: Sighting, time_s: float) -> Track:
     radius = body_radius(look.points)
     angle = trunk_angle(look.points, radius, look.detection.roi.angle)
     return Track(number, look.points, np.zeros(2), radius, angle, time_s, look.detection.score)
 
 
-def _same(a: Look, b: Look) -> bool:
+def _same(a: Sighting, b: Sighting) -> bool:
     apart = np.linalg.norm(a.points - b.points, axis=1).mean()
     return bool(apart < SAME_BODY * min(body_radius(a.points), body_radius(b.points)))
 
