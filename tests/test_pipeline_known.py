@@ -5,8 +5,9 @@ import torch
 
 from di2pose import Di2Pose, recipes
 from di2pose.errors import InputError
+from di2pose.model import Constraints
 from di2pose.randomness import generator_of
-from di2pose.request import Known
+from di2pose.request import parse_pins, parse_tokens
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +17,7 @@ def model():
 
 
 def draw(model, **known):
-    return model.predict_tokens(torch.zeros(2, 5, 32), 4, 10, generator_of(0), **known)
+    return model.predict_tokens(torch.zeros(2, 5, 32), 4, 10, generator_of(0), constraints=Constraints(**known))
 
 
 def test_kept_tokens_stand_in_every_hypothesis_and_the_others_are_drawn(model):
@@ -32,19 +33,19 @@ def test_kept_tokens_stand_in_every_hypothesis_and_the_others_are_drawn(model):
 @pytest.mark.parametrize(
     ("known", "words"),
     [
-        (Known({"left_wrist": (1.0, 2.0)}, {}), "x, y, z in mm"),
-        (Known({"left_wrist": (0.0, 0.0, 5000.0)}, {}), "5000 mm from the pelvis, farther than bodies reach"),
-        (Known({"left_hand": (0.0, 0.0, 100.0)}, {}), "left_hand"),
+        ({"left_wrist": (1.0, 2.0)}, "x, y, z in mm"),
+        ({"left_wrist": (0.0, 0.0, 5000.0)}, "5000 mm from the pelvis, farther than bodies reach"),
+        ({"left_hand": (0.0, 0.0, 100.0)}, "left_hand"),
     ],
 )
 def test_a_pin_that_cannot_be_is_named(known, words):
     with pytest.raises(InputError, match=words):
-        known.pins()
+        parse_pins(known)
 
 
-def test_tokens_outside_of_the_codebook_and_several_people_are_refused():
+def test_tokens_outside_of_the_codebook_are_refused():
     with pytest.raises(InputError, match=r"positions 0\.\.15 to codes 0\.\.124, got 16: 3"):
-        Known({}, {16: 3}).tokens(recipes.tiny())
-    with pytest.raises(InputError, match="2 people in 1: choose one by boxes"):
-        Known({"nose": (0.0, -500.0, 0.0)}, {}).check_people(1, 2)
-    Known({}, {}).check_people(5, 9)
+        parse_tokens({16: 3}, recipes.tiny().tokenizer)
+    with pytest.raises(InputError, match="this one has none"):
+        parse_tokens({1: 3}, None)
+    assert parse_tokens({}, None) is None

@@ -9,16 +9,18 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from di2pose import Di2Pose, Person, Result, looks, photo, recipes
+from di2pose import Di2Pose, Person, Result, placing, recipes, second_look
 from di2pose.assets import fetch
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
-from di2pose.evaluation.predictor import Predictor
+from di2pose.flip_test import predict_both
 from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection, given
+from di2pose.image.encoder import EncoderOutput, load_encoder
 from di2pose.image.read import read_image
-from di2pose.photo import View
+from di2pose.model import Constraints, Prediction
+from di2pose.network import Di2PoseNetwork
 from di2pose.pose.camera import Camera
 from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, convert, mirror
@@ -164,49 +166,51 @@ def test_what_the_encoder_takes_for_nobody_is_dropped_unless_the_user_vouches_fo
 
 def test_a_second_look_takes_four_passes_at_most_and_keeps_the_surest_of_them(model, astronaut):
     turned = Roi((265.0, 266.0), 615.0, 1.0)
-    views = [View(astronaut, Detection(BOX, 1.0, roi), assumed_camera((512, 512))) for roi in (turned, turned)]
-    first = model.look(views)
-    upright = looks.upright_views(first.views)
-    assert [(row, view.detection.roi.angle) for row, view in upright.items()] == [(0, 0.0), (1, 0.0)]
-    taken = [first, model.look(list(upright.values()))]
-    taken += [model.look(list(looks.moved_views(seen).values())) for seen in taken]
-    sure = torch.stack([model.certainty(seen.features)[0] for seen in taken if seen.views])
+    crops = [model.crop(astronaut, Detection(BOX, 1.0, roi), assumed_camera((512, 512))) for roi in (turned, turned)]
+    first = model.encode(crops)
+    upright = second_look.upright_crops(first.crops)
+    assert [(row, crop.region.angle) for row, crop in upright.items()] == [(0, 0.0), (1, 0.0)]
+    taken = [first, model.encode(list(upright.values()))]
+    taken += [model.encode(list(second_look.moved_crops(seen, model.encoder).values())) for seen in taken]
+    sure = torch.stack([model.certainty(seen.output.features)[0] for seen in taken if seen.crops])
     second = model.look_again(first, [1])
-    assert second.views[0] is first.views[0]
-    torch.testing.assert_close(model.certainty(second.features)[1], sure.max())
-    assert second.views[1].detection.box == BOX
+    assert second.crops[0] is first.crops[0]
+    torch.testing.assert_close(model.certainty(second.output.features)[1], sure.max())
+    assert second.crops[1].detection.box == BOX
 
 
 def test_every_other_pair_of_hypotheses_comes_from_the_mirror(model, astronaut):
-    seen = model.look([View(astronaut, given([BOX])[0], assumed_camera((512, 512)))])
+    seen = model.encode([model.crop(astronaut, given([BOX])[0], assumed_camera((512, 512)))])
     flipped = ImageOps.mirror(astronaut)
     box = (512 - BOX[2], BOX[1], 512 - BOX[0], BOX[3])
-    other = model.look([View(flipped, given([box])[0], assumed_camera((512, 512)))])
-    both = model.look_mirrored(seen)
-    assert (both.mirrored - other.features).abs().max() < 0.05 * other.features.abs().max()
-    condition, mirrored = model.condition(both.features), model.condition(both.mirrored)
-    tokens, poses = model.draw(condition, mirrored, 6, 2, hypothesis_generators(0, [0], 6))
-    for side, mine in ((condition, [0, 1, 4, 5]), (mirrored, [2, 3])):
+    other = model.encode([model.crop(flipped, given([box])[0], assumed_camera((512, 512)))]).output.features
+    both = model.encode_flipped(seen)
+    assert (both.flipped - other).abs().max() < 0.05 * other.abs().max()
+    sides = (both.output.features, both.flipped)
+    found = predict_both(model.model, *sides, 6, 2, hypothesis_generators(0, [0], 6))
+    for side, mine in zip(sides, ([0, 1, 4, 5], [2, 3]), strict=True):
         noise = hypothesis_generators(0, [0], 6)
         alone = model.predict_joints(side, len(mine), 2, [noise[h] for h in mine])
-        torch.testing.assert_close(poses[:, mine], mirror(alone, H36M_17) if side is mirrored else alone)
-    again = model.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, (1, 6))
-    torch.testing.assert_close(again[:, [0, 1, 4, 5]], poses[:, [0, 1, 4, 5]])
-    kept = (torch.zeros(1, 48, dtype=torch.int64), torch.ones(1, 48, dtype=torch.bool))
-    stay, _ = model.draw(condition, mirrored, 6, 2, hypothesis_generators(0, [0], 6), kept=kept)
-    assert (stay == 0).all()
+        torch.testing.assert_close(found.joints_mm[:, mine], mirror(alone, H36M_17) if side is both.flipped else alone)
+    again = model.tokenizer.decode(found.tokens.flatten(0, 1)).unflatten(0, (1, 6))
+    torch.testing.assert_close(again[:, [0, 1, 4, 5]], found.joints_mm[:, [0, 1, 4, 5]])
+    kept = Constraints(kept=(torch.zeros(1, 48, dtype=torch.int64), torch.ones(1, 48, dtype=torch.bool)))
+    stay = predict_both(model.model, *sides, 6, 2, hypothesis_generators(0, [0], 6), kept)
+    assert (stay.tokens == 0).all()
+    few = predict_both(model.model, *sides, 2, 2, hypothesis_generators(0, [0], 2))
+    torch.testing.assert_close(few.visibility, found.visibility)
 
 
 def test_a_pin_is_mirrored_with_the_pose(model, astronaut):
-    seen = model.look_mirrored(model.look([View(astronaut, given([BOX])[0], assumed_camera((512, 512)))]))
+    seen = model.encode_flipped(model.encode([model.crop(astronaut, given([BOX])[0], assumed_camera((512, 512)))]))
     wrist = H36M_17.index("left_wrist")
     pin = torch.zeros(1, 17, 3)
     pin[0, wrist] = torch.tensor([400.0, -200.0, -150.0])
     known = torch.arange(17)[None] == wrist
-    condition, mirrored = model.condition(seen.features), model.condition(seen.mirrored)
     apart = []
     for pins in (None, (pin, known)):
-        _, poses = model.draw(condition, mirrored, 8, 4, hypothesis_generators(0, [0], 8), pins=pins)
+        noise = hypothesis_generators(0, [0], 8)
+        poses = predict_both(model.model, seen.output.features, seen.flipped, 8, 4, noise, Constraints(pins)).joints_mm
         apart.append((poses[0, :, wrist] - pin[0, wrist]).norm(dim=-1))
     assert (apart[1][[2, 3, 6, 7]] < apart[0][[2, 3, 6, 7]]).all()
 
@@ -219,11 +223,10 @@ def test_the_second_look_can_be_left_out(model, astronaut, monkeypatch):
 
 
 def test_a_look_that_lands_on_somebody_else_is_not_taken(model, astronaut):
-    views = [View(astronaut, given([BOX])[0], assumed_camera((512, 512)))]
-    seen = model.look(views)
-    assert list(looks.moved_views(seen)) == [0]
-    beside = seen._replace(landmarks_2d=seen.landmarks_2d + torch.tensor([150.0, 0.0]))
-    assert looks.moved_views(beside) == {}
+    seen = model.encode([model.crop(astronaut, given([BOX])[0], assumed_camera((512, 512)))])
+    assert list(second_look.moved_crops(seen, model.encoder)) == [0]
+    moved = replace(seen.output, landmarks_2d=seen.output.landmarks_2d + torch.tensor([150.0, 0.0]))
+    assert second_look.moved_crops(replace(seen, output=moved), model.encoder) == {}
 
 
 def test_a_known_camera_is_used_and_an_unknown_one_stated(model, astronaut):
@@ -253,8 +256,8 @@ def test_a_region_called_hidden_is_not_looked_at_and_its_joints_are_occluded(mod
     one, other = (model(image, boxes=[BOX], occluded=[region], **DRAW) for image in (astronaut, changed))
     same(one, other)
     assert one.picture.tobytes() == astronaut.tobytes()
-    views = [View(astronaut, given([BOX])[0], assumed_camera(astronaut.size), hidden=h) for h in ((), (region,))]
-    plain, hidden = model.look(views).features
+    crops = [model.crop(astronaut, given([BOX])[0], assumed_camera(astronaut.size), h) for h in ((), (region,))]
+    plain, hidden = model.encode(crops).output.features
     assert (plain - hidden).abs().max() > 0.1
     (person,) = one.people
     x, y = person.joints_2d.T
@@ -273,12 +276,12 @@ def test_a_joint_outside_the_picture_is_out_of_frame(model, astronaut):
 
 def test_a_joint_clearly_inside_the_picture_is_not_out_of_frame(model, astronaut):
     half = astronaut.crop((0, 0, 512, 256))
-    seen = model.look([View(half, given([BOX])[0], assumed_camera(half.size))])
+    seen = model.encode([model.crop(half, given([BOX])[0], assumed_camera(half.size))])
     certain = np.zeros((1, 17, 4))
     certain[..., 3] = 1  # the visibility head calls every joint out of the frame
-    estimate = model.estimate(seen, 2, 2, torch.Generator().manual_seed(0))._replace(visibility=certain)
-    (person,) = photo.people_of(seen, estimate, None)
-    slack = 0.05 * seen.views[0].detection.roi.side
+    estimate = replace(model.estimate(seen, 2, 2, torch.Generator().manual_seed(0)), visibility=certain)
+    (person,) = model.place(seen, estimate)
+    slack = 0.05 * seen.crops[0].region.side
     inside = (np.abs(person.joints_2d - (256, 128)) < (256 - slack, 128 - slack)).all(-1)
     assert inside.any()
     assert not inside.all()
@@ -289,30 +292,29 @@ def test_a_joint_clearly_inside_the_picture_is_not_out_of_frame(model, astronaut
 def test_a_mirrored_photo_with_the_mirrored_crop_shows_the_mirror_image(model, astronaut):
     """The same eyes on both: landmarks change sides and places, so whatever a trained model makes of them can too."""
     x0, y0, x1, y1 = BOX
-    views = [
-        View(picture, Detection(box, 1.0, Roi(((box[0] + box[2]) / 2, 266.0), 615.0)), assumed_camera((512, 512)))
+    crops = [
+        model.crop(picture, Detection(box, 1.0, Roi(((box[0] + box[2]) / 2, 266.0), 615.0)), assumed_camera((512, 512)))
         for picture, box in ((astronaut, BOX), (ImageOps.mirror(astronaut), (512 - x1, y0, 512 - x0, y1)))
     ]
-    seen = model.look(views)
+    seen = model.encode(crops)
+    landmarks = seen.output.landmarks_2d
     order = list(BLAZEPOSE_33.mirror_order)
-    mirrored = seen.landmarks_2d[1, order] * torch.tensor([-1.0, 1.0]) + torch.tensor([256.0, 0.0])
+    mirrored = landmarks[1, order] * torch.tensor([-1.0, 1.0]) + torch.tensor([256.0, 0.0])
     shoulders = list(BLAZEPOSE_33.indices("nose", "left_shoulder", "right_shoulder"))
-    assert (mirrored - seen.landmarks_2d[0])[shoulders].norm(dim=-1).max() < 8
-    people = photo.people_of(seen, model.estimate(seen, 2, 2, torch.Generator().manual_seed(0)), None)
-    assert len(people) == 2
+    assert (mirrored - landmarks[0])[shoulders].norm(dim=-1).max() < 8
+    assert len(model.place(seen, model.estimate(seen, 2, 2, torch.Generator().manual_seed(0)))) == 2
 
 
 def test_the_peers_own_pose_lands_on_the_person(model, astronaut):
     """Axes, frame and place together: BlazePose's 3D, taken for an estimate, projects onto its own 2D landmarks."""
-    seen = model.look([View(astronaut, model.find(astronaut)[0], assumed_camera((512, 512)))])
-    crops = torch.from_numpy(next(photo.crops_of(seen.views)))
-    world = model._encoder()(crops).world_mm.double().numpy()
+    seen = model.encode([model.crop(astronaut, model.find(astronaut)[0], assumed_camera((512, 512)))])
+    world = seen.output.world_mm.double().numpy()
     joints = np.nan_to_num(convert(world - world[:, 23:25].mean(1, keepdims=True), BLAZEPOSE_33, H36M_17)[0])
     joints -= joints[:, :1]
-    samples = photo.to_camera(joints[:, None], seen.views)
-    (person,) = photo.people_of(seen, photo.Estimate(torch.zeros(1, 1, 1).long(), samples, np.eye(4)[[[0] * 17]]), None)
-    roi = seen.views[0].detection.roi
-    landmarks = roi.to_image(seen.landmarks_2d[0].double().numpy())
+    own = Prediction(torch.from_numpy(joints[:, None]), torch.eye(4)[0].expand(1, 17, 4))
+    (person,) = model.place(seen, placing.in_camera_axes(own, seen, model.encoder))
+    roi = seen.crops[0].region
+    landmarks = roi.to_image(seen.output.landmarks_2d[0].double().numpy())
     upper = [name for name in PEER_JOINTS if "shoulder" in name or "elbow" in name]
     miss = person.joints_2d[list(H36M_17.indices(*upper))] - landmarks[list(BLAZEPOSE_33.indices(*upper))]
     assert np.linalg.norm(miss, axis=-1).max() < 0.05 * roi.side
@@ -336,7 +338,9 @@ def test_the_calibration_of_the_model_is_applied(model, path, result):
 def test_without_a_visibility_head_blazeposes_own_visibility_tells(path):
     plain = small_model(adapter_layers=0, hint_channels=0, feature_tokens=0)
     (person,) = plain(path, **DRAW).people
-    visibility = photo.visibility_by_landmarks(torch.linspace(0, 1, 33)[None])
+    told = torch.linspace(0, 1, 33)[None]
+    output = EncoderOutput(torch.zeros(1, 1, 1), landmark_visibility=told, skeleton=BLAZEPOSE_33)
+    visibility = placing.visibility_by_landmarks(output)
     np.testing.assert_allclose(visibility.sum(-1), 1)
     assert visibility[0, H36M_17.index("left_knee"), 0] == pytest.approx(BLAZEPOSE_33.index("left_knee") / 32)
     assert person.state[H36M_17.index("nose")] == "seen"
@@ -345,25 +349,8 @@ def test_without_a_visibility_head_blazeposes_own_visibility_tells(path):
 def test_encoder_and_detector_are_no_part_of_the_model(model, path, tmp_path):
     assert not any("encoder.graph" in key or "detector" in key for key in model.state_dict())
     again = Di2Pose.from_pretrained(model.save(tmp_path / "model"))
-    assert again._loaded == {}
+    assert again._encoders == again._detectors == {}
     same(again(path, **DRAW), model(path, **DRAW))
-
-
-@dataclass(frozen=True)
-class Known:
-    id: str
-    box: tuple[float, float, float, float] | None
-    camera: Camera | None
-
-
-def test_it_is_a_predictor_whose_noise_depends_on_the_record_alone(model, astronaut):
-    assert isinstance(model, Predictor)
-    records = [Known("a", BOX, assumed_camera((512, 512), 45.0)), Known("b", None, None)]
-    both = model.predict([astronaut, astronaut], records, 2, 2, seed=0)
-    assert both.shape == (2, 2, 17, 3)
-    np.testing.assert_allclose(model.predict([astronaut], records[1:], 2, 2, seed=0)[0], both[1], atol=1)
-    with pytest.raises(InputError, match="record b has no picture"):
-        model.predict([None], records[1:], 2, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -383,7 +370,7 @@ def test_it_is_a_predictor_whose_noise_depends_on_the_record_alone(model, astron
         ({"max_people": 0}, "max_people"),
     ],
 )
-def test_arguments_that_cannot_be_right_are_named(model, astronaut, arguments, message):
+def test_arguments_that_cannot_be_right_are_named(model, astronaut, arguments, message, as_user):
     with pytest.raises(InputError, match=message):
         model(astronaut, **(DRAW | arguments))
 
@@ -429,7 +416,7 @@ def test_a_model_without_an_image_encoder_says_so():
 def test_an_encoder_may_be_handed_in(model, path, result):
     torch.manual_seed(0)
     config = model.config
-    same(Di2Pose(config, encoder=model._encoder()).eval()(path, **DRAW), result)
+    same(Di2Pose(config, encoder=model.encoder).eval()(path, **DRAW), result)
 
 
 def test_a_model_that_is_not_in_the_package_is_named(tmp_path):
@@ -442,3 +429,40 @@ def test_a_model_that_is_not_in_the_package_is_named(tmp_path):
 def test_the_public_names_are_there_and_cost_nothing_until_used():
     code = "import di2pose, sys; assert 'torch' not in sys.modules; from di2pose import Di2Pose, Motion, Person, Result"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Blind:
+    """BlazePose's features without landmarks, person or 3D: as an encoder may be."""
+
+    def __init__(self):
+        self.eyes = load_encoder("blazepose-heavy")
+        self.name, self.size, self.layout = "blind", self.eyes.size, self.eyes.layout
+        self.region, self.matrix, self.rotation = self.eyes.region, self.eyes.matrix, self.eyes.rotation
+
+    def encode(self, crops):
+        return EncoderOutput(self.eyes.encode(crops).features)
+
+    def cache_parts(self, crops):
+        return self.eyes.cache_parts(crops)
+
+
+def test_an_encoder_without_landmarks_does_all_that_one_with_them_does(astronaut):
+    """Second look, placing, states; features, and so poses, are the same where the crop is."""
+    config = recipes.small()
+    torch.manual_seed(0)
+    sizes = {"width": 24, "layers": 1, "heads": 2, "adapter_layers": 0, "hint_channels": 0}
+    network = Di2PoseNetwork(replace(config, denoiser=replace(config.denoiser, **sizes))).eval()
+    seeing, blind = Di2Pose(network), Di2Pose(network, encoder=Blind())
+    one, other = (each(astronaut, boxes=[BOX], second_look=False, **DRAW).people[0] for each in (seeing, blind))
+    np.testing.assert_allclose(one.samples_mm, other.samples_mm, atol=1e-6)
+    assert set(other.state.tolist()) <= {"seen", "out_of_frame"}
+    turned = Detection(BOX, 1.0, Roi((265.0, 266.0), 615.0, 1.0))
+    again = blind.encode([blind.crop(astronaut, turned, assumed_camera((512, 512)))], second_look=True)
+    assert again.crops[0].region.angle in (0.0, 1.0)
+    assert len(blind(astronaut, **DRAW).people) >= 1
+
+
+def test_an_encoder_of_another_size_is_refused_with_its_name():
+    model = Di2Pose(recipes.tiny(), encoder="blazepose-lite")
+    with pytest.raises(InputError, match="image tokens of width 32; blazepose-lite gives 117 of width 200"):
+        model(np.zeros((64, 64, 3), np.uint8), boxes=[(1.0, 1.0, 60.0, 60.0)])

@@ -14,7 +14,6 @@ from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection
 from di2pose.image.find import Finder
-from di2pose.photo import View
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17, mirror
 from di2pose.randomness import hypothesis_generators
@@ -44,7 +43,9 @@ def test_it_is_small_and_comes_with_its_calibration(model):
 
 def test_it_sees_the_man_in_all_four_views_better_than_a_mean_pose_would(model, frames):
     samples, images = frames
-    found = model.predict(images, samples, hypotheses=8, steps=model.config.sample_steps, seed=0)
+    find, noise = Finder(), hypothesis_generators(0, [sample.id for sample in samples], 8)
+    crops = [model.crop(i, find.find(s, i), s.camera) for s, i in zip(samples, images, strict=True)]
+    found = model.estimate(model.encode(crops, second_look=True), 8, model.config.sample_steps, noise).samples_mm
     truth = torch.from_numpy(np.stack([sample.joints_mm for sample in samples]))[:, LIMBS].double()
     pose = torch.from_numpy(found.mean(1))[:, LIMBS]
     assert pa_mpjpe(pose, truth).mean() < 110
@@ -74,9 +75,9 @@ def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames, wrong
         roi = Finder()(sample, image)
         centre = (roi.centre[0] + 0.06 * roi.side, roi.centre[1] - 0.06 * roi.side)
         region = Roi(centre, 1.15 * roi.side, roi.angle + wrong)
-        views.append(View(image, Detection((0.0, 0.0, 1.0, 1.0), 1.0, region), sample.camera))
+        views.append(model.crop(image, Detection((0.0, 0.0, 1.0, 1.0), 1.0, region), sample.camera))
     truth = torch.from_numpy(np.stack([sample.joints_mm for sample in samples]))[:, LIMBS].double()
-    first = model.look(views)
+    first = model.encode(views)
     second = model.look_again(first)
     errors = []
     for seen in (first, second):
@@ -85,7 +86,7 @@ def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames, wrong
         errors.append(float(mpjpe(pose, truth, root=HIPS).mean()))
     assert errors[1] < 170
     assert errors[1] < 0.8 * errors[0]
-    assert (model.certainty(second.features) >= model.certainty(first.features)).all()
+    assert (model.certainty(second.output.features) >= model.certainty(first.output.features)).all()
     assert model.look_again(first, []) is first
 
 
@@ -96,9 +97,9 @@ def test_a_mirrored_photo_gives_the_mirrored_pose_within_the_spread(model, frame
         turned = type(roi)((image.width - roi.centre[0], roi.centre[1]), roi.side, -roi.angle)
         poses = []
         for picture, region in ((image, roi), (ImageOps.mirror(image), turned)):
-            view = View(picture, Detection((0.0, 0.0, 1.0, 1.0), 1.0, region), assumed_camera(picture.size))
+            view = model.crop(picture, Detection((0.0, 0.0, 1.0, 1.0), 1.0, region), assumed_camera(picture.size))
             noise = hypothesis_generators(0, [0], 8)
-            poses.append(model.estimate(model.look([view]), 8, model.config.sample_steps, noise).samples_mm[0])
+            poses.append(model.estimate(model.encode([view]), 8, model.config.sample_steps, noise).samples_mm[0])
         there, back = poses[0], mirror(poses[1], H36M_17)
         apart = np.linalg.norm(there.mean(0) - back.mean(0), axis=-1)[1:]
         spread = np.sqrt(there.var(0).sum(-1) + back.var(0).sum(-1))[1:]

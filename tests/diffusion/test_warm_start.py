@@ -9,6 +9,7 @@ from di2pose import Di2Pose, recipes
 from di2pose.diffusion import Schedule, forward_sample, sample
 from di2pose.diffusion.sampler import step_grid
 from di2pose.errors import InputError
+from di2pose.model import Constraints
 from di2pose.randomness import hypothesis_generators
 
 
@@ -70,10 +71,12 @@ def test_the_model_starts_every_hypothesis_at_its_own_tokens():
     model = Di2Pose(replace(config, diffusion=replace(config.diffusion, final_occlude=1.0))).eval()
     features = torch.randn(3, 17, 32)
     first = model.predict_tokens(features, 2, 20, hypothesis_generators(0, range(3), 2))
-    warm = model.predict_tokens(features, 2, 5, hypothesis_generators(1, range(3), 2), warm=(first, 10))
+    start = Constraints(warm=(first, 10))
+    warm = model.predict_tokens(features, 2, 5, hypothesis_generators(1, range(3), 2), constraints=start)
     cold = model.predict_tokens(features, 2, 5, hypothesis_generators(1, range(3), 2))
     assert warm.shape == first.shape
     assert (warm == first).float().mean() == pytest.approx(0.5, abs=0.15)
     assert (cold == first).float().mean() < 0.1
-    alone = model.predict_tokens(features[1:2], 2, 5, hypothesis_generators(1, [1], 2), warm=(first[1:2], 10))
+    start = Constraints(warm=(first[1:2], 10))
+    alone = model.predict_tokens(features[1:2], 2, 5, hypothesis_generators(1, [1], 2), constraints=start)
     assert torch.equal(alone[0], warm[1])

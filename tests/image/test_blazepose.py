@@ -6,7 +6,8 @@ import torch
 
 from di2pose.assets import fetch
 from di2pose.errors import InputError
-from di2pose.image.blazepose import PEER_JOINTS, BlazePose, Block, Layout, find_tap, landmark_tokens, peer, sequence
+from di2pose.image.blazepose import PEER_JOINTS, BlazePose, find_tap, landmark_tokens, peer
+from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.image.tflite_file import TfliteFile
 from di2pose.pose.skeleton import BLAZEPOSE_33
 
@@ -70,26 +71,27 @@ def test_map_tokens_run_row_by_row(crops, lite):
 
 
 def test_cached_parts_give_the_same_sequence(crops, lite):
-    parts = lite.encode_batch(crops)
+    parts = lite.cache_parts(crops)
     assert {name: (x.dtype.name, x.shape[1:]) for name, x in parts.items()} == {
         "map8": ("float16", (64, 192)),
         "map4": ("float16", (16, 192)),
         "map2": ("float16", (4, 192)),
-        "landmarks": ("float32", (39, 5)),
+        "landmarks": ("float32", (33, 8)),
+        "landmarks_2d": ("float32", (33, 2)),
         "world_mm": ("float32", (33, 3)),
     }
-    again = sequence(lite.layout, {name: torch.from_numpy(x) for name, x in parts.items()})
+    again = lite.layout.assemble({name: torch.from_numpy(x) for name, x in parts.items()})
     fresh = lite(torch.from_numpy(crops)).features
     assert (again - fresh).abs().max() < 1e-3 * fresh.abs().max()
 
 
 def test_encoding_twice_is_bit_identical(crops, lite):
-    for first, second in zip(lite.encode_batch(crops).values(), lite.encode_batch(crops).values(), strict=True):
+    for first, second in zip(lite.cache_parts(crops).values(), lite.cache_parts(crops).values(), strict=True):
         assert np.array_equal(first, second)
 
 
 def test_blocks_may_share_channels_or_have_their_own():
-    layout = Layout((Block("wide", 2, 3, 0), Block("narrow", 1, 2, 0), Block("other", 1, 2, 3)))
+    layout = FeatureLayout((TokenBlock("wide", 2, 3, 0), TokenBlock("narrow", 1, 2, 0), TokenBlock("other", 1, 2, 3)))
     parts = {"wide": torch.ones(1, 2, 3), "narrow": 2 * torch.ones(1, 1, 2), "other": 3 * torch.ones(1, 1, 2)}
     expected = [[1, 1, 1, 0, 0], [1, 1, 1, 0, 0], [2, 2, 0, 0, 0], [0, 0, 0, 3, 3]]
     assert layout.assemble(parts)[0].tolist() == expected

@@ -83,4 +83,4 @@ def test_tokens_can_be_appended_to_blazepose(crops):
     tokens = seen.features[:, encoder.layout.tokens("movenet")]
     assert torch.equal(tokens[..., 200:], MoveNet()(images).tokens)
     assert (tokens[..., :200] == 0).all()
-    assert encoder.encode_batch(crops[:1])["movenet"].shape == (1, 17, 6)
+    assert encoder.cache_parts(crops[:1])["movenet"].shape == (1, 17, 6)

@@ -6,7 +6,9 @@ import torch
 from PIL import Image
 
 from di2pose.errors import InputError
-from di2pose.image.vitpose import VitPose, paper_crop
+from di2pose.image.detect import given
+from di2pose.image.encoder import crop_pixels, load_encoder
+from di2pose.image.vitpose import VitPose
 
 transformers = pytest.importorskip("transformers", reason="the extra 'vitpose' is not installed")
 
@@ -58,11 +60,11 @@ def test_mixture_of_experts_uses_the_coco_expert(tmp_path, crops):
 
 def test_cache_form_is_half_precision(tmp_path, crops):
     save(tmp_path)
-    parts = VitPose(str(tmp_path)).encode_batch(crops.numpy())
+    parts = VitPose(str(tmp_path)).cache_parts(crops.numpy())
     assert {name: (x.dtype.name, x.shape) for name, x in parts.items()} == {"tokens": ("float16", (2, 192, 32))}
 
 
-def test_crop_agrees_with_the_library_s_own_preprocessing():
+def test_crop_agrees_with_the_library_s_own_preprocessing(tmp_path):
     """Smooth, so that scipy's and PIL's rounding do not matter. The library counts pixels from their centres."""
     y, x = np.mgrid[0:400, 0:300]
     waves = [127 + 120 * np.sin(x / 30 + phase) * np.cos(y / 40) for phase in (0, 1, 2)]
@@ -70,7 +72,10 @@ def test_crop_agrees_with_the_library_s_own_preprocessing():
     left, top, width, height = 60.0, 40.0, 150.0, 260.0
     processor = transformers.VitPoseImageProcessorPil(do_normalize=False, do_rescale=False)
     theirs = processor(image, boxes=[[[left, top, width, height]]], return_tensors="np")["pixel_values"][0]
-    ours = paper_crop(image, (left + 0.5, top + 0.5, left + width + 0.5, top + height + 0.5))
+    save(tmp_path)
+    encoder = VitPose(str(tmp_path))
+    (person,) = given([(left + 0.5, top + 0.5, left + width + 0.5, top + height + 0.5)])
+    ours = crop_pixels(encoder, image, encoder.region(person))
     assert np.abs(ours.astype(float) - theirs.transpose(1, 2, 0)).max() < 4
 
 
@@ -83,3 +88,15 @@ def test_another_crop_size_is_refused(tmp_path):
 def test_missing_weights_say_what_to_do(tmp_path):
     with pytest.raises(InputError, match="local folder"):
         VitPose(str(tmp_path / "nowhere"))
+
+
+def test_it_is_an_encoder_that_its_own_name_rebuilds(tmp_path, crops):
+    save(tmp_path)
+    encoder = VitPose(str(tmp_path))
+    again = load_encoder(encoder.name)
+    output = again.encode(crops)
+    assert torch.equal(output.features, encoder(crops))
+    assert output.landmarks_2d is output.person is output.world_mm is None
+    assert (again.layout.length, again.layout.width, again.size) == (192, 32, (192, 256))
+    with pytest.raises(InputError, match="no encoder is called 'resnet'"):
+        load_encoder("resnet")

@@ -7,7 +7,7 @@ import numpy as np
 from di2pose.image.crop import roi_from_keypoints
 from di2pose.image.detect import Detection
 from di2pose.pose.skeleton import BLAZEPOSE_33
-from di2pose.video.track import Look
+from di2pose.video.track import Sighting
 
 FOCAL, CENTRE = 1000.0, np.array([960.0, 540.0])
 PARTS = {  # mm from the hips: across the shoulders, down
@@ -83,7 +83,7 @@ class Street:
         there = k >= 0 and apart[k] < detection.roi.side / 2
         points = self.walkers[shown[k]].points(time_s) if there else centre + np.zeros((33, 2))
         points = points + self.rng.normal(0, self.noise, (33, 2))
-        return Look(points, 0.99 if there else 0.1, detection, fresh), shown[k] if there else None
+        return Sighting(points, 0.99 if there else 0.1, detection, fresh), shown[k] if there else None
 
 
 def run(street, tracker, times, calls=None):

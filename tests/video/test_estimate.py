@@ -15,7 +15,7 @@ from di2pose import Di2Pose, recipes
 from di2pose.assets import extract
 from di2pose.errors import InputError
 from di2pose.video import estimate
-from di2pose.video.estimate import BATCH, Drawing, motion_of, results_of, tracked_frames
+from di2pose.video.estimate import BATCH, VideoDrawing, estimate_video, tracked_frames, video_results
 from di2pose.video.stream import BrokenVideoWarning, Stream
 from di2pose.video.track import Tracker
 
@@ -52,13 +52,13 @@ class Counting(Di2Pose):
         self.searches, self.looks = [], 0
         return self
 
-    def find(self, image, max_people=8, tiles=(2, 4)):
-        self.searches.append(tiles)
-        return super().find(image, max_people, tiles)
+    def find(self, picture, max_people=8, quick=False):
+        self.searches.append("quick" if quick else "all")
+        return super().find(picture, max_people, quick)
 
-    def look(self, views):
-        self.looks += len(views)
-        return super().look(views)
+    def encode(self, crops, second_look=False):
+        self.looks += len(crops)
+        return super().encode(crops, second_look)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def joints_of(results):
 
 
 def test_a_result_for_every_frame_with_its_time_and_the_same_person(model, footage):
-    results = list(results_of(model, footage / "one.mp4", **FEW))
+    results = list(video_results(model, footage / "one.mp4", **FEW))
     assert [result.frame_index for result in results] == list(range(FRAMES))
     np.testing.assert_allclose([result.time_s for result in results], np.arange(FRAMES) / 10, atol=1e-6)
     for result in results:
@@ -97,8 +97,8 @@ def test_a_result_for_every_frame_with_its_time_and_the_same_person(model, foota
 def test_the_crop_stays_on_the_person(model, footage):
     """The followed region against what the detector says in that very frame."""
     stream = Stream(footage / "one.mp4")
-    for result in results_of(model, stream, smoothed=False, pictures=True, **FEW):
-        fresh = model.find(result.picture, max_people=1, tiles=())[0]
+    for result in video_results(model, stream, smoothed=False, pictures=True, **FEW):
+        fresh = model.find(result.picture, max_people=1, quick=True)[0]
         x0, y0, x1, y1 = result.people[0].box
         assert np.hypot((x0 + x1) / 2 - fresh.roi.centre[0], (y0 + y1) / 2 - fresh.roi.centre[1]) < 0.2 * (x1 - x0)
         assert 0.75 < (x1 - x0) / (fresh.box[2] - fresh.box[0]) < 1.33
@@ -106,16 +106,16 @@ def test_the_crop_stays_on_the_person(model, footage):
 
 def test_a_seed_gives_the_same_again_and_another_seed_does_not(model, footage):
     first, again, other = (
-        joints_of(results_of(model, Stream(footage / "one.mp4", stop=0.25), seed=seed, **FEW)) for seed in (3, 3, 4)
+        joints_of(video_results(model, Stream(footage / "one.mp4", stop=0.25), seed=seed, **FEW)) for seed in (3, 3, 4)
     )
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).mean() > 1
 
 
 def test_frames_together_give_what_they_give_alone(model, footage, monkeypatch):
-    together = joints_of(results_of(model, footage / "one.mp4", warm=False, smoothed=False, **FEW))
+    together = joints_of(video_results(model, footage / "one.mp4", warm=False, smoothed=False, **FEW))
     monkeypatch.setattr(estimate, "BATCH", 1)
-    alone = joints_of(results_of(model, footage / "one.mp4", warm=False, smoothed=False, **FEW))
+    alone = joints_of(video_results(model, footage / "one.mp4", warm=False, smoothed=False, **FEW))
     np.testing.assert_allclose(together, alone, atol=0.5)
 
 
@@ -132,21 +132,21 @@ class Copier(torch.nn.Module):
 
 
 def samples_of(model, frames, warm_share):
-    drawing = Drawing(model, 4, 20, 0, warm_share)
+    drawing = VideoDrawing(model, 4, 20, 0, warm_share)
     return np.stack([people[0].samples_mm for _, people in drawing.people(frames)])
 
 
 @pytest.fixture(scope="module")
 def looked(network, footage):
-    def view_of(frame, detection):
-        return estimate.View(frame.picture, detection, estimate.camera_for(frame.picture.size, None, None))
+    def camera_of(frame):
+        return estimate.camera_for(frame.picture.size, None, None)
 
-    return list(tracked_frames(network.reset(), Stream(footage / "one.mp4"), Tracker(max_people=1), view_of))
+    return list(tracked_frames(network.reset(), Stream(footage / "one.mp4"), Tracker(max_people=1), camera_of))
 
 
 def test_a_warm_start_stays_near_the_frame_before_and_the_more_so_the_less_it_is_noised(model, looked, monkeypatch):
     """Only the tokens that it starts from can make the next frame's hypotheses alike: this network sees no picture."""
-    monkeypatch.setitem(model._modules, "denoiser", Copier(model))
+    monkeypatch.setitem(model.model._modules, "denoiser", Copier(model))
 
     def change(warm_share):
         samples = samples_of(model, looked, warm_share)
@@ -172,17 +172,17 @@ def test_a_warm_start_takes_its_share_of_the_steps(model, looked, monkeypatch):
     calls = []
     whole = model.estimate
 
-    def counted(seen, hypotheses, steps, generators, warm=None):
-        calls.append((steps, None if warm is None else warm[1]))
-        return whole(seen, hypotheses, steps, generators, warm)
+    def counted(encoded, hypotheses, steps, generators, known):
+        calls.append((steps, None if known.warm is None else known.warm[1]))
+        return whole(encoded, hypotheses, steps, generators, known)
 
     monkeypatch.setattr(model, "estimate", counted)
-    list(Drawing(model, 1, 8, 0, 0.5).people(looked[:3]))
+    list(VideoDrawing(model, 1, 8, 0, 0.5).people(looked[:3]))
     assert calls == [(8, None), (4, 10), (4, 10)], "of the 20 steps of the diffusion, half is 10"
 
 
 def test_two_people_are_drawn_together_and_keep_their_numbers(model, footage):
-    results = list(results_of(model, footage / "two.mp4", hypotheses=2, steps=4))
+    results = list(video_results(model, footage / "two.mp4", hypotheses=2, steps=4))
     for result in results:
         boxes = {person.track: person.box for person in result.people}
         assert set(boxes) == {0, 1}
@@ -193,9 +193,9 @@ def test_two_people_are_drawn_together_and_keep_their_numbers(model, footage):
 
 
 def test_nobody_is_a_result_without_people_and_the_detector_keeps_looking(model, footage):
-    results = list(results_of(model, footage / "nobody.mp4", **FEW))
+    results = list(video_results(model, footage / "nobody.mp4", **FEW))
     assert [len(result.people) for result in results] == [0] * 4
-    assert model.searches == [(2, 4), (), (), ()]
+    assert model.searches == ["all", "quick", "quick", "quick"]
 
 
 def test_a_video_that_breaks_off_gives_the_results_of_what_there_is(model, footage, tmp_path):
@@ -203,7 +203,7 @@ def test_a_video_that_breaks_off_gives_the_results_of_what_there_is(model, foota
     (tmp_path / "cut.mp4").write_bytes(data[: len(data) * 9 // 10])
     stream = Stream(tmp_path / "cut.mp4")
     with pytest.warns(BrokenVideoWarning):
-        results = list(results_of(model, stream, **FEW))
+        results = list(video_results(model, stream, **FEW))
     assert 3 <= len(results) < FRAMES
     assert stream.broken is not None
     assert stream.broken.frames == len(results)
@@ -213,7 +213,7 @@ def test_results_come_while_the_video_is_read(model, footage):
     """Not after its end: a camera has none."""
     for warm, most in ((True, 2), (False, BATCH + 1)):  # and the second look at somebody new
         model.looks = 0
-        results = results_of(model, footage / "one.mp4", smoothed=False, warm=warm, **FEW)
+        results = video_results(model, footage / "one.mp4", smoothed=False, warm=warm, **FEW)
         first = next(results)
         assert first.frame_index == 0
         assert 1 <= model.looks <= most
@@ -234,14 +234,14 @@ class Watched(Stream):
 
 def test_pictures_are_let_go_once_their_people_are_drawn(model, footage):
     stream = Watched(footage / "one.mp4")
-    results = list(results_of(model, stream, warm=True, **FEW))
+    results = list(video_results(model, stream, warm=True, **FEW))
     assert len(results) == FRAMES
     assert stream.most <= 2
 
 
 def test_a_motion_of_it_can_be_saved(model, footage, tmp_path):
     stream = Stream(footage / "one.mp4", stop=0.35)
-    motion = motion_of(results_of(model, stream, **FEW), stream.fps)
+    motion = estimate_video(model, stream, **FEW)
     assert (len(motion), motion.fps, motion.tracks) == (4, 10.0, (0,))
     motion.save(tmp_path / "one.json")
     motion.save(tmp_path / "one.html")
@@ -253,4 +253,4 @@ def test_a_motion_of_it_can_be_saved(model, footage, tmp_path):
 @pytest.mark.parametrize("wrong", [{"hypotheses": 0}, {"detect_every": 0}, {"max_people": 0}])
 def test_senseless_options_are_refused_at_once(model, footage, wrong):
     with pytest.raises(InputError, match="must be 1 or more"):
-        results_of(model, footage / "one.mp4", **wrong)
+        video_results(model, footage / "one.mp4", **wrong)
