@@ -6,22 +6,24 @@ from pathlib import Path
 import di2pose
 
 ROOT = Path(di2pose.__file__).parent
-BASE = {"errors", "randomness"}
-LEVEL = {"pose": BASE, "config": BASE, "assets": BASE}
+BASE = {"errors", "randomness", "files", "text_table"}
+LEVEL = {room: BASE for room in ("pose", "config", "assets")}
 LEVEL |= {room: BASE | {"pose", "config", "assets", "tokenizer", room} for room in ("tokenizer", "diffusion", "image")}
 LEVEL |= {"data": BASE | {"pose", "assets", "image"}}
 LEVEL |= {room: BASE | {"pose", "assets", "image", "data"} for room in ("people", "occlusion")}
-LEVEL |= {"result": BASE | {"pose", "output"}, "output": BASE | {"pose", "result", "image", "data"}}
-LEVEL |= {"recipes": {"config"}, "checkpoint": BASE | {"config"}}
-LEVEL |= {"calibration": BASE | {"config", "pose"}}
-LEVEL |= {"photo": BASE | {"config", "pose", "image", "calibration", "result"}}
-LEVEL |= {"looks": BASE | {"image", "photo"}}
-LEVEL |= {"request": BASE | {"config", "pose", "image", "diffusion", "photo", "result"}}
-PARTS = {"config", "recipes", "checkpoint", "pose", "assets", "tokenizer", "diffusion", "image"}
-LEVEL |= {"pipeline": BASE | PARTS | {"calibration", "looks", "photo", "request", "result"}}
+LEVEL |= {"result": BASE | {"pose", "output"}, "output": BASE | {"pose", "result", "image", "data", "pipeline"}}
+LEVEL |= {"recipes": {"config"}, "checkpoint": BASE | {"config"}, "calibration": BASE | {"config", "pose"}}
+# The model, which knows nothing of pictures; the kinds of it; and round it the road from pixels to people.
+LEVEL |= {"model": BASE | {"config", "checkpoint"}}
+MODEL = BASE | {"config", "model", "pose", "diffusion", "tokenizer"}
+LEVEL |= {"network": MODEL, "flip_test": MODEL, "baselines": MODEL | {"image"}}
+LEVEL |= {"person_crop": BASE | {"image", "pose"}, "second_look": BASE | {"image", "pose", "person_crop"}}
+LEVEL |= {"placing": BASE | {"image", "pose", "model", "person_crop", "calibration", "result"}}
+LEVEL |= {"request": BASE | {"config", "image", "pose", "model", "person_crop", "result"}}
+ROAD = {"flip_test", "person_crop", "second_look", "placing", "request"}
+LEVEL |= {"pipeline": MODEL | ROAD | {"image", "calibration", "network", "result"}}
 BELOW = {*LEVEL, *BASE}
-LEVEL |= {"training": BELOW, "evaluation": BELOW | {"training"}}
-LEVEL |= {"video": BASE | {"pose", "image", "data", "photo", "pipeline", "result", "output"}}
+LEVEL |= {"training": BELOW, "evaluation": BELOW | {"training"}, "video": BELOW - {"people", "occlusion"}}
 LEVEL |= {"commands": BELOW | {"video"}}
 # Of the image room, the dataset side may use the crop and the reader only.
 IMAGE_FOR_DATA = {"di2pose.image.crop", "di2pose.image.read"}

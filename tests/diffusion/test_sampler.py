@@ -114,33 +114,6 @@ def test_a_mirrored_draw_lies_on_the_other_side_in_every_channel():
     assert pair < 0.01 * one
 
 
-def test_extensions_do_what_their_names_say():
-    schedule = Schedule(4, 10, 1.0)
-    p0 = torch.tensor([0.4, 0.3, 0.2, 0.1])
-
-    def flat(ks, s):
-        return p0.expand(*ks.shape, 4)
-
-    def run(**options):
-        return list(sample(flat, schedule, 10, (40, 50), torch.Generator().manual_seed(0), **options))
-
-    cold, cut = run(temperature=0.05)[-1], run(truncation=0.5)[-1]
-    assert (cold == 0).float().mean() > 0.97
-    assert set(cut.flatten().tolist()) == {0, 1}
-
-    def surest_first(ks, s):  # token i is predicted with a confidence that grows with i
-        sure = torch.linspace(0.3, 0.97, ks.shape[1]).view(1, -1, 1)
-        return torch.cat([sure, (1 - sure).expand(-1, -1, 3) / 3], -1).expand(len(ks), -1, -1)
-
-    states = list(
-        sample(surest_first, schedule, 10, (40, 50), torch.Generator().manual_seed(0), confidence_order=True)
-    )
-    for state, left in zip(states, range(50, -1, -5), strict=True):
-        assert ((state == 4).sum(1) == left).all()  # the expected number, exactly
-    early = (states[3] != 4).float().mean(0)
-    assert early[40:].mean() > early[:10].mean() + 0.3
-
-
 def test_a_wrong_predictor_is_named():
     with pytest.raises(InputError, match=r"must return shape \(1, 2, 5\)"):
         list(sample(lambda ks, s: torch.ones(1, 2, 6) / 6, Schedule(5, 10, 0.5), 5, (1, 2), torch.Generator()))

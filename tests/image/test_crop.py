@@ -18,8 +18,6 @@ from di2pose.image.crop import (
     invert,
     roi_from_box,
     roi_from_keypoints,
-    to_camera_axes,
-    to_crop_axes,
     upright_matrix,
     warp,
 )
@@ -113,14 +111,6 @@ def test_invert_is_the_inverse_of_a_general_affine():
 
 
 CAMERA = Camera((1200.0, 1195.0), (640.0, 360.0), (1280, 720), (-0.2, 0.1, 0.001, -0.002, 0.0))
-
-
-def test_crop_axes_come_back_to_camera_axes_exactly():
-    joints = np.random.default_rng(4).normal(scale=500, size=(17, 3))
-    roi = Roi((1000.0, 150.0), 300.0, -0.8)
-    assert np.abs(to_camera_axes(to_crop_axes(joints, roi, CAMERA), roi, CAMERA) - joints).max() < 1e-9
-    tensor = torch.from_numpy(joints).float()
-    assert np.abs(to_crop_axes(tensor, roi, CAMERA).numpy() - to_crop_axes(joints, roi, CAMERA)).max() < 0.1
 
 
 def test_rotation_is_proper_and_looks_along_the_centre():

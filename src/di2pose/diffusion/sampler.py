@@ -34,9 +34,6 @@ def sample(
     kept: Kept | None = None,
     device: torch.device | str = "cpu",
     levels: Sequence[int] = (),
-    temperature: float = 1.0,
-    truncation: float = 1.0,
-    confidence_order: bool = False,
 ) -> Iterator[Int[Tensor, "B N"]]:
     """Iterate over the start k_S, then k_r after each reverse jump, k_0 last: steps + 1 tensors of `shape` (B, N).
 
@@ -44,14 +41,11 @@ def sample(
     the exact posterior. `levels` are those of the codebook's channels, the fastest first: with them the channels of a
     code are drawn one after the other (`draw`).
 
-    Extensions, off by default and not in the paper: `temperature` of p0, `truncation` to the likeliest codes that hold
-    this much mass, `confidence_order`: reveal the Occ tokens that the network is surest of, `warm` = (tokens (B, N),
-    w): begin at k_w ~ q(k_w | tokens) instead of k_S. A count of `steps` is then spread evenly over w..0 (so 5 from
-    w = S/2 jump as far as 10 from S, and cost half), and a list descends from w. `kept`: these tokens stand clean from
-    the start on; the network takes them for revealed ones and fits the others to them.
+    Extensions, off by default and not in the paper: `warm` = (tokens (B, N), w): begin at k_w ~ q(k_w | tokens) instead
+    of k_S. A count of `steps` is then spread evenly over w..0 (so 5 from w = S/2 jump as far as 10 from S, and cost
+    half), and a list descends from w. `kept`: these tokens stand clean from the start on; the network takes them for
+    revealed ones and fits the others to them.
     """
-    if temperature <= 0 or not 0 < truncation <= 1:
-        raise InputError(f"temperature must be > 0 and truncation in (0, 1], got {temperature} and {truncation}")
     grid = step_grid(steps, schedule, None if warm is None else warm[1])
     if warm is None:
         first = draw_start(schedule, shape, start, generator).to(device)
@@ -70,10 +64,7 @@ def sample(
             p0 = predict_p0(ks, torch.full((shape[0],), s, device=ks.device))
             if tuple(p0.shape) != (*shape, schedule.codes):
                 raise InputError(f"predict_p0 must return shape {(*shape, schedule.codes)}, got {tuple(p0.shape)}")
-            p0 = sharpen(p0, temperature, truncation)
-            probs = posterior(p0, ks, r, s, schedule)
-            surest = (p0, ks, r, s, schedule, generator, levels)
-            ks = fixed(reveal_surest(probs, *surest) if confidence_order else draw(probs, generator, levels))
+            ks = fixed(draw(posterior(p0, ks, r, s, schedule), generator, levels))
             yield ks
 
     return states()  # not a generator function itself: bad arguments are refused by the call, not by the first step
@@ -134,36 +125,3 @@ def _inverse_transform(probs: Float[Tensor, "R L"], u: Float[Tensor, " R"]) -> I
     # Strictly below the total, so that rounding can never reach a code of probability 0 behind the last possible one.
     point = torch.minimum(u.unsqueeze(1).to(probs.dtype) * total, torch.nextafter(total, torch.zeros_like(total)))
     return torch.searchsorted(cumulated, point, right=True).squeeze(1).clamp_(max=probs.shape[1] - 1)
-
-
-def sharpen(p0: Float[Tensor, "B N C"], temperature: float, truncation: float) -> Float[Tensor, "B N C"]:
-    """p0 at a temperature, cut to its likeliest codes; p0 itself at 1 and 1."""
-    if temperature != 1:
-        p0 = (p0.log() / temperature).softmax(-1)
-    if truncation < 1:
-        ordered, index = p0.sort(-1, descending=True)
-        ordered = ordered * ((ordered.cumsum(-1) - ordered) < truncation)
-        p0 = torch.zeros_like(p0).scatter_(-1, index, ordered / ordered.sum(-1, keepdim=True))
-    return p0
-
-
-def reveal_surest(
-    probs: Float[Tensor, "B N K"],
-    p0: Float[Tensor, "B N C"],
-    ks: Int[Tensor, "B N"],
-    r: int,
-    s: int,
-    schedule: Schedule,
-    generator: Noise,
-    levels: Sequence[int],
-) -> Int[Tensor, "B N"]:
-    """k_r as the posterior draws it, but the EXPECTED number of Occ tokens is revealed, the surest first."""
-    occluded = ks == schedule.occ
-    probs = torch.where(occluded.unsqueeze(-1), torch.nn.functional.pad(probs[..., :-1], (0, 1)), probs)
-    kr = draw(probs, generator, levels)
-    if not bool(occluded.any()):
-        return kr
-    stay = (occluded.sum(1) * (schedule.occlude[r] / schedule.occlude[s]).item()).round()
-    confidence = p0.gather(-1, kr.clamp(max=schedule.codes - 1).unsqueeze(-1)).squeeze(-1)
-    rank = confidence.masked_fill(~occluded, float("inf")).argsort(1).argsort(1)
-    return torch.where(occluded & (rank < stay.unsqueeze(1)), schedule.occ, kr)

@@ -173,11 +173,6 @@ def to_camera_axes(joints_mm: Points, roi: Roi, camera: Camera) -> Points:
     return _rotate(crop_rotation(camera, roi).T, joints_mm)
 
 
-def to_crop_axes(joints_mm: Points, roi: Roi, camera: Camera) -> Points:
-    """3D points or directions (..., 3), camera axes -> crop axes."""
-    return _rotate(crop_rotation(camera, roi), joints_mm)
-
-
 def invert(matrix: Float[np.ndarray, "2 3"]) -> Float[np.ndarray, "2 3"]:
     """The affine the other way round."""
     linear = np.linalg.inv(matrix[:, :2])
