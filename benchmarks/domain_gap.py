@@ -24,7 +24,7 @@ def main(folders: list[str]) -> None:
     print(f"{'cache':<24} {'crops':>7} {'joints':<8} {'count':>8} {'median px':>9} {'mean px':>8} {'90 % px':>8}")
     for folder in folders:
         cache = FeatureCache(folder)
-        found = cache.column("landmarks")[:, theirs, :2]
+        found = cache.column("landmarks_2d")[:, theirs]
         error = np.linalg.norm(found - cache.column("joints_2d")[:, ours], axis=-1)
         state = cache.column("visibility")[:, ours]
         known = np.isfinite(error)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import tyro
 
-from di2pose import Di2Pose
+from di2pose.model import Constraints, load_model
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import hypothesis_generators
 from di2pose.training.feature_cache import FeatureCache
@@ -40,7 +40,7 @@ def main(
         seed: of the noise
     """
     torch.set_num_threads(1)
-    network, cache = Di2Pose.from_pretrained(model), FeatureCache(features)
+    network, cache = load_model(model), FeatureCache(features)
     hidden = cache.column("visibility") > 0
     arms = [(row, side) for row in range(len(cache)) for side in ("left", "right")
             if hidden[row, H36M_17.index(f"{side}_wrist")]][:limit]  # fmt: skip
@@ -53,10 +53,9 @@ def main(
         batch = source.batch(some)
         joints = torch.stack([torch.tensor(H36M_17.indices(*(f"{arms[k][1]}_{part}" for part in ARM))) for k in some])
         pinned = torch.nn.functional.one_hot(joints[:, 0], H36M_17.count).bool()
-        for name, pins in (("without", None), ("with", (batch["joints_mm"], pinned))):
+        for name, known in (("without", None), ("with", Constraints(pins=(batch["joints_mm"], pinned)))):
             noise = hypothesis_generators(seed, some.tolist(), hypotheses)
-            tokens = network.predict_tokens(batch["features"], hypotheses, steps, noise, pins=pins)
-            poses = network.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2]).mean(1)
+            poses = network.predict(batch["features"], hypotheses, steps, noise, known).joints_mm.mean(1)
             off = (poses - batch["joints_mm"]).norm(dim=-1).gather(1, joints)
             errors[name][some] = off.numpy()
     print(f"{len(arms)} arms with a hidden wrist, {hypotheses} hypotheses, {steps} steps\n")

@@ -24,16 +24,15 @@ import torch
 from di2pose.data.dataset import Dataset
 from di2pose.data.sample import Sample
 from di2pose.image.blazepose import PEER_JOINTS
-from di2pose.image.detect import Detection
-from di2pose.photo import View
 from di2pose.pipeline import Di2Pose
+from di2pose.pose.camera import Camera
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Person, Result
-from di2pose.video.estimate import Drawing, Tracked, tracked_frames
+from di2pose.video.estimate import TrackedFrame, VideoDrawing, tracked_frames
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame
-from di2pose.video.track import Look, Tracker
+from di2pose.video.track import Sighting, Tracker
 
 RATE = 60.0
 LIMBS = list(H36M_17.indices(*PEER_JOINTS))
@@ -51,13 +50,13 @@ class EveryFrame(Tracker):
     def search(self) -> str:
         return "quick"
 
-    def update(self, time_s: float, looks: Sequence[Look]) -> dict[int, int]:
+    def update(self, time_s: float, looks: Sequence[Sighting]) -> dict[int, int]:
         given = super().update(time_s, looks)
         self.tracks = []
         return given
 
 
-def timed(frames: Iterable[Tracked], spent: list[float]) -> list[Tracked]:
+def timed(frames: Iterable[TrackedFrame], spent: list[float]) -> list[TrackedFrame]:
     """All frames, and the time that each took."""
     kept, source, started = [], iter(frames), time.process_time()
     for each in source:
@@ -76,7 +75,7 @@ def pictures(dataset: Dataset, samples: list[Sample], clock: list[float]) -> Ite
         yield Frame(sample.frame, sample.frame / RATE, picture)
 
 
-def as_result(each: Tracked, people: list[Person], samples: list[Sample]) -> Result:
+def as_result(each: TrackedFrame, people: list[Person], samples: list[Sample]) -> Result:
     camera = samples[0].camera
     assert camera is not None
     size = each.frame.picture.size
@@ -125,8 +124,8 @@ def main() -> None:
     diffusion: dict[str, list[float]] = {}
     whole: dict[str, list[float]] = {}
 
-    def run(name: str, looked: list[Tracked], looking: list[float], share: float | None, batched: bool) -> None:
-        drawing = Drawing(model, options.hypotheses, options.steps, 0, share)
+    def run(name: str, looked: list[TrackedFrame], looking: list[float], share: float | None, batched: bool) -> None:
+        drawing = VideoDrawing(model, options.hypotheses, options.steps, 0, share)
         started = time.process_time()
         if batched:
             drawn = list(drawing.people(looked))
@@ -149,14 +148,14 @@ def main() -> None:
         camera = samples[0].camera
         assert camera is not None
 
-        def view_of(frame: Frame, detection: Detection, camera=camera) -> View:
-            return View(frame.picture, detection, camera)
+        def camera_of(frame: Frame, camera: Camera = camera) -> Camera:
+            return camera
 
         for tracker in (EveryFrame(), Tracker(max_people=1)):
             decoding: list[float] = []
             looking: list[float] = []
             source = pictures(dataset, samples, decoding)
-            looked = timed(tracked_frames(model, source, tracker, view_of), looking)
+            looked = timed(tracked_frames(model, source, tracker, camera_of), looking)
             looking = [spent - read for spent, read in zip(looking, decoding, strict=True)]
             if isinstance(tracker, EveryFrame):
                 looked = [each._replace(numbers=[0] * len(each.numbers)) for each in looked]
