@@ -18,7 +18,7 @@ CODECS = ("libx264", "libopenh264", "mpeg4")
 """The first that this build of FFmpeg can write; every browser plays the first two."""
 
 
-class Film:
+class OverlayVideo:
     """An MP4, whole or not at all: `add` every frame, then `finish`. After an error nothing of it is left."""
 
     def __init__(self, path: Path, fps: float) -> None:
