@@ -35,23 +35,24 @@ class PredictOptions:
     seed: int = 0
     """The same seed gives the same result."""
     detector: str = "blazepose"
-    """Who finds people in photos: blazepose, or rtdetr:FOLDER, weights of an RT-DETR or D-FINE (needs the extra
-    vitpose)."""
+    """Who finds people in photos: blazepose, or rtdetr:FOLDER, weights of an RT-DETR or D-FINE (needs
+    the extra vitpose)."""
     boxes: Path | None = None
-    """Where people are in the photos, instead of a detector. JSON {"photo.jpg": [[x0, y0, x1, y1], ...]} or CSV with
-    the columns file,x0,y0,x1,y1; pixels of the upright picture. Photos that it does not name are searched as usual."""
+    """Where people are in the photos, instead of a detector. JSON {"photo.jpg": [[x0, y0, x1, y1], ...]} or
+    CSV with the columns file,x0,y0,x1,y1; pixels of the upright picture. Photos that it does not name are
+    searched as usual."""
     max_people: int = 8
     """At most so many in a picture, the surest ones."""
     height: float | None = None
     """How tall the people are in metres, 1.78: scales skeleton and distance."""
     camera: Path | None = None
-    """JSON with "K", the 3x3 matrix of a calibration, or "focal" and "centre" in pixels; may hold "size" [width,
-    height] and "distortion" in OpenCV's order."""
+    """JSON with "K", the 3x3 matrix of a calibration, or "focal" and "centre" in pixels; may hold "size"
+    [width, height] and "distortion" in OpenCV's order."""
     fov: float | None = None
     """Field of view in degrees across the longer side, where there is no calibration."""
     second_look: bool = True
-    """Look at everybody in a photo up to four times, keep the crop that the model is surest of, and look at its mirror
-    image, too: slower, and much better where something misleads the detector."""
+    """Look at everybody in a photo up to four times, keep the crop that the model is surest of, and
+    look at its mirror image, too: slower, and much better where something misleads the detector."""
     smooth: bool = True
     """Smooth videos over time; surer joints weigh more."""
     device: str = "auto"
