@@ -16,20 +16,16 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from di2pose import __version__, assets
 from di2pose.errors import InputError, MissingExtra
-
-if TYPE_CHECKING:
-    from di2pose.pipeline import Di2Pose
 
 NEEDED_ASSETS = ("blazepose-heavy", "blazepose-detector")
 """What a prediction with the packaged model reads."""
 LEAST_FREE = 500e6
 """Bytes: all that a prediction fetches, and the archives that it comes in."""
 MARK = {"ok": "ok", "note": "--", "broken": "!!"}
-REPORT_THIS = "report this, with `di2pose doctor --json`"
 
 
 @dataclass(frozen=True)
@@ -81,14 +77,9 @@ def examine(fetch: bool = False, model: str | None = None) -> Iterator[Check]:
     cache = _cache()
     yield cache
     yield from _clients()
-    if fetch and cache.state == "ok":
-        yield from _fetch()
-    yield from _assets()
+    yield from _assets(fetch and cache.state == "ok")
     if whole:
-        loaded, check = _model(model)
-        yield check
-        if loaded is not None:
-            yield _self_test(loaded)
+        yield from _model(model)
 
 
 def dependencies() -> dict[str, list[str]]:
@@ -145,8 +136,8 @@ def _devices() -> Iterator[Check]:
     if torch.cuda.is_available():
         yield Check("cuda", "ok", f"{torch.cuda.get_device_name()}: --device cuda")
     else:
-        built = torch.version.cuda is not None
-        text = f"built for CUDA {torch.version.cuda}, no usable GPU" if built else "not in this build of torch"
+        built = torch.version.cuda
+        text = f"built for CUDA {built}, no usable GPU" if built else "not in this build of torch"
         yield Check("cuda", "note", f"{text}: predictions run on the CPU")
     if torch.backends.mps.is_available():
         yield Check("mps", "ok", "Apple GPU: --device mps")
@@ -183,20 +174,17 @@ def _clients() -> Iterator[Check]:
             yield Check(name, "note", "not here; all that needs it is in the cache")
 
 
-def _fetch() -> Iterator[Check]:
-    for name in NEEDED_ASSETS:
-        if assets.state(name) != "ready":
+def _assets(fetch: bool) -> Iterator[Check]:
+    """Needed files on a line each, fetched where that is wanted; the others together."""
+    others = []
+    for name, asset in assets.ASSETS.items():
+        state = assets.state(name)
+        if fetch and name in NEEDED_ASSETS and state != "ready":
             try:
                 assets.fetch(name)
             except InputError as error:
                 yield Check("fetch", "broken", str(error), "see above")
-
-
-def _assets() -> Iterator[Check]:
-    """Needed files on a line each, the others together."""
-    others = []
-    for name, asset in assets.ASSETS.items():
-        state = assets.state(name)
+            state = assets.state(name)
         if name in NEEDED_ASSETS:
             if state == "ready":
                 yield Check(name, "ok", f"{asset.bytes / 1e6:.0f} MB, sha256 is right")
@@ -208,33 +196,33 @@ def _assets() -> Iterator[Check]:
     yield Check("other files", "ok", ", ".join(others) or "none fetched yet; each comes when it is needed")
 
 
-def _model(name: str | None) -> "tuple[Di2Pose | None, Check]":
-    """The model as a user would get it; None where it cannot be loaded."""
+def _model(name: str | None) -> Iterator[Check]:
+    """The model as a user would get it; then one crop of noise, twice: the answers must be finite and the same."""
+    import numpy as np
+    from PIL import Image
+
     from di2pose.pipeline import Di2Pose
 
     try:
         model = Di2Pose.from_pretrained(name)
     except (InputError, OSError) as error:
-        advice = "install di2pose again: pip install --force-reinstall di2pose"
-        return None, Check("model", "broken", str(error), advice)
+        yield Check("model", "broken", str(error), "install di2pose again: pip install --force-reinstall di2pose")
+        return
     counts = {part: sum(p.numel() for p in module.parameters()) / 1e6 for part, module in model.parts().items()}
     text = ", ".join(f"{part} {count:.1f} M" for part, count in counts.items())
-    return model, Check("model", "ok", f"{name or 'inside the package'}: {text} weights")
-
-
-def _self_test(model: "Di2Pose") -> Check:
-    """One crop of noise, twice: the answers must be finite and the same."""
-    import numpy as np
-    from PIL import Image
-
+    yield Check("model", "ok", f"{name or 'inside the package'}: {text} weights")
     if any(assets.state(name) != "ready" for name in NEEDED_ASSETS):
-        return Check("self-test", "note", "left out, for its files are not fetched yet", "di2pose doctor --fetch")
+        yield Check("self-test", "note", "left out, for its files are not fetched yet", "di2pose doctor --fetch")
+        return
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8))
-    box = (40.0, 20.0, 220.0, 240.0)
+    problem = ""
     try:
-        first, second = (model(noise, hypotheses=2, steps=2, boxes=[box]) for _ in range(2))
+        first, second = (model(noise, hypotheses=2, steps=2, boxes=[(40.0, 20.0, 220.0, 240.0)]) for _ in range(2))
+        if not np.array_equal(first.people[0].joints_mm, second.people[0].joints_mm):
+            problem = "the same crop gave two answers"
     except (InputError, MissingExtra, RuntimeError) as error:  # torch's own failures are RuntimeErrors
-        return Check("self-test", "broken", f"one crop failed: {error}", REPORT_THIS)
-    if not np.array_equal(first.people[0].joints_mm, second.people[0].joints_mm):
-        return Check("self-test", "broken", "the same crop gave two answers", REPORT_THIS)
-    return Check("self-test", "ok", "one crop, 2 hypotheses, 2 steps: finite and the same twice")
+        problem = f"one crop failed: {error}"
+    if problem:
+        yield Check("self-test", "broken", problem, "report this, with `di2pose doctor --json`")
+    else:
+        yield Check("self-test", "ok", "one crop, 2 hypotheses, 2 steps: finite and the same twice")

