@@ -357,7 +357,7 @@ def test_encoder_and_detector_are_no_part_of_the_model(model, path, tmp_path):
     ("arguments", "message"),
     [
         ({"boxes": BOX}, r"a list of \(x0, y0, x1, y1\)"),
-        ({"boxes": [(5.0, 5.0, 2.0, 9.0)]}, "x1 > x0"),
+        ({"boxes": [(5.0, 5.0, 2.0, 9.0)]}, "x0 < x1"),
         ({"boxes": [(600.0, 0.0, 700.0, 100.0)]}, "outside of the picture of 512x512"),
         ({"occluded": [(1.0, 2.0, 3.0)]}, r"a list of \(x0, y0, x1, y1\)"),
         ({"camera": Camera((500.0, 500.0), (320.0, 240.0), (640, 480))}, "640x480 pixels, this one has 512x512"),

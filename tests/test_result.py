@@ -1,13 +1,18 @@
 """What a user gets back: names, spread, conversion, JSON there and back, tracks."""
 
+import base64
 import dataclasses
+import io
+import sys
 import webbrowser
 
 import numpy as np
 import pytest
 from output.people import CAMERA, person, result
+from PIL import Image
 
-from di2pose.errors import InputError
+from di2pose.errors import InputError, MissingExtra
+from di2pose.output.tables import joint_records
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import WRITERS, Motion, Person, Result
 
@@ -185,3 +190,85 @@ def test_show_opens_the_page_in_the_browser(monkeypatch):
     path = result([person()]).show()
     assert opened == [path.as_uri()]
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_repr_is_one_short_line():
+    someone = person()
+    assert repr(someone) == "Person(17 joints, 3 hidden, score 0.88)"
+    assert repr(person(track=4)) == "Person(17 joints, 3 hidden, score 0.88, track 4)"
+    assert repr(result([someone, someone], image="a/photo.jpg")) == "Result(photo.jpg, 640x480, 2 people)"
+    assert repr(result([someone])) == "Result(640x480, 1 person)"
+    frames = [result([person(k, track=k)], image="walk.mp4", frame_index=k) for k in range(3)]
+    assert repr(frames[1]) == "Result(walk.mp4, frame 1, 640x480, 1 person)"
+    assert repr(Motion(frames, fps=29.97)) == "Motion(walk.mp4, 3 frames, 29.97 a second, 3 people)"
+
+
+def test_a_notebook_shows_the_overlay_and_a_row_for_each_person(tmp_path):
+    photo = Image.new("RGB", (640, 480), (128, 128, 128))
+    page = result([person(1), person(2)], picture=photo)._repr_html_()
+    drawn = Image.open(io.BytesIO(base64.b64decode(page.split("data:image/jpeg;base64,")[1].split('"')[0])))
+    assert drawn.size == (640, 480)
+    assert np.asarray(drawn).std() > 5  # people are drawn on it
+    assert page.count("<tr>") == 3
+    assert "3 of 17" in page
+    photo.save(tmp_path / "photo.png")
+    stored = result([person(1)], image=str(tmp_path / "photo.png"))
+    assert "<img" in stored._repr_html_()
+    (tmp_path / "photo.png").unlink()
+    gone = stored._repr_html_()
+    assert "<img" not in gone
+    assert "cannot be read" in gone
+    assert gone.count("<tr>") == 2
+    Image.new("RGB", (64, 64)).save(tmp_path / "photo.png")
+    assert "<img" not in stored._repr_html_()  # another picture by now
+    (tmp_path / "photo.png").write_bytes(b"no picture")
+    assert "<img" not in stored._repr_html_()
+    assert "<img" not in result([person().convert("coco17")])._repr_html_()
+    assert "&lt;b&gt;" in result([], image="<b>.png", picture=photo)._repr_html_()
+
+
+def test_a_notebook_shows_a_motion_and_a_person():
+    photo = Image.new("RGB", (640, 480))
+    frames = [result([person(k, track=7)] if k else [], picture=photo, frame_index=k) for k in range(4)]
+    page = Motion(frames, fps=30.0)._repr_html_()
+    assert "<img" in page
+    assert [cell in page for cell in ("7", "3", "1")] == [True] * 3
+    lost = [result([], image="gone.mp4", frame_index=k) for k in range(2)]
+    assert "<img" not in Motion(lost, fps=30.0)._repr_html_()
+    table = person().convert("coco17")._repr_html_()
+    assert table.count("<tr>") == 18
+    assert "left shoulder" in table
+    assert "unknown" in table
+
+
+def test_a_table_has_a_row_for_each_frame_person_and_joint():
+    frames = [result([person(k, track=3)], image="v.mp4", frame_index=5 + k, time_s=k / 25) for k in range(2)]
+    columns, rows = joint_records(frames, 25.0)
+    assert len(rows) == 2 * 17
+    row = dict(zip(columns, rows[17 + 3], strict=True))
+    ankle = frames[1].people[0]["right_ankle"]
+    assert (row["frame"], row["person"], row["joint"], row["state"]) == (6, 3, "right_ankle", "occluded")
+    assert [row[name] for name in ("x_mm", "y_mm", "z_mm")] == ankle.xyz_mm.tolist()
+    assert (row["r90_mm"], row["std_mm"]) == (ankle.r90_mm, ankle.std_mm)
+    assert [row["u_px"], row["v_px"]] == frames[1].people[0].joints_2d[3].tolist()
+
+
+def test_pandas_has_the_same_numbers_as_the_csv(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="the extra pandas is not installed")
+    frames = [result([person(k, track=3)], image="v.mp4", frame_index=5 + k, time_s=k / 25) for k in range(2)]
+    motion = Motion(frames, fps=25.0)
+    motion.save(tmp_path / "v.csv")
+    wide, long = pandas.read_csv(tmp_path / "v.csv"), motion.to_pandas()
+    assert len(long) == 34
+    knee = long[long.joint == "left_knee"].reset_index()
+    for column in ("x_mm", "z_mm", "r90_mm", "std_mm", "u_px", "v_px"):
+        np.testing.assert_allclose(knee[column], wide[f"left_knee_{column}"], atol=0.001)
+    assert knee.frame.tolist() == [5, 6]
+    assert result([]).to_pandas().columns.tolist() == long.columns.tolist()
+    assert result([person().convert("coco17")]).to_pandas().x_mm.isna().any()
+
+
+def test_without_pandas_the_message_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'di2pose\[pandas\]'"):
+        result([person()]).to_pandas()

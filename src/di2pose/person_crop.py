@@ -9,6 +9,7 @@ from jaxtyping import Float
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from di2pose.image.boxes import Box
 from di2pose.image.crop import Roi
 from di2pose.image.detect import Detection
 from di2pose.image.encoder import Encoder, EncoderOutput, crop_pixels
@@ -17,9 +18,6 @@ from di2pose.pose.camera import Camera
 BATCH = 16
 """Crops that are encoded together."""
 GREY = (127, 127, 127)
-
-Box = tuple[float, float, float, float]
-"""x0, y0, x1, y1 in pixels of the upright picture."""
 
 
 @dataclass(frozen=True, eq=False)

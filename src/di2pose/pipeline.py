@@ -21,11 +21,12 @@ from di2pose.calibration import Calibration
 from di2pose.config import Config
 from di2pose.errors import InputError
 from di2pose.flip_test import predict_both
+from di2pose.image.boxes import Box
 from di2pose.image.detect import BlazePoseDetector, Detection, Detector, load_detector
 from di2pose.image.encoder import Encoder, load_encoder
 from di2pose.model import Constraints, PoseModel, find_model, load_model, save_model
 from di2pose.network import Di2PoseNetwork
-from di2pose.person_crop import Box, EncodedCrops, PersonCrop, encode_crops
+from di2pose.person_crop import EncodedCrops, PersonCrop, encode_crops
 from di2pose.placing import Estimate, in_camera_axes, pins_in_crops, place_people
 from di2pose.pose.camera import Camera
 from di2pose.randomness import Noise, hypothesis_generators

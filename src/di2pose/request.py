@@ -13,11 +13,12 @@ from torch import Tensor
 from di2pose import __version__
 from di2pose.config import TokenizerConfig
 from di2pose.errors import InputError
+from di2pose.image.boxes import Box, parse_boxes
 from di2pose.image.crop import assumed_camera
 from di2pose.image.detect import Detection, given, overlap
 from di2pose.image.read import LEAST_PIXELS, read_image, upright_rgb
 from di2pose.model import Pins
-from di2pose.person_crop import BATCH, Box
+from di2pose.person_crop import BATCH
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Person, Result
@@ -113,8 +114,10 @@ def batches(images: Picture | Sequence[Picture], boxes: Any, hidden: Any) -> Ite
             f"{len(pictures)} images need as many lists of boxes, got {len(boxes)} (boxes) and {len(hidden)} (occluded)"
         )
     every = zip(pictures, boxes, hidden, strict=True)
+    what = "boxes of a picture are a list of (x0, y0, x1, y1)"
     whole = [
-        ImageRequest(image, None if some is None else _boxes(some), _boxes(covers)) for image, some, covers in every
+        ImageRequest(image, None if some is None else parse_boxes(some, what), parse_boxes(covers, what))
+        for image, some, covers in every
     ]
     return (whole[first : first + BATCH] for first in range(0, len(whole), BATCH))
 
@@ -165,17 +168,3 @@ def open_picture(image: Picture) -> Image.Image:
         size = f"{image.width}x{image.height}"
         raise InputError(f"a picture needs at least {LEAST_PIXELS} pixels a side to see anybody, got {size}")
     return upright_rgb(ImageOps.exif_transpose(image))  # a copy
-
-
-def _boxes(boxes: Any) -> tuple[Box, ...]:
-    """The boxes as floats. A flat box, a wrong count and an empty box are errors that say so."""
-    checked = []
-    for box in boxes:
-        try:
-            x0, y0, x1, y1 = (float(value) for value in box)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"boxes of a picture are a list of (x0, y0, x1, y1) in pixels, one is {box!r}") from error
-        if not (x0 < x1 and y0 < y1 and np.isfinite([x0, y0, x1, y1]).all()):
-            raise InputError(f"a box is x0, y0, x1, y1 in pixels with x1 > x0 and y1 > y0, got {(x0, y0, x1, y1)}")
-        checked.append((x0, y0, x1, y1))
-    return tuple(checked)

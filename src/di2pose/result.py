@@ -6,19 +6,22 @@ Axes everywhere: the camera's, x right, y down, z away from the camera. J joints
 import dataclasses
 import tempfile
 import webbrowser
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from di2pose.errors import InputError
+from di2pose.errors import InputError, require
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, Skeleton, convert, get
+
+if TYPE_CHECKING:
+    import pandas
 
 STATES = ("seen", "occluded", "out_of_frame", "unknown")
 """From sure to not there at all; `unknown` only after `convert`, for a joint that cannot be had."""
@@ -27,14 +30,16 @@ WRITERS: dict[str, str] = {
     ".json": "di2pose.output.tables:write_json",
     ".csv": "di2pose.output.tables:write_csv",
     ".npz": "di2pose.output.tables:write_npz",
-    ".trc": "di2pose.output.motion:write_trc",
-    ".c3d": "di2pose.output.motion:write_c3d",
-    ".bvh": "di2pose.output.bvh:write_bvh",
+    ".trc": "di2pose.output.markers:write_trc",
+    ".c3d": "di2pose.output.markers:write_c3d",
+    ".bvh": "di2pose.output.bvh_writer:write_bvh",
     ".html": "di2pose.output.viewer:write_page",
     ".png": "di2pose.output.figure:write_figure",
     ".jpg": "di2pose.output.overlay:write_overlay",
 }
-"""File ending -> module:function(path, results, fps), imported when it is first needed."""
+"""File ending -> module:function of a Writer, imported when it is first needed. A new format is one line here."""
+Writer = Callable[[Path, list["Result"], float | None], list[Path]]
+"""(path, results, frames a second or None for a photo) -> the files that were written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +57,7 @@ class Joint:
     """'seen', 'occluded' or 'out_of_frame'."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Person:
     """One person in one picture. The arrays are read-only."""
 
@@ -75,7 +80,7 @@ class Person:
     """The detector's, 0 to 1."""
     track: int | None = None
     """Who it is in a video; None in a photo."""
-    tokens: np.ndarray | None = field(default=None, repr=False)
+    tokens: np.ndarray | None = None
     """(H, N) codes that the hypotheses were decoded from, for `keep_tokens`; not written to files."""
     skeleton: Skeleton = H36M_17
 
@@ -106,6 +111,15 @@ class Person:
 
     frame = "camera"
     """Whose axes: never the world's, unless you turn them with `camera.to_world`."""
+
+    def __repr__(self) -> str:
+        track = "" if self.track is None else f", track {self.track}"
+        return f"Person({len(self.state)} joints, {self.guessed.sum()} hidden, score {self.score:.2f}{track})"
+
+    def _repr_html_(self) -> str:
+        from di2pose.output.notebook import person_html
+
+        return person_html(self)
 
     def __getitem__(self, name: str) -> Joint:
         j = self.skeleton.index(name)
@@ -148,7 +162,7 @@ class Person:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """Everybody in one picture, and how the answer was made."""
 
@@ -166,7 +180,7 @@ class Result:
     frame_index: int | None = None
     """Frame of the video, from 0; None for a photo."""
     time_s: float | None = None
-    picture: Image.Image | None = field(default=None, repr=False)
+    picture: Image.Image | None = None
     """Upright RGB pixels for the pages and pictures, where they were handed in or are to be shown otherwise (faces
     blurred); None: they are read from `image` when needed. Not written to data files."""
 
@@ -175,6 +189,16 @@ class Result:
         if len({person.skeleton for person in self.people}) > 1:
             raise InputError("all people of a result must have the same skeleton: convert all of them, or none")
 
+    def __repr__(self) -> str:
+        name = [Path(self.image).name] if self.image else []
+        frame = [] if self.frame_index is None else [f"frame {self.frame_index}"]
+        return f"Result({', '.join([*name, *frame, '{}x{}'.format(*self.size), count_people(len(self.people))])})"
+
+    def _repr_html_(self) -> str:
+        from di2pose.output.notebook import result_html
+
+        return result_html(self)
+
     def save(self, path: str | Path) -> list[Path]:
         """Write the file that the ending asks for (see WRITERS) and say what was written.
 
@@ -182,9 +206,13 @@ class Result:
         """
         return _save(path, [self], None)
 
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row for each person and joint, with the columns of the CSV file; needs the extra `pandas`."""
+        return _to_pandas([self], None)
+
     def show(self) -> Path:
         """Write the page to a temporary folder, open it in the browser, and return its path."""
-        return _show(self.save)
+        return _show(self)
 
     @classmethod
     def load(cls, path: str | Path) -> "Result":
@@ -195,7 +223,7 @@ class Result:
         return results[0]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Motion:
     """The results of a video, in order."""
 
@@ -212,6 +240,16 @@ class Motion:
             tracks = [person.track for person in result.people]
             if None in tracks or len(set(tracks)) < len(tracks):
                 raise InputError(f"frame {k} of a motion: every person needs a track number of their own, got {tracks}")
+
+    def __repr__(self) -> str:
+        name = [Path(self[0].image).name] if self[0].image else []
+        frames = [f"{len(self)} frame{'s' * (len(self) != 1)}", f"{self.fps:g} a second"]
+        return f"Motion({', '.join([*name, *frames, count_people(len(self.tracks))])})"
+
+    def _repr_html_(self) -> str:
+        from di2pose.output.notebook import motion_html
+
+        return motion_html(self)
 
     def __len__(self) -> int:
         return len(self.results)
@@ -237,9 +275,13 @@ class Motion:
         """As `Result.save`; .trc, .c3d and .bvh get a file for each track."""
         return _save(path, list(self.results), float(self.fps))
 
+    def to_pandas(self) -> "pandas.DataFrame":
+        """As `Result.to_pandas`: one row for each frame, person and joint."""
+        return _to_pandas(list(self.results), float(self.fps))
+
     def show(self) -> Path:
         """As `Result.show`."""
-        return _show(self.save)
+        return _show(self)
 
     @classmethod
     def load(cls, path: str | Path) -> "Motion":
@@ -248,6 +290,16 @@ class Motion:
         if fps is None:
             raise InputError(f"{path} holds a photo: read it with Result.load")
         return cls(results, fps)
+
+
+def numbered(people: Sequence[Person]) -> list[tuple[int, Person]]:
+    """Everybody in a picture with their number: the track in a video, else the place in the list."""
+    return [(place if person.track is None else person.track, person) for place, person in enumerate(people)]
+
+
+def count_people(count: int) -> str:
+    """'1 person', '2 people'."""
+    return f"{count} {'person' if count == 1 else 'people'}"
 
 
 def _mean(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -266,17 +318,24 @@ def _save(path: str | Path, results: list[Result], fps: float | None) -> list[Pa
     if suffix not in WRITERS:
         raise InputError(f"'{path.name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
     module, function = WRITERS[suffix].split(":")
-    written: list[Path] = getattr(import_module(module), function)(path, results, fps)
-    return written
+    write: Writer = getattr(import_module(module), function)
+    return write(path, results, fps)
 
 
 def _read_json(path: str | Path) -> tuple[list[Result], float | None]:
-    read: Any = import_module("di2pose.output.tables").read_json
-    results, fps = read(Path(path))
-    return results, fps
+    from di2pose.output.tables import read_json  # the output room imports this module
+
+    return read_json(Path(path))
 
 
-def _show(save: Any) -> Path:
-    path: Path = save(Path(tempfile.mkdtemp(prefix="di2pose-")) / "pose.html")[0]
+def _to_pandas(results: list[Result], fps: float | None) -> "pandas.DataFrame":
+    from di2pose.output.tables import joint_records
+
+    columns, rows = joint_records(results, fps)
+    return require("pandas", extra="pandas").DataFrame(rows, columns=columns)
+
+
+def _show(shown: Result | Motion) -> Path:
+    path = shown.save(Path(tempfile.mkdtemp(prefix="di2pose-")) / "pose.html")[0]
     webbrowser.open(path.as_uri())
     return path

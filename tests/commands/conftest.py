@@ -12,6 +12,7 @@ import torch
 from di2pose import recipes
 from di2pose.assets import extract, fetch
 from di2pose.commands.predict import predict
+from di2pose.commands.predict_options import PredictOptions
 from di2pose.data.frames import Video
 from di2pose.image.blazepose import BlazePose
 from di2pose.image.read import read_image
@@ -57,7 +58,7 @@ def run(model_folder, tmp_path, capsys):
     def predict_files(*words, **options):
         out = options.pop("out", tmp_path / "out")
         quick = {"model": str(model_folder), "hypotheses": 2, "steps": 2, "format": "json"}
-        code = predict(tuple(map(str, words)), out=out, **(quick | options))
+        code = predict(tuple(map(str, words)), PredictOptions(out=out, **(quick | options)))
         said = capsys.readouterr()
         return code, said.out, said.err, out
 

@@ -3,7 +3,7 @@
 import json
 
 from di2pose.assets import ASSETS
-from di2pose.commands.extras import dependencies
+from di2pose.commands.doctor import dependencies
 from di2pose.commands.licences import everything, licences
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from di2pose.commands.options import Options, find_device
-from di2pose.commands.photos import enlarged
+from di2pose.commands.predict import enlarged
+from di2pose.commands.predict_options import PredictOptions
 from di2pose.errors import InputError
 from di2pose.image.read import Photo
 from di2pose.result import Result
@@ -245,11 +245,9 @@ def test_wrong_options_say_what_is_right(run, portrait, tmp_path):
 
 def test_a_camera_and_a_field_of_view_exclude_each_other(tmp_path):
     (tmp_path / "k.json").write_text("[[500, 0, 256], [0, 500, 256], [0, 0, 1]]")
-    from di2pose.commands.given import read_camera
-
     with pytest.raises(InputError, match="not both"):
-        Options(tmp_path, ("json",), camera=read_camera(tmp_path / "k.json"), field_of_view=50.0)
-    assert find_device("cpu") == "cpu"
+        PredictOptions(tmp_path, camera=tmp_path / "k.json", fov=50.0)
+    assert PredictOptions(tmp_path, device="cpu").torch_device == "cpu"
 
 
 def test_a_calibrated_camera_and_a_height_are_used(run, portrait, tmp_path, boxes):

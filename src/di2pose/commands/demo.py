@@ -3,14 +3,15 @@
 import os
 import sys
 import webbrowser
+from contextlib import closing
 from pathlib import Path
 
 from PIL import Image, ImageDraw
 
 from di2pose.assets import extract
 from di2pose.commands.inputs import Input, Inputs
-from di2pose.commands.options import Options, find_device
 from di2pose.commands.predict import run
+from di2pose.commands.predict_options import PredictOptions
 from di2pose.commands.writing import ready_folder
 from di2pose.data.frames import Video
 from di2pose.files import replacing
@@ -40,14 +41,17 @@ def demo(
         device: auto, cpu, cuda or mps.
         open: Open the page in a browser, where there is a display.
     """
-    ready_folder(out)
-    network = Di2Pose.from_pretrained(model, device=find_device(device))
+    options = PredictOptions(out=ready_folder(out), model=model, seed=seed, device=device)
+    network = Di2Pose.from_pretrained(options.model, device=options.torch_device)
     print("footage: a walker, from the PyPI package sports2d; fetched once")
     walker = _walker()
     items = []
     for name, picture in (("walker", walker), ("walker-hidden", hide_legs(walker))):
-        items.append(Input("photo", _save(picture, out / f"{name}.jpg"), name))
-    code = run(network, Inputs(items, [], []), Options(out, ("json", "html", "overlay"), seed=seed))
+        path = out / f"{name}.jpg"
+        with replacing(path) as temporary:
+            picture.save(temporary, "JPEG", quality=92)
+        items.append(Input("photo", path, name))
+    code = run(network, Inputs(items, [], []), options)
     if code == 0:
         _compare(*(Result.load(out / f"{item.name}.json") for item in items))
         _show([(out / f"{item.name}.html").resolve() for item in items], open)
@@ -66,17 +70,8 @@ def hide_legs(picture: Image.Image) -> Image.Image:
 
 
 def _walker() -> Image.Image:
-    video = Video(extract("sports2d-demo", CLIP) / CLIP)
-    try:
+    with closing(Video(extract("sports2d-demo", CLIP) / CLIP)) as video:
         return video.frame(FRAME).crop(REGION)
-    finally:
-        video.close()
-
-
-def _save(picture: Image.Image, path: Path) -> Path:
-    with replacing(path) as temporary:
-        picture.save(temporary, "JPEG", quality=92)
-    return path
 
 
 def _compare(seen: Result, hidden: Result) -> None:

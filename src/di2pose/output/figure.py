@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 from PIL import Image
+from scipy.spatial.transform import Rotation
 
 from di2pose.errors import InputError
 from di2pose.files import replacing
-from di2pose.output.overlay import draw_bones, draw_overlay, moved, side_colour
-from di2pose.output.pen import Pen
-from di2pose.output.photo import photo_of
+from di2pose.output.overlay import Pen, draw_bones, draw_overlay, moved, photo_of, side_colour
 from di2pose.result import Person, Result
 
 HEIGHT, GAP, CAPTION = 900, 24, 52
@@ -104,9 +103,8 @@ def _points(joints_mm: np.ndarray) -> np.ndarray:
 
 
 def _turn(yaw: float, pitch: float) -> Float[np.ndarray, "3 3"]:
-    """Camera axes -> the viewer's (x right, y down, z away)."""
-    cy, sy, cp, sp = (f(np.radians(v)) for v in (yaw, pitch) for f in (np.cos, np.sin))
-    return np.array([[1, 0, 0], [0, cp, -sp], [0, sp, cp]]) @ np.array([[cy, 0, -sy], [0, 1, 0], [sy, 0, cy]])
+    """Camera axes -> the viewer's (x right, y down, z away): first about y, then about x."""
+    return np.asarray(Rotation.from_euler("XY", (pitch, -yaw), degrees=True).as_matrix())
 
 
 def _floor(low: np.ndarray, high: np.ndarray) -> Float[np.ndarray, "L 2 3"]:

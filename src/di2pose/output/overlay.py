@@ -1,27 +1,94 @@
 """2D overlay on the photo: right side green, left side blue, as in the paper; guessed joints hollow, bones dashed."""
 
+import base64
 import dataclasses
-from collections.abc import Sequence
+import io
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
+from di2pose.data.frames import Video
 from di2pose.errors import InputError
 from di2pose.files import replacing
-from di2pose.output.pen import Pen, Point
-from di2pose.output.photo import photo_of
+from di2pose.image.read import read_image
 from di2pose.pose.skeleton import Skeleton
-from di2pose.result import Person, Result
+from di2pose.result import Person, Result, numbered
 
+Colour = tuple[int, int, int] | tuple[int, int, int, int]
+Point = tuple[float, float]
+
+LARGE_PIXELS = (2_500_000, 9_000_000)
+"""Pictures up to the first are drawn three times as large, up to the second twice, larger ones as they are."""
 RIGHT, LEFT, MIDDLE = (38, 200, 90), (62, 134, 255), (250, 200, 60)
 EDGE, PAPER = (16, 18, 22), (255, 255, 255)
-FACE_MM = 170.0
-"""Radius of the disc that hides a face: a head is about 230 mm high, and the estimate may be some cm off."""
-
-
 MOST_SIDE = 6000
 """Pixels of the longer side of an overlay; a larger photo is shrunk, for its overlay would need gigabytes."""
+
+
+class Pen:
+    """Draws smooth lines and discs in pixels of a picture of `size`; `over` puts what was drawn onto it.
+
+    Pillow draws without smoothing, so a layer is drawn larger and shrunk.
+    """
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        pixels = size[0] * size[1]
+        self.size = size
+        self.zoom = 3 - sum(pixels > limit for limit in LARGE_PIXELS)
+        self.layer = Image.new("RGBA", (size[0] * self.zoom, size[1] * self.zoom), (0, 0, 0, 0))
+        self.draw = ImageDraw.Draw(self.layer)
+
+    def line(self, a: Point, b: Point, width: float, colour: Colour, edge: Colour | None = None) -> None:
+        """With round ends, and a dark edge where one is given."""
+        for thick, fill in ((1.7 * width, edge), (width, colour)):
+            if fill is not None:
+                z, r = self.zoom, thick * self.zoom / 2
+                ends = [(a[0] * z, a[1] * z), (b[0] * z, b[1] * z)]
+                self.draw.line(ends, fill=fill, width=max(1, round(2 * r)))
+                for x, y in ends:
+                    self.draw.ellipse([x - r, y - r, x + r, y + r], fill=fill)
+
+    def dashes(self, a: Point, b: Point, width: float, colour: Colour, edge: Colour | None = None) -> None:
+        """Dashes of two and a half widths, about five from one to the next; a whole dash at either end."""
+        length = math.dist(a, b)
+        count = max(1, round(length / width / 5))
+        dash = min(2.5 * width, length) if count > 1 else length
+        for k in range(count):
+            start = k * (length - dash) / max(1, count - 1)
+            shares = (start / length, (start + dash) / length) if length else (0.0, 1.0)
+            ends = [(a[0] + t * (b[0] - a[0]), a[1] + t * (b[1] - a[1])) for t in shares]
+            self.line(ends[0], ends[1], width, colour, edge)
+
+    def disc(self, at: Point, radius: float, colour: Colour) -> None:
+        x, y, r = at[0] * self.zoom, at[1] * self.zoom, radius * self.zoom
+        self.draw.ellipse([x - r, y - r, x + r, y + r], fill=colour)
+
+    def panel(self, box: tuple[float, float, float, float], radius: float, colour: Colour) -> None:
+        """A filled rectangle with round corners."""
+        self.draw.rounded_rectangle([v * self.zoom for v in box], radius * self.zoom, fill=colour)
+
+    def text(self, at: Point, text: str, size: float, colour: Colour, anchor: str = "lm") -> None:
+        self.draw.text((at[0] * self.zoom, at[1] * self.zoom), text, colour, font(size * self.zoom), anchor)
+
+    def width(self, text: str, size: float) -> float:
+        """Of the text, in pixels."""
+        return font(size * self.zoom).getlength(text) / self.zoom
+
+    def over(self, picture: Image.Image) -> Image.Image:
+        """What was drawn, on a copy of the picture."""
+        layer = self.layer.convert("RGBa")  # colours times alpha: edges must not darken when shrunk
+        layer = layer.resize(self.size, Image.Resampling.BOX).convert("RGBA")
+        return Image.alpha_composite(picture.convert("RGBA"), layer).convert("RGB")
+
+
+@lru_cache(maxsize=32)
+def font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """The font inside Pillow."""
+    return ImageFont.load_default(max(6.0, size))
 
 
 def side_colour(skeleton: Skeleton, *joints: int) -> tuple[int, int, int]:
@@ -33,11 +100,11 @@ def side_colour(skeleton: Skeleton, *joints: int) -> tuple[int, int, int]:
 def draw_overlay(image: Image.Image, people: Sequence[Person], legend: bool = True) -> Image.Image:
     """The picture with everybody's joints drawn on; several people get their number at the head."""
     pen = Pen(image.size)
-    for place, person in enumerate(people):
+    for number, person in numbered(people):
         width = _width(person, image.size)
         draw_bones(pen, person, person.joints_2d, width)
         if len(people) > 1 or person.track is not None:
-            _number(pen, person, place if person.track is None else person.track, width)
+            _label(pen, person, str(number), width)
     if legend and people:
         _legend(pen, image.size, any(person.guessed.any() for person in people))
     return pen.over(image)
@@ -60,64 +127,32 @@ def draw_bones(pen: Pen, person: Person, points: np.ndarray, width: float) -> No
             pen.disc(at[joint], 0.55 * width, PAPER)
 
 
-def blur_faces(image: Image.Image, people: Sequence[Person]) -> Image.Image:
-    """The picture with a disc round every head made of coarse blocks. A head that was not found is not hidden."""
-    return pixelated(image, [face_disc(person) for person in people])
+def moved(person: Person, left: float, top: float, scale: float | tuple[float, float]) -> Person:
+    """The person in the pixels of a photo that was cut at (left, top), then resized, across and down."""
+    corner, scales = np.array([left, top]), np.broadcast_to(scale, 2)
+    x0, y0, x1, y1 = ((np.reshape(person.box, (2, 2)) - corner) * scales).ravel().tolist()
+    return dataclasses.replace(person, joints_2d=(person.joints_2d - corner) * scales, box=(x0, y0, x1, y1))
 
 
-def pixelated(image: Image.Image, discs: Sequence[tuple[np.ndarray, float]]) -> Image.Image:
-    """The picture with coarse blocks, six across, in place of each disc (centre, radius) in pixels."""
-    hidden = image.copy()
-    for centre, radius in discs:
-        box = [int(np.floor(v)) for v in (*(centre - radius), *(centre + radius + 1))]
-        box = [max(0, box[0]), max(0, box[1]), min(image.width, box[2]), min(image.height, box[3])]
-        if box[2] <= box[0] or box[3] <= box[1]:
-            continue
-        part = image.crop((box[0], box[1], box[2], box[3]))
-        block = max(2.0, radius / 3)
-        coarse = part.resize([max(1, round(side / block)) for side in part.size], Image.Resampling.BOX)
-        disc = Image.new("L", part.size, 0)
-        x, y = centre - box[:2]
-        ImageDraw.Draw(disc).ellipse([x - radius, y - radius, x + radius, y + radius], fill=255)
-        hidden.paste(coarse.resize(part.size, Image.Resampling.NEAREST), (box[0], box[1]), disc)
-    return hidden
-
-
-def face_disc(person: Person) -> tuple[np.ndarray, float]:
-    """Centre and radius of a disc that hides the head, in pixels."""
-    names = [name for name in ("nose", "head", "head_top", "left_ear", "right_ear") if name in person.skeleton.joints]
-    head = person.joints_2d[list(person.skeleton.indices(*names))]
-    return np.nanmean(head, 0), FACE_MM * pixels_a_mm(person)
-
-
-def pixels_a_mm(person: Person) -> float:
-    """At the person: by all bones, as if without perspective."""
-    children, parents = (list(side) for side in zip(*person.skeleton.bones, strict=True))
-    flat = person.joints_2d[children] - person.joints_2d[parents]
-    real = (person.joints_mm[children] - person.joints_mm[parents])[:, :2]
-    return float(np.sqrt(np.nansum(flat**2) / np.nansum(real**2)))
-
-
-def moved(person: Person, left: int, top: int, scale: float) -> Person:
-    """The person in the pixels of a photo that was cut at (left, top), then resized."""
-    x0, y0, x1, y1 = person.box
-    box = ((x0 - left) * scale, (y0 - top) * scale, (x1 - left) * scale, (y1 - top) * scale)
-    return dataclasses.replace(person, joints_2d=(person.joints_2d - (left, top)) * scale, box=box)
+def overlay_of(result: Result, most: int = MOST_SIDE) -> Image.Image | None:
+    """The overlay on the result's photo, shrunk so that its longer side has at most `most` pixels; None without one."""
+    photo, people = photo_of(result), result.people
+    if photo is None:
+        return None
+    if max(photo.size) > most:
+        scale = most / max(photo.size)
+        photo = photo.resize((max(1, round(photo.width * scale)), max(1, round(photo.height * scale))))
+        people = [moved(person, 0, 0, scale) for person in people]
+    return draw_overlay(photo, people)
 
 
 def write_overlay(path: Path, results: list[Result], fps: float | None) -> list[Path]:
     """One JPEG of a photo or of one frame."""
     if len(results) != 1:
         raise InputError(f"{path.name}: an overlay shows one picture: save a single frame, motion[12].save(...)")
-    photo = photo_of(results[0])
-    if photo is None:
+    drawn = overlay_of(results[0])
+    if drawn is None:
         raise InputError(f"{path.name}: an overlay needs the photo, and this result has neither its path nor pixels")
-    people = results[0].people
-    if max(photo.size) > MOST_SIDE:
-        scale = MOST_SIDE / max(photo.size)
-        photo = photo.resize((max(1, round(photo.width * scale)), max(1, round(photo.height * scale))))
-        people = [moved(person, 0, 0, scale) for person in people]
-    drawn = draw_overlay(photo, people)
     with replacing(path) as temporary:
         drawn.save(temporary, "JPEG", quality=92, subsampling=0)
     return [path]
@@ -130,11 +165,10 @@ def _width(person: Person, size: tuple[int, int]) -> float:
     return float(np.clip(tall / 90, 1.6, max(size) / 80))
 
 
-def _number(pen: Pen, person: Person, number: int, width: float) -> None:
+def _label(pen: Pen, person: Person, text: str, width: float) -> None:
     points = person.joints_2d[np.isfinite(person.joints_2d).all(1)]
     x, y = points[points[:, 1].argmin()]
     size = float(np.clip(6 * width, 13, 60))
-    text = str(number)
     half = pen.width(text, size) / 2 + 0.35 * size
     x = float(np.clip(x, half, pen.size[0] - half))
     y = float(np.clip(y - 2.5 * width - 0.7 * size, 0.7 * size, pen.size[1] - 0.7 * size))
@@ -158,3 +192,46 @@ def _legend(pen: Pen, size: tuple[int, int], guessed: bool) -> None:
             pen.disc((x, y), 0.22 * em, EDGE)
         pen.text((x + 0.8 * em, y), text, em, PAPER)
         x += 1.9 * em + pen.width(text, em)
+
+
+def photo_of(result: Result) -> Image.Image | None:
+    """Upright RGB: the pixels that came with the result, else its file; None where it has neither."""
+    return next(photos_of([result]))
+
+
+def photos_of(results: list[Result]) -> Iterator[Image.Image | None]:
+    """The picture of each result in turn; a video is opened once and decoded as it goes."""
+    videos: dict[str, Video] = {}
+    try:
+        for result in results:
+            if result.picture is not None:
+                yield result.picture
+            elif result.image is None:
+                yield None
+            elif result.frame_index is None:
+                yield _checked(read_image(result.image), result)
+            else:
+                if result.image not in videos:
+                    videos[result.image] = Video(Path(result.image))
+                yield _checked(videos[result.image].frame(result.frame_index), result)
+    finally:
+        for video in videos.values():
+            video.close()
+
+
+def data_uri(picture: Image.Image, most: int, quality: int) -> str:
+    """The picture as JPEG inside a URI, shrunk so that its longer side has at most `most` pixels."""
+    small = picture.copy()
+    small.thumbnail((most, most), Image.Resampling.LANCZOS)
+    data = io.BytesIO()
+    small.save(data, "JPEG", quality=quality, optimize=True, progressive=True)
+    return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
+
+
+def _checked(picture: Image.Image, result: Result) -> Image.Image:
+    if picture.size != tuple(result.size):
+        raise InputError(
+            f"{result.image} has {picture.size[0]}x{picture.size[1]} pixels, the result was made from "
+            f"{result.size[0]}x{result.size[1]}: it is another picture now"
+        )
+    return picture

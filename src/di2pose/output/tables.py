@@ -1,19 +1,19 @@
-"""JSON, CSV and NPZ. The columns and keys are described in docs/files.md."""
+"""JSON, CSV, NPZ and the rows of a pandas table. The columns and keys are described in docs/files.md."""
 
 import csv
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from di2pose.errors import InputError
-from di2pose.files import replacing, write_bytes
-from di2pose.output.timeline import moment
+from di2pose.files import replacing, write_text
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, Skeleton
-from di2pose.result import Person, Result
+from di2pose.result import Person, Result, numbered
 
 FORMAT, FORMAT_VERSION = "di2pose.result", 1
 UNITS = {"mm": "millimetres", "px": "pixels of the upright picture, from its top left corner", "s": "seconds"}
@@ -22,7 +22,13 @@ AXES = (
     "root_mm is the pelvis in the camera frame, and xyz_mm + root_mm projects onto uv_px"
 )
 DIGITS = 3
-"""Decimals in JSON and CSV: micrometres and thousandths of a pixel. NPZ keeps every bit."""
+"""Decimals in JSON and CSV: micrometres and thousandths of a pixel. NPZ and pandas keep every bit."""
+Cell = str | int | float
+PERSON_COLUMNS = (
+    "image", "frame", "time_s", "person", "score", "box_x0_px", "box_y0_px", "box_x1_px", "box_y1_px",
+    "root_x_mm", "root_y_mm", "root_z_mm",
+)  # fmt: skip
+JOINT_COLUMNS = ("x_mm", "y_mm", "z_mm", "std_mm", "r90_mm", "state", "u_px", "v_px")
 
 
 def write_json(path: Path, results: list[Result], fps: float | None) -> list[Path]:
@@ -42,7 +48,7 @@ def write_json(path: Path, results: list[Result], fps: float | None) -> list[Pat
     }
     lines = [f"{json.dumps(key)}: {_dump(value)}" for key, value in head.items()]
     frames = ",\n".join(_dump(_frame(result)) for result in results)
-    return [write_bytes(path, ("{" + ",\n".join(lines) + f',\n"frames": [\n{frames}\n]}}\n').encode())]
+    return [write_text(path, "{" + ",\n".join(lines) + f',\n"frames": [\n{frames}\n]}}\n')]
 
 
 def read_json(path: Path) -> tuple[list[Result], float | None]:
@@ -70,51 +76,65 @@ def read_json(path: Path) -> tuple[list[Result], float | None]:
         raise InputError(f"{path} is not whole: {type(error).__name__} at {error}") from error
 
 
+def moment(results: list[Result], fps: float | None, k: int) -> tuple[int, float]:
+    """Number and seconds of frame k: as the video says, else by its place and the rate; 0 s for a photo."""
+    number, time_s = results[k].frame_index, results[k].time_s
+    return k if number is None else number, time_s if time_s is not None else k / fps if fps else 0.0
+
+
+def person_rows(results: list[Result], fps: float | None) -> Iterator[tuple[list[Cell], dict[str, list[Cell]]]]:
+    """For each frame and person the cells of PERSON_COLUMNS, and those of JOINT_COLUMNS by the name of the joint."""
+    for k, result in enumerate(results):
+        for number, person in numbered(result.people):
+            about: list[Cell] = [result.image or "", *moment(results, fps, k), number]
+            about += [float(value) for value in (person.score, *person.box, *person.root_mm)]
+            joints: dict[str, list[Cell]] = {}
+            for j, (name, std) in enumerate(zip(person.skeleton.joints, person.std_mm, strict=True)):
+                joints[name] = [float(value) for value in (*person.joints_mm[j], std, person.r90_mm[j])]
+                joints[name] += [str(person.state[j]), *(float(value) for value in person.joints_2d[j])]
+            yield about, joints
+
+
+def joint_records(results: list[Result], fps: float | None) -> tuple[list[str], list[list[Cell]]]:
+    """Columns and rows of a long table: one row for each frame, person and joint."""
+    rows = [[*about, name, *cells] for about, joints in person_rows(results, fps) for name, cells in joints.items()]
+    return [*PERSON_COLUMNS, "joint", *JOINT_COLUMNS], rows
+
+
 def write_csv(path: Path, results: list[Result], fps: float | None) -> list[Path]:
     """One row for each frame and person."""
-    skeleton = _skeleton(results)
-    columns = ["image", "frame", "time_s", "person", "score"]
-    columns += [f"box_{side}_px" for side in ("x0", "y0", "x1", "y1")] + [f"root_{axis}_mm" for axis in "xyz"]
-    parts = ("x_mm", "y_mm", "z_mm", "std_mm", "r90_mm", "state", "u_px", "v_px")
-    columns += [f"{joint}_{part}" for joint in skeleton.joints for part in parts]
     text = io.StringIO(newline="")
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(columns)
-    for k, result in enumerate(results):
-        for place, person in enumerate(result.people):
-            frame = k if result.frame_index is None else result.frame_index
-            who = place if person.track is None else person.track
-            row: list[Any] = [result.image or "", frame, round(moment(results, fps, k), 6), who]
-            row += [_cell(value) for value in (person.score, *person.box, *person.root_mm)]
-            for j, std in enumerate(person.std_mm):
-                row += [_cell(value) for value in (*person.joints_mm[j], std, person.r90_mm[j])]
-                row += [person.state[j], *(_cell(value) for value in person.joints_2d[j])]
-            table.writerow(row)
-    return [write_bytes(path, text.getvalue().encode())]
+    joints = _skeleton(results).joints
+    table.writerow([*PERSON_COLUMNS, *(f"{joint}_{part}" for joint in joints for part in JOINT_COLUMNS)])
+    for (image, frame, time_s, *about), cells in person_rows(results, fps):
+        numbers = [*about, *(cell for joint in cells.values() for cell in joint)]
+        table.writerow([image, frame, _cell(time_s, 6), *(_cell(value, DIGITS) for value in numbers)])
+    return [write_text(path, text.getvalue())]
 
 
 def write_npz(path: Path, results: list[Result], fps: float | None) -> list[Path]:
     """One row for each frame and person in every array; text about the run as one JSON string, `meta`."""
     skeleton = _skeleton(results)
-    rows = [(k, place, p) for k, result in enumerate(results) for place, p in enumerate(result.people)]
-    most = max((len(person.samples_mm) for _, _, person in rows), default=0)
-    count = len(rows)
+    rows = [(k, number, p) for k, result in enumerate(results) for number, p in numbered(result.people)]
+    moments, people = [moment(results, fps, k) for k, _, _ in rows], [person for _, _, person in rows]
+    most, count = max((len(person.samples_mm) for person in people), default=0), len(rows)
     arrays: dict[str, np.ndarray] = {
-        "frame": np.array([_or(results[k].frame_index, k) for k, _, _ in rows], np.int64),
-        "time_s": np.array([moment(results, fps, k) for k, _, _ in rows], np.float64),
-        "person": np.array([_or(person.track, place) for _, place, person in rows], np.int64),
+        "frame": np.array([frame for frame, _ in moments], np.int64),
+        "time_s": np.array([time_s for _, time_s in moments], np.float64),
+        "person": np.array([number for _, number, _ in rows], np.int64),
         "samples_mm": np.full((count, most, skeleton.count, 3), np.nan),
         "joints": np.array(skeleton.joints),
         "parents": np.array(skeleton.parents),
-        "state": np.array([p.state for _, _, p in rows], dtype="U12").reshape(count, skeleton.count),
+        "state": np.array([person.state for person in people], dtype="U12").reshape(count, skeleton.count),
     }
-    for row, (_, _, person) in enumerate(rows):
+    for row, person in enumerate(people):
         arrays["samples_mm"][row, : len(person.samples_mm)] = person.samples_mm
     shapes: dict[str, tuple[int, ...]] = {"joints_mm": (skeleton.count, 3), "covariance_mm2": (skeleton.count, 3, 3)}
     shapes |= {"std_mm": (skeleton.count,), "r90_mm": (skeleton.count,), "joints_2d": (skeleton.count, 2)}
     shapes |= {"root_mm": (3,), "box": (4,), "score": ()}
     for name, shape in shapes.items():
-        arrays[name] = np.array([getattr(p, name) for _, _, p in rows], np.float64).reshape(count, *shape)
+        arrays[name] = np.array([getattr(person, name) for person in people], np.float64).reshape(count, *shape)
     first = results[0]
     meta = {"format": FORMAT, "format_version": FORMAT_VERSION, "units": UNITS, "axes": AXES, "fps": fps}
     meta |= {"model": first.model, "version": first.version, "seed": first.seed, "steps": first.steps}
@@ -125,7 +145,7 @@ def write_npz(path: Path, results: list[Result], fps: float | None) -> list[Path
     return [path]
 
 
-def _frame(result: Result) -> dict[str, Any]:
+def _frame(result: Result) -> dict[str, object]:
     return {
         "image": result.image,
         "size_px": result.size,
@@ -136,7 +156,7 @@ def _frame(result: Result) -> dict[str, Any]:
     }
 
 
-def _person(person: Person) -> dict[str, Any]:
+def _person(person: Person) -> dict[str, object]:
     std = person.std_mm
     joints = {
         name: {
@@ -197,20 +217,19 @@ def _skeleton(results: list[Result]) -> Skeleton:
     return found.pop()
 
 
-def plain(values: Any, digits: int = DIGITS) -> Any:
+def plain(values: np.ndarray | tuple[float, ...] | float, digits: int = DIGITS) -> object:
     """Nested lists of rounded numbers, None for what is not a number: JSON has no NaN."""
-    if np.ndim(values):
-        return [plain(value, digits) for value in values]
-    return round(float(values), digits or None) if np.isfinite(values) else None
+    array = np.asarray(values, np.float64)
+    if array.ndim:
+        return [plain(value, digits) for value in array]
+    return round(float(array), digits or None) if np.isfinite(array) else None
 
 
-def _cell(value: Any) -> Any:
-    return round(float(value), DIGITS) if np.isfinite(value) else ""
+def _cell(value: Cell, digits: int) -> Cell:
+    if not isinstance(value, float):
+        return value
+    return round(value, digits) if np.isfinite(value) else ""
 
 
-def _dump(value: Any) -> str:
+def _dump(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-
-
-def _or(value: int | None, other: int) -> int:
-    return other if value is None else value

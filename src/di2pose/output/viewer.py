@@ -7,16 +7,14 @@ import html
 import json
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from di2pose.files import write_bytes
-from di2pose.output.photo import data_uri, photos_of
-from di2pose.output.tables import plain
-from di2pose.output.timeline import moment
+from di2pose.files import write_text
+from di2pose.output.overlay import data_uri, photos_of
+from di2pose.output.tables import moment, plain
 from di2pose.pose.skeleton import H36M_17
-from di2pose.result import STATES, Person, Result
+from di2pose.result import STATES, Person, Result, count_people, numbered
 
 PHOTO_SIDE, PHOTO_QUALITY = 1280, 85
 FRAME_SIDE, FRAME_QUALITY = 560, 72
@@ -35,30 +33,25 @@ def write_page(path: Path, results: list[Result], fps: float | None) -> list[Pat
     template = files("di2pose.output").joinpath("static/viewer.html").read_text(encoding="utf-8")
     head, tail = template.split("__DATA__")
     page = head.replace("__TITLE__", html.escape(title)) + text + tail
-    return [write_bytes(path, page.encode())]
+    return [write_text(path, page)]
 
 
-def page_data(results: list[Result], fps: float | None, every: int = 1) -> dict[str, Any]:
+def page_data(results: list[Result], fps: float | None, every: int = 1) -> dict[str, object]:
     """What the page shows, of every `every`-th frame: mm (the hypotheses rounded to 1 mm), pixels, seconds."""
     first = results[0]
     skeleton = next((person.skeleton for result in results for person in result.people), H36M_17)
     numbers = range(0, len(results), every)
     side, quality = (PHOTO_SIDE, PHOTO_QUALITY) if len(results) == 1 else (FRAME_SIDE, FRAME_QUALITY)
-    frames: list[dict[str, Any]] = []
+    frames: list[dict[str, object]] = []
     for k, photo in zip(numbers, photos_of([results[k] for k in numbers]), strict=True):
-        people = [_person(person, place) for place, person in enumerate(results[k].people)]
-        frames.append(
-            {
-                "index": k if results[k].frame_index is None else results[k].frame_index,
-                "time": round(moment(results, fps, k), 4),
-                "photo": None if photo is None else data_uri(photo, side, quality),
-                "people": people,
-            }
-        )
-    ids = sorted({person["id"] for frame in frames for person in frame["people"]})
-    people_text = "1 person" if len(ids) == 1 else f"{len(ids)} people"
+        index, time_s = moment(results, fps, k)
+        uri = None if photo is None else data_uri(photo, side, quality)
+        people = [_person(person, number) for number, person in numbered(results[k].people)]
+        frames.append({"index": index, "time": round(time_s, 4), "photo": uri, "people": people})
+    ids = sorted({number for k in numbers for number, _ in numbered(results[k].people)})
     hypotheses = "1 hypothesis" if first.hypotheses == 1 else f"{first.hypotheses} hypotheses"
-    about = [people_text, hypotheses, f"{first.steps} steps", f"seed {first.seed}", f"{first.model} {first.version}"]
+    about = [count_people(len(ids)), hypotheses, f"{first.steps} steps", f"seed {first.seed}"]
+    about.append(f"{first.model} {first.version}")
     if every > 1:
         about.append(f"1 frame in {every} of {len(results)}")
     return {
@@ -72,9 +65,9 @@ def page_data(results: list[Result], fps: float | None, every: int = 1) -> dict[
     }
 
 
-def _person(person: Person, place: int) -> dict[str, Any]:
+def _person(person: Person, number: int) -> dict[str, object]:
     return {
-        "id": place if person.track is None else person.track,
+        "id": number,
         "root": plain(person.root_mm, 1),
         "joints": plain(person.joints_mm, 1),
         "r90": plain(np.nan_to_num(person.r90_mm), 1),

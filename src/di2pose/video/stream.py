@@ -5,12 +5,16 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from di2pose.data.frames import decoded, upright
 from di2pose.errors import InputError, require
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
 
 CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}:none")}
 """sys.platform -> FFmpeg's camera device and how it names the camera of an index."""
@@ -102,7 +106,7 @@ class Stream:
         with container:
             yield from self._frames(container, video)
 
-    def _frames(self, container: Any, video: Any) -> Iterator[Frame]:
+    def _frames(self, container: "InputContainer", video: "VideoStream") -> Iterator[Frame]:
         index, good, given, damaged, now = -1, 0, 0, 0, -LEAST_STEP_S
         origin: float | None = None
         for frame in decoded(container, video):
@@ -112,7 +116,8 @@ class Stream:
                 continue
             stamp = index / self.rate if frame.time is None else frame.time
             if origin is None:
-                origin = float(video.start_time * video.time_base) if video.start_time is not None else stamp
+                start = _seconds(video, video.start_time)
+                origin = stamp if start is None else start
             now = max(stamp - origin, now + LEAST_STEP_S)
             if self.stop is not None and now >= self.stop:
                 break
@@ -131,7 +136,7 @@ class Stream:
             raise InputError(f"{self.source} ends after {until:.2f} s, before start = {self.start} s")
 
 
-def _open(source: str | Path | int) -> tuple[Any, Any]:
+def _open(source: str | Path | int) -> "tuple[InputContainer, VideoStream]":
     """PyAV's container and its first video stream."""
     av = require("av", extra="video")
     if isinstance(source, int):
@@ -157,8 +162,12 @@ def _open(source: str | Path | int) -> tuple[Any, Any]:
     return container, video
 
 
-def _duration(container: Any, video: Any) -> float | None:
+def _duration(container: "InputContainer", video: "VideoStream") -> float | None:
     """Seconds of the video stream, else of the whole file; None where neither is known."""
-    if video.duration is not None:
-        return float(video.duration * video.time_base)
+    if (own := _seconds(video, video.duration)) is not None:
+        return own
     return None if container.duration is None else container.duration / 1_000_000
+
+
+def _seconds(video: "VideoStream", ticks: int | None) -> float | None:
+    return None if ticks is None or video.time_base is None else float(ticks * video.time_base)

@@ -10,10 +10,10 @@ from commands.test_predict import written
 from output.people import person, result
 from PIL import Image
 
-from di2pose.commands import videos as videos_module
-from di2pose.commands.film import Film
-from di2pose.commands.stills import Stills
+from di2pose.commands import predict as predict_module
 from di2pose.errors import InputError
+from di2pose.output.overlay_video import OverlayVideo
+from di2pose.output.thumbnails import Thumbnails
 from di2pose.output.viewer import FRAME_SIDE, MOST_FRAMES
 from di2pose.result import Motion
 from di2pose.video import stream as stream_module
@@ -116,13 +116,13 @@ def test_a_camera_is_recorded_until_it_ends_and_keeps_its_pictures(run, monkeypa
 
 
 def test_ctrl_c_in_a_video_keeps_what_was_done_and_still_stops(run, film, monkeypatch, tmp_path):
-    real = videos_module.results_of
+    real = predict_module.video_results
 
     def interrupted(*arguments, **options):
         yield from islice(real(*arguments, **options), 2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(videos_module, "results_of", interrupted)
+    monkeypatch.setattr(predict_module, "video_results", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(film, format="json,overlay")
     assert written(tmp_path / "out") == ["walk.json", "walk.overlay.mp4"]
@@ -145,7 +145,7 @@ def test_another_detector_for_a_video_is_refused(run, film):
 
 
 def test_a_film_leaves_nothing_behind_on_a_full_disk(small_disk):
-    film = Film(small_disk / "a.mp4", 30.0)
+    film = OverlayVideo(small_disk / "a.mp4", 30.0)
     noise = np.random.default_rng(0)
     pictures = [Image.fromarray(noise.integers(0, 256, (480, 640, 3), dtype=np.uint8)) for _ in range(4)]
 
@@ -171,7 +171,7 @@ def test_a_film_that_finds_no_room_does_not_take_the_numbers_with_it(run, clip, 
 
 @pytest.mark.parametrize("frames", [1, MOST_FRAMES, 2 * MOST_FRAMES + 1, 3 * MOST_FRAMES + 7])
 def test_the_pictures_of_a_page_are_few_however_long_the_video(frames):
-    stills = Stills()
+    stills = Thumbnails()
     for k in range(frames):
         stills.add(k, Image.new("RGB", (FRAME_SIDE, 4), (k % 256, k // 256, 0)))
         assert len(stills._kept) <= 2 * MOST_FRAMES

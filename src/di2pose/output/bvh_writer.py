@@ -1,20 +1,22 @@
 """BVH: a T-posed skeleton of fixed bones, and the rotations that bring its joints onto the estimated ones.
 
-Millimetres, Y up (see motion.py), rest pose facing +Z with the left to +X; a node's channels are ZXY degrees. Every
+Millimetres, Y up (see markers.py), rest pose facing +Z with the left to +X; a node's channels are ZXY degrees. Every
 bone has a node of its own to turn it: where a joint has several children each hangs on a node of length 0 (as CMU's
 LHipJoint does), so that hips and shoulders may move against the trunk. A bone that changes its length too much for
 that gets position channels, which stand in place of its OFFSET. F frames.
 """
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
+from scipy.spatial.transform import Rotation
 
 from di2pose.errors import InputError
-from di2pose.files import write_bytes
-from di2pose.output.motion import STILL_RATE, write_each, y_up
+from di2pose.files import write_text
+from di2pose.output.markers import STILL_RATE, write_each, y_up
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Person, Result
 
@@ -46,7 +48,7 @@ def write_bvh(path: Path, results: list[Result], fps: float | None) -> list[Path
         if {person.skeleton for person in frames if person is not None} != {H36M_17}:
             raise InputError("BVH is written from Human3.6M's 17 joints: save the people before they are converted")
         joints = _fill([None if person is None else y_up(person) for person in frames])
-        write_bytes(path, _text(solve(joints), 1 / (fps or STILL_RATE)).encode())
+        write_text(path, _text(solve(joints), 1 / (fps or STILL_RATE)))
 
     return write_each(path, results, one)
 
@@ -135,12 +137,10 @@ def _half_turn(axis: np.ndarray) -> Float[np.ndarray, "F 3 3"]:
 
 def _zxy(rotation: Float[np.ndarray, "F 3 3"]) -> Float[np.ndarray, "F 3"]:
     """Degrees (z, x, y) with R = Rz Rx Ry, without jumps of a whole turn. At x = +-90 only z +- y counts: y is 0."""
-    x = np.arcsin(np.clip(rotation[:, 2, 1], -1.0, 1.0))
-    free = np.hypot(rotation[:, 0, 1], rotation[:, 1, 1]) > 1e-8
-    y = np.where(free, np.arctan2(-rotation[:, 2, 0], rotation[:, 2, 2]), 0.0)
-    locked = np.arctan2(rotation[:, 1, 0], rotation[:, 0, 0])
-    z = np.where(free, np.arctan2(-rotation[:, 0, 1], rotation[:, 1, 1]), locked)
-    return np.degrees(np.unwrap(np.stack([z, x, y], axis=-1), axis=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scipy says that it sets y to 0
+        angles = Rotation.from_matrix(rotation).as_euler("ZXY")
+    return np.degrees(np.unwrap(angles, axis=0))
 
 
 def _text(nodes: list[Node], frame_time: float) -> str:

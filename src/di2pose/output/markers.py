@@ -12,13 +12,16 @@ import numpy as np
 from jaxtyping import Float
 
 from di2pose.errors import InputError, require
-from di2pose.files import replacing, write_bytes
-from di2pose.output.timeline import moment, people_of
-from di2pose.result import Person, Result
+from di2pose.files import replacing, write_text
+from di2pose.output.tables import moment
+from di2pose.result import Person, Result, numbered
 
 STILL_RATE = 30.0
 """Frames a second in the file of a photo: the formats want a rate."""
 UP = np.array([1.0, -1.0, -1.0])
+TRC_HEADER = (
+    "DataRate", "CameraRate", "NumFrames", "NumMarkers", "Units", "OrigDataRate", "OrigDataStartFrame", "OrigNumFrames"
+)  # fmt: skip
 MOST_RESIDUAL_MM = 255.0
 """C3D keeps a residual in one byte."""
 
@@ -33,11 +36,14 @@ def write_each(
 ) -> list[Path]:
     """Call `write(path, frames, first)` for everybody, with their frames from the first to the last that has them, None
     in between where they were lost. One person gets the path as it is, several get `name_p0`, `name_p1`, ..."""
-    everybody = people_of(results)
+    everybody: dict[int, list[Person | None]] = {}
+    for k, result in enumerate(results):
+        for number, person in numbered(result.people):
+            everybody.setdefault(number, [None] * len(results))[k] = person
     if not everybody:
         raise InputError(f"nobody was found, so there is no motion to write to {path}")
     written = []
-    for number, frames in everybody.items():
+    for number, frames in sorted(everybody.items()):
         there = [k for k, person in enumerate(frames) if person is not None]
         own = path if len(everybody) == 1 else path.with_stem(f"{path.stem}_p{number}")
         write(own, frames[there[0] : there[-1] + 1], there[0])
@@ -51,21 +57,19 @@ def write_trc(path: Path, results: list[Result], fps: float | None) -> list[Path
     def one(path: Path, frames: list[Person | None], first: int) -> None:
         joints = _joints(frames)
         rate = f"{fps or STILL_RATE:.6g}"
-        blank = [""] * (3 * len(joints))
         lines = [
             ["PathFileType", "4", "(X/Y/Z)", path.name],
-            ["DataRate", "CameraRate", "NumFrames", "NumMarkers", "Units"],
-            [rate, rate, str(len(frames)), str(len(joints)), "mm"],
+            list(TRC_HEADER),
+            [rate, rate, str(len(frames)), str(len(joints)), "mm", rate, str(first + 1), str(len(frames))],
             ["Frame#", "Time", *(word for joint in joints for word in (joint, "", ""))],
             ["", "", *(f"{axis}{number + 1}" for number in range(len(joints)) for axis in "XYZ")],
             [],
         ]
-        lines[1] += ["OrigDataRate", "OrigDataStartFrame", "OrigNumFrames"]
-        lines[2] += [rate, str(first + 1), str(len(frames))]
         for k, person in enumerate(frames, start=first):
-            cells = blank if person is None else [f"{v:.3f}" if np.isfinite(v) else "" for v in y_up(person).flat]
-            lines.append([str(k + 1), f"{moment(results, fps, k):.6f}", *cells])
-        write_bytes(path, "".join("\t".join(line) + "\n" for line in lines).encode())
+            points = np.full((len(joints), 3), np.nan) if person is None else y_up(person)
+            cells = [f"{value:.3f}" if np.isfinite(value) else "" for value in points.flat]
+            lines.append([str(k + 1), f"{moment(results, fps, k)[1]:.6f}", *cells])
+        write_text(path, "".join("\t".join(line) + "\n" for line in lines))
 
     return write_each(path, results, one)
 

@@ -10,7 +10,7 @@ from output.people import SIZE, person, result
 from PIL import Image
 
 from di2pose.errors import InputError
-from di2pose.output.photo import data_uri, photo_of, photos_of
+from di2pose.output.overlay import data_uri, photo_of, photos_of
 from di2pose.result import Motion
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from di2pose.commands.given import Boxes, fitted_camera, read_camera
+from di2pose.commands.user_files import BoxFile, fitted_camera, read_camera
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera
 
@@ -20,16 +20,16 @@ def test_json_and_csv_say_the_same(tmp_path):
         "\ufefffile,x0,y0,x1,y1,who\na.jpg,1,2,30,40,me\na.jpg,5,6,70,80.5,you\nx/b.jpg,0,0,9,9,\n"
     )
     for name in ("a.json", "a.csv"):
-        boxes = Boxes(tmp_path / name)
+        boxes = BoxFile(tmp_path / name)
         assert boxes.of(Path("somewhere/a.jpg")) == [(1, 2, 30, 40), (5, 6, 70, 80.5)]
         assert boxes.of(Path("x/b.jpg")) == [(0, 0, 9, 9)]
         assert boxes.of(Path("other.jpg")) is None
-    assert Boxes(tmp_path / "a.json").of(Path("c.jpg")) == []
+    assert BoxFile(tmp_path / "a.json").of(Path("c.jpg")) == []
 
 
 def test_names_that_no_photo_has_are_told(tmp_path):
     (tmp_path / "a.json").write_text('{"a.jpg": [], "mistyped.jpg": []}')
-    boxes = Boxes(tmp_path / "a.json")
+    boxes = BoxFile(tmp_path / "a.json")
     boxes.of(Path("a.jpg"))
     assert boxes.unused == ["mistyped.jpg"]
 
@@ -49,16 +49,16 @@ def test_names_that_no_photo_has_are_told(tmp_path):
 def test_a_wrong_file_of_boxes_is_refused_by_name(tmp_path, name, text, words):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=words) as caught:
-        Boxes(tmp_path / name)
+        BoxFile(tmp_path / name)
     assert name in str(caught.value)
 
 
 def test_a_file_that_is_not_there_or_no_text(tmp_path):
     with pytest.raises(InputError, match="No such file"):
-        Boxes(tmp_path / "gone.json")
+        BoxFile(tmp_path / "gone.json")
     (tmp_path / "a.json").write_bytes(b"\xff\xd8\xff\xe0")
     with pytest.raises(InputError, match="not a text file"):
-        Boxes(tmp_path / "a.json")
+        BoxFile(tmp_path / "a.json")
 
 
 def test_a_matrix_alone_or_named_or_focal_and_centre(tmp_path):

@@ -3,18 +3,17 @@
 import csv
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 from di2pose.errors import InputError
+from di2pose.image.boxes import Box, parse_boxes
 from di2pose.pose.camera import Camera
 
-Box = tuple[float, float, float, float]
 COLUMNS = ("file", "x0", "y0", "x1", "y1")
 
 
-class Boxes:
+class BoxFile:
     """Where the people of each photo are: x0, y0, x1, y1 in pixels of the upright picture.
 
     JSON   {"photo.jpg": [[x0, y0, x1, y1], ...], "other.jpg": []}      an empty list: nobody
@@ -24,10 +23,8 @@ class Boxes:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        text = _text(path)
-        rows = _json_rows(text, path) if text.lstrip().startswith("{") else _csv_rows(text, path)
-        self.boxes = {name: [_box(box, f"{path}, {name}") for box in boxes] for name, boxes in rows.items()}
+        rows = _box_rows(_text(path), path)
+        self.boxes = {name: parse_boxes(boxes, f"{path}, {name}") for name, boxes in rows.items()}
         self.used: set[str] = set()
 
     def of(self, photo: Path) -> list[Box] | None:
@@ -35,7 +32,7 @@ class Boxes:
         for key in (str(photo), photo.as_posix(), photo.name):
             if key in self.boxes:
                 self.used.add(key)
-                return self.boxes[key]
+                return list(self.boxes[key])
         return None
 
     @property
@@ -49,10 +46,7 @@ def read_camera(path: Path) -> Camera:
 
     May hold "size" [width, height] of the picture that it was calibrated with, and "distortion" in OpenCV's order.
     """
-    try:
-        record: Any = json.loads(_text(path))
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON ({error})") from error
+    record = _json(_text(path), path)
     if isinstance(record, list):
         record = {"K": record}
     known = {"K", "focal", "centre", "size", "distortion", "rotation", "translation_mm"}
@@ -66,8 +60,7 @@ def read_camera(path: Path) -> Camera:
         if "K" in record:
             (fx, _, cx), (_, fy, cy), _ = record.pop("K")
             record |= {"focal": [fx, fy], "centre": [cx, cy]}
-        camera = Camera((1.0, 1.0), (0.0, 0.0)).to_json() | record
-        return Camera.from_json(camera)
+        return Camera.from_json(Camera((1.0, 1.0), (0.0, 0.0)).to_json() | record)
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{path} is not a camera: {error}") from error
 
@@ -101,31 +94,24 @@ def _text(path: Path) -> str:
         raise InputError(f"{path} is not a text file in UTF-8") from error
 
 
-def _json_rows(text: str, path: Path) -> dict[str, list[Any]]:
+def _json(text: str, path: Path) -> Any:
     try:
-        record = json.loads(text)
+        return json.loads(text)
     except ValueError as error:
         raise InputError(f"{path} is not JSON ({error})") from error
-    if not all(isinstance(boxes, list) for boxes in record.values()):
-        raise InputError(f'{path}: every file name needs a list of boxes: {{"photo.jpg": [[x0, y0, x1, y1], ...]}}')
-    return dict(record)
 
 
-def _csv_rows(text: str, path: Path) -> dict[str, list[Any]]:
+def _box_rows(text: str, path: Path) -> dict[str, list[object]]:
+    """File name -> its boxes as they were written."""
+    if text.lstrip().startswith("{"):
+        record: dict[str, list[object]] = _json(text, path)
+        if not all(isinstance(boxes, list) for boxes in record.values()):
+            raise InputError(f'{path}: every file name needs a list of boxes: {{"photo.jpg": [[x0, y0, x1, y1], ...]}}')
+        return record
     table = csv.DictReader(text.splitlines())
     if table.fieldnames is None or not set(COLUMNS) <= set(table.fieldnames):
         raise InputError(f"{path} must be JSON, or CSV whose first line names the columns {','.join(COLUMNS)}")
-    rows: dict[str, list[Any]] = {}
+    rows: dict[str, list[object]] = {}
     for row in table:
         rows.setdefault(row["file"], []).append([row[column] for column in COLUMNS[1:]])
     return rows
-
-
-def _box(values: Any, where: str) -> Box:
-    try:
-        x0, y0, x1, y1 = (float(value) for value in values)
-    except (TypeError, ValueError):
-        raise InputError(f"{where}: a box is four numbers x0, y0, x1, y1 in pixels, got {values}") from None
-    if not (math.isfinite(x0 + y0 + x1 + y1) and x0 < x1 and y0 < y1):
-        raise InputError(f"{where}: a box needs x0 < x1 and y0 < y1 (left, top, right, bottom), got {values}")
-    return x0, y0, x1, y1

@@ -9,7 +9,7 @@ from di2pose.output.viewer import FRAME_SIDE, MOST_FRAMES
 from di2pose.result import Motion
 
 
-class Stills:
+class Thumbnails:
     """JPEGs of every so many frames: never more than twice as many as a page shows, however long the video is."""
 
     def __init__(self) -> None:

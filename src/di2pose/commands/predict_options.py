@@ -1,0 +1,105 @@
+"""What `predict` is asked for: its flags, checked before any work is done."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+
+from di2pose.commands.user_files import BoxFile, read_camera
+from di2pose.commands.writing import endings, parse_formats
+from di2pose.errors import InputError
+from di2pose.image.read import MOST_MEGAPIXELS
+from di2pose.pose.camera import Camera
+
+HEIGHTS_M = (0.4, 2.8)
+"""From a small child to the tallest person; somebody who types centimetres is told so."""
+FORMAT_HELP = f"what to write, with commas between: {', '.join(endings())}"
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """One run. The fields are the flags; what they lead to (files that are read, ...) are properties."""
+
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """Folder for the results; made where it is missing."""
+    format: Annotated[str, tyro.conf.arg(help=FORMAT_HELP)] = "json,html,overlay"
+    model: str | None = None
+    """Name or folder of a model (left out: the one inside the package)."""
+    hypotheses: int = 8
+    """Poses to draw for each person; their spread says how sure the answer is."""
+    steps: int | None = None
+    """Reverse steps of the diffusion (left out: as the model recommends)."""
+    seed: int = 0
+    """The same seed gives the same result."""
+    detector: str = "blazepose"
+    """Who finds people: blazepose, or rtdetr:FOLDER, weights of an RT-DETR or D-FINE (needs the extra vitpose)."""
+    encoder: str | None = None
+    """Image encoder instead of the one that the model names, e.g. vitpose:FOLDER where its weights have moved."""
+    boxes: Path | None = None
+    """Where people are in the photos, instead of a detector. JSON {"photo.jpg": [[x0, y0, x1, y1], ...]} or
+    CSV with the columns file,x0,y0,x1,y1; pixels of the upright picture. Photos that it does not name are
+    searched as usual."""
+    max_people: int = 8
+    """At most so many in a picture, the surest ones."""
+    height: float | None = None
+    """How tall the people are in metres, 1.78: scales skeleton and distance."""
+    camera: Path | None = None
+    """JSON with "K", the 3x3 matrix of a calibration, or "focal" and "centre" in pixels; may hold "size"
+    [width, height] and "distortion" in OpenCV's order."""
+    fov: float | None = None
+    """Field of view in degrees across the longer side, where there is no calibration."""
+    second_look: bool = True
+    """Look at everybody in a photo up to four times, keep the crop that the model is surest of, and
+    look at its mirror image, too: slower, and much better where something misleads the detector."""
+    smooth: bool = True
+    """Smooth videos over time; surer joints weigh more."""
+    device: str = "auto"
+    """auto, cpu, cuda or mps."""
+    blur_faces: bool = False
+    """Make faces unrecognisable in everything that is written. Only of people who were found."""
+    max_megapixels: float = MOST_MEGAPIXELS
+    """Refuse larger pictures that have to be unpacked whole (PNG, TIFF); JPEGs may have any size."""
+
+    def __post_init__(self) -> None:
+        _ = self.formats, self.box_file, self.known_camera  # wrong ones are told now
+        for flag, value in (("hypotheses", self.hypotheses), ("max-people", self.max_people), ("steps", self.steps)):
+            if value is not None and value < 1:
+                raise InputError(f"--{flag} must be 1 or more, got {value}")
+        if self.height is not None and not HEIGHTS_M[0] <= self.height <= HEIGHTS_M[1]:
+            hint = f": did you mean {self.height / 100:g}?" if 40 <= self.height <= 280 else ""
+            raise InputError(f"--height is in metres, {HEIGHTS_M[0]} to {HEIGHTS_M[1]}, got {self.height:g}{hint}")
+        if self.camera is not None and self.fov is not None:
+            raise InputError("give --camera or --fov, not both: the camera has a field of view already")
+        if self.fov is not None and not 1 <= self.fov <= 170:
+            raise InputError(f"--fov is in degrees across the longer side, 1 to 170, got {self.fov:g}")
+        if self.max_megapixels <= 0:
+            raise InputError(f"--max-megapixels must be above 0, got {self.max_megapixels:g}")
+
+    @cached_property
+    def formats(self) -> tuple[str, ...]:
+        """The names in `format`, each once."""
+        return parse_formats(self.format)
+
+    @cached_property
+    def box_file(self) -> BoxFile | None:
+        return None if self.boxes is None else BoxFile(self.boxes)
+
+    @cached_property
+    def known_camera(self) -> Camera | None:
+        return None if self.camera is None else read_camera(self.camera)
+
+    @property
+    def torch_device(self) -> str:
+        """The device that was asked for, if it can be used here; 'auto' is a CUDA GPU where there is one."""
+        name, cuda = self.device, torch.cuda.is_available()
+        if name == "auto":
+            return "cuda" if cuda else "cpu"
+        usable = {"cpu": True, "cuda": cuda, "mps": torch.backends.mps.is_available()}
+        if (kind := name.split(":")[0]) not in usable:
+            raise InputError(f"--device is auto, cpu, cuda (or cuda:1, ...) or mps, got {name}")
+        if not usable[kind]:
+            raise InputError(f"--device {name} cannot be used here: run `di2pose doctor`, or leave it out for the CPU")
+        return name

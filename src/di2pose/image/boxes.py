@@ -1,0 +1,26 @@
+"""Boxes of people, as users write them."""
+
+import math
+from collections.abc import Iterable
+
+from di2pose.errors import InputError
+
+Box = tuple[float, float, float, float]
+"""x0, y0, x1, y1 in pixels of the upright picture."""
+
+
+def parse_box(values: object, where: str = "") -> Box:
+    """Four numbers of any kind as floats. `where` it was found begins the message of what is wrong with it."""
+    where = f"{where}: " if where else ""
+    try:
+        x0, y0, x1, y1 = (float(value) for value in values)  # type: ignore[attr-defined]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}a box is four numbers x0, y0, x1, y1 in pixels, got {values!r}") from error
+    if not (math.isfinite(x0 + y0 + x1 + y1) and x0 < x1 and y0 < y1):
+        raise InputError(f"{where}a box needs x0 < x1 and y0 < y1 (left, top, right, bottom), got {values!r}")
+    return x0, y0, x1, y1
+
+
+def parse_boxes(boxes: Iterable[object], where: str = "") -> tuple[Box, ...]:
+    """All boxes of one picture."""
+    return tuple(parse_box(box, where) for box in boxes)
