@@ -139,9 +139,10 @@ def test_faces_in_a_film_are_hidden(run, film, tmp_path):
     assert np.abs(hidden[feet] - shown[feet]).mean() < 4
 
 
-def test_another_detector_for_a_video_is_refused(run, film):
-    with pytest.raises(InputError, match="--detector is for photos"):
-        run(film, detector="rtdetr:somewhere")
+def test_another_detector_is_asked_in_a_video_too(run, film):
+    code, _, errors, _ = run(film, detector="yolo")
+    assert code == 2
+    assert "'rtdetr:FOLDER'" in errors
 
 
 def test_a_film_leaves_nothing_behind_on_a_full_disk(small_disk):

@@ -1,0 +1,28 @@
+"""What a type checker and an editor tell a user."""
+
+import pytest
+
+SNIPPET = """
+from pathlib import Path
+from di2pose import Di2Pose, estimate_video
+
+model = Di2Pose.from_pretrained()
+reveal_type(model("a.jpg"))
+reveal_type(model(Path("a.jpg"), hypotheses=4))
+reveal_type(model(["a.jpg", "b.jpg"], seed=1))
+reveal_type(model("a.jpg").people[0]["left_knee"].xyz_mm)
+reveal_type(estimate_video(model, "walk.mp4"))
+model("a.jpg", hypothesis=4)
+"""
+
+
+def test_a_call_has_a_type_and_a_misspelt_option_is_found(tmp_path):
+    api = pytest.importorskip("mypy.api", reason="mypy is not installed")
+    (tmp_path / "snippet.py").write_text(SNIPPET)
+    told, _, _ = api.run([str(tmp_path / "snippet.py"), "--follow-imports=silent", "--ignore-missing-imports"])
+    types = [line.split('"')[1] for line in told.splitlines() if "Revealed type" in line]
+    one, several = "di2pose.result.Result", "list[di2pose.result.Result]"
+    assert [kind.removeprefix("builtins.") for kind in types[:3]] == [one, one, several], told
+    assert "ndarray" in types[3]
+    assert types[4] == "di2pose.result.Motion"
+    assert 'Unexpected keyword argument "hypothesis"' in told or "No overload variant" in told
