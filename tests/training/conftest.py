@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from di2pose.data.sample import Sample, Writer
-from di2pose.image.blazepose import Block, Layout
+from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of
 from di2pose.training.demo import stick_figures
@@ -22,6 +22,8 @@ def split_of(i):
 class Crops:
     """A source and an encoder in one: the picture of figure i holds i, its features are the figure's joints."""
 
+    layout = FeatureLayout((TokenBlock("tokens", 17, WIDTH, 0),))
+
     def __init__(self, joints_mm):
         self.joints_mm = joints_mm
 
@@ -32,7 +34,7 @@ class Crops:
         text = {name: f"{name}{i}" for name in ("id", "subject", "action", "sequence")} | {"split": split_of(i)}
         return np.full((2, 2, 3), i, np.uint8), {"joints_mm": self.joints_mm[i]}, text
 
-    def encode_batch(self, crops):
+    def cache_parts(self, crops):
         seen = self.joints_mm[crops[:, 0, 0, 0]] / 1000
         return {"tokens": np.concatenate([seen, seen**2], -1).astype(np.float16)}
 
@@ -60,7 +62,7 @@ def features(figures, tmp_path_factory):
     """A feature cache of the same figures."""
     folder = tmp_path_factory.mktemp("features") / "cache"
     crops = Crops(figures)
-    write_features(crops, crops, folder, Layout((Block("tokens", 17, WIDTH, 0),)), {"skeleton": "h36m_17"}, rows=16)
+    write_features(crops, crops, folder, {"skeleton": "h36m_17"}, rows=16)
     return folder
 
 

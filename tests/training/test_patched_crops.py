@@ -10,6 +10,7 @@ from PIL import Image
 from di2pose.cli import main
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Dataset, Sample, Writer
 from di2pose.errors import InputError
+from di2pose.image.blazepose import BlazePose
 from di2pose.image.crop import roi_from_box
 from di2pose.image.find import Finder
 from di2pose.occlusion.protocols import LIMB_12, occlude_limb
@@ -114,8 +115,8 @@ def pictures(tmp_path_factory):
 
 
 def test_a_found_region_replaces_the_labels_region_and_the_patch_lies_on_the_picture(pictures):
-    find = Finder()
-    plain, patched = DatasetCrops(pictures, find=find), DatasetCrops(pictures, find=find, occlusion="occ-80")
+    find, encoder = Finder(), BlazePose("lite")
+    plain, patched = DatasetCrops(pictures, encoder, find), DatasetCrops(pictures, encoder, find, "occ-80")
     assert plain.about == {"source": "figures", "skeleton": "h36m_17", "regions": "detector"}
     assert patched.about == plain.about | {"occlusion": "occ-80"}
     sample = pictures[0]
@@ -134,4 +135,4 @@ def test_a_found_region_replaces_the_labels_region_and_the_patch_lies_on_the_pic
 
 def test_a_protocol_without_a_detector_is_refused(pictures):
     with pytest.raises(InputError, match="tries the detector"):
-        DatasetCrops(pictures, occlusion="occ-80")
+        DatasetCrops(pictures, BlazePose("lite"), occlusion="occ-80")
