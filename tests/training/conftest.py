@@ -22,6 +22,7 @@ def split_of(i):
 class Crops:
     """A source and an encoder in one: the picture of figure i holds i, its features are the figure's joints."""
 
+    name = "none"
     layout = FeatureLayout((TokenBlock("tokens", 17, WIDTH, 0),))
 
     def __init__(self, joints_mm):
@@ -69,3 +70,14 @@ def features(figures, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def vitpose(tmp_path_factory):
+    """A folder with a small ViTPose of random weights: 192 tokens of width 32."""
+    transformers = pytest.importorskip("transformers", reason="the extra 'vitpose' is not installed")
+    folder = tmp_path_factory.mktemp("vitpose")
+    torch.manual_seed(0)
+    backbone = transformers.VitPoseBackboneConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+    transformers.VitPoseForPoseEstimation(transformers.VitPoseConfig(backbone_config=backbone)).save_pretrained(folder)
+    return folder

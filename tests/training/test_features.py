@@ -11,12 +11,13 @@ from di2pose.cli import main
 from di2pose.data.sample import Dataset, Sample, Writer
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePose
-from di2pose.image.crop import Roi, crop
-from di2pose.image.encoder import FeatureLayout, TokenBlock
+from di2pose.image.crop import Roi, apply, crop, upright_matrix, warp
+from di2pose.image.encoder import FeatureLayout, TokenBlock, load_encoder
+from di2pose.image.vitpose import VitPose
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
 from di2pose.training.feature_cache import FeatureCache, write_features
-from di2pose.training.features import DatasetCrops, labelled
+from di2pose.training.features import DatasetCrops, features, labelled
 
 CAMERA = Camera((900.0, 900.0), (320.0, 240.0), (640, 480))
 
@@ -41,6 +42,7 @@ def people(count):
             camera=CAMERA,
             subject=f"S{i % 2}",
             split="train" if i % 2 else "test",
+            box=(90.0, 80.0, 210.0, 300.0) if i == 4 else None,
             extra={"roi": [330.0, 230.0, 200.0, 0.4]} if i == 1 else {},
         )
 
@@ -63,6 +65,7 @@ def prepared(tmp_path_factory):
 class Numbers:
     """A source and an encoder in one: crop i is a plain picture of i, its features are its brightness."""
 
+    name = "numbers"
     layout = FeatureLayout((TokenBlock("tokens", 4, 2, 0),))
 
     def __init__(self, count, fail_at=None):
@@ -104,8 +107,49 @@ def test_the_command_writes_what_the_encoder_sees(prepared, tmp_path):
         assert (cache.features(np.array([i])) - expected).abs().max() < 2e-3 * expected.abs().max()
 
 
-def test_the_mirror_images_are_kept_where_asked_for(prepared, tmp_path):
-    words = ["features", str(prepared), "--encoder", "blazepose-lite", "--mirrored", "--out", str(tmp_path)]
+def test_vitpose_sees_the_upright_box_in_camera_axes(prepared, vitpose, tmp_path):
+    assert main(["features", str(prepared), "--encoder", f"vitpose:{vitpose}", "--out", str(tmp_path / "new")]) == 0
+    older = ["--encoder", "vitpose", "--weights", str(vitpose), "--out", str(tmp_path / "old")]
+    assert main(["features", str(prepared), *older]) == 0
+    assert content(tmp_path / "new") == content(tmp_path / "old")
+    cache, dataset, encoder = FeatureCache(tmp_path / "new"), Dataset(prepared), VitPose(str(vitpose))
+    assert cache.header["encoder"] == f"vitpose:{vitpose}"
+    source = DatasetCrops(dataset, encoder)
+    for i in range(5):
+        sample = dataset[i]
+        (x0, y0), (x1, y1) = sample.joints_2d.min(0).tolist(), sample.joints_2d.max(0).tolist()
+        box = (90.0, 80.0, 210.0, 300.0) if i == 4 else (x0, y0, x1, y1)
+        assert (sample.box == box) == (i == 4)
+        matrix = upright_matrix(box, (192, 256))
+        np.testing.assert_allclose(encoder.matrix(encoder.region(labelled(sample, H36M_17))), matrix, rtol=1e-12)
+        pixels, labels, _ = source.crop(i)
+        assert np.array_equal(pixels, warp(dataset.read_image(sample), matrix, (192, 256)))
+        np.testing.assert_array_equal(labels["joints_mm"], sample.joints_mm)
+        np.testing.assert_allclose(apply(matrix, labels["joints_2d"]), sample.joints_2d, atol=0.01)
+        assert np.isnan(labels["focal"])
+        expected = encoder.encode(torch.from_numpy(pixels)[None]).features
+        assert (cache.features(np.array([i])) - expected).abs().max() < 2e-3 * expected.abs().max()
+
+
+def test_flags_that_do_not_fit_the_encoder_are_named(prepared, tmp_path):
+    for flags, match in (({"encoder": "vitpose", "movenet": True}, "add tokens to BlazePose's"),
+                         ({"weights": "somewhere"}, "--weights are those of --encoder vitpose"),
+                         ({"encoder": "eyes"}, "no encoder is called 'eyes'")):  # fmt: skip
+        with pytest.raises(InputError, match=match):
+            features(prepared, tmp_path, **flags)
+
+
+def test_the_name_of_the_encoder_tells_all_that_rebuilds_it(prepared, tmp_path):
+    words = ["features", str(prepared), "--encoder", "blazepose-lite", "--movenet", "--map16", "--out", str(tmp_path)]
+    assert main(words) == 0
+    cache = FeatureCache(tmp_path)
+    assert cache.header["encoder"] == "blazepose-lite+map16+movenet"
+    assert load_encoder(cache.header["encoder"]).layout == cache.layout
+
+
+@pytest.mark.parametrize("flag", ["--mirrored", "--flip"])
+def test_the_mirror_images_are_kept_where_asked_for(prepared, tmp_path, flag):
+    words = ["features", str(prepared), "--encoder", "blazepose-lite", flag, "--out", str(tmp_path)]
     assert main(words) == 0
     cache, encoder = FeatureCache(tmp_path), BlazePose("lite")
     source = DatasetCrops(Dataset(prepared), encoder)
@@ -183,6 +227,15 @@ def test_another_encoder_is_refused(tmp_path):
     with pytest.raises(InputError, match="other encoder"):
         write(tmp_path, encoder="b")
     assert json.loads((tmp_path / "features.json").read_text())["encoder"] == "a"
+
+
+def test_a_cache_of_the_older_format_is_to_be_made_again(tmp_path):
+    write(tmp_path)
+    header = json.loads((tmp_path / "features.json").read_text())
+    (tmp_path / "features.json").write_text(json.dumps(header | {"format_version": 1}))
+    for use in (FeatureCache, write):
+        with pytest.raises(InputError, match=r"of format 1, this program reads 2: .*make the features again"):
+            use(tmp_path)
 
 
 def test_reading_by_number_by_split_and_by_column(tmp_path):

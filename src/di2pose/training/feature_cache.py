@@ -42,6 +42,9 @@ class CacheEncoder(Protocol):
     """What of an `image.encoder.Encoder` a cache is made with."""
 
     @property
+    def name(self) -> str: ...
+
+    @property
     def layout(self) -> FeatureLayout: ...
 
     def cache_parts(self, crops: np.ndarray) -> dict[str, np.ndarray]: ...
@@ -79,7 +82,7 @@ def write_features(
     pixels, labels, _ = source.crop(0)
     fields: list[Field] = [(name, x.dtype.str, list(x.shape[1:])) for name, x in encode(pixels[None]).items()]
     fields += [(name, x.dtype.str, list(x.shape)) for name, x in labels.items()]
-    header = {"format_version": FORMAT_VERSION, **about, "rows": rows, "count": len(source)}
+    header = {"format_version": FORMAT_VERSION, "encoder": encoder.name, **about, "rows": rows, "count": len(source)}
     header |= {"layout": [asdict(block) for block in encoder.layout.blocks], "fields": fields}
     _agree(out / "features.json", header)
     dtype = np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields], align=True)

@@ -151,7 +151,7 @@ def features(
     """
     network = load_encoder(_encoder_name(encoder, map16, movenet, weights), device, runtime)
     source = _source(folder, images, network, detect, occlusion)
-    write_features(source, network, out, {"encoder": network.name, "runtime": runtime, **source.about}, flip)
+    write_features(source, network, out, {"runtime": runtime, **source.about}, flip)
 
 
 def _encoder_name(encoder: str, map16: bool, movenet: bool, weights: str | None) -> str:
@@ -168,18 +168,14 @@ def _encoder_name(encoder: str, map16: bool, movenet: bool, weights: str | None)
 def _source(
     folder: Path, images: Path | None, encoder: Encoder, detect: bool, occlusion: OcclusionProtocol | None
 ) -> DatasetCrops | PeopleCrops | PatchedCrops:
-    if (folder / PEOPLE_HEADER).is_file():
-        return _people(folder, encoder, detect, occlusion)
+    if (folder / PEOPLE_HEADER).is_file() and encoder.size == (256, 256):
+        return _people(folder, detect, occlusion)
     find = Finder() if detect or occlusion is not None else None
     return DatasetCrops(Dataset(folder, images), encoder, find, occlusion)
 
 
-def _people(
-    folder: Path, encoder: Encoder, detect: bool, occlusion: OcclusionProtocol | None
-) -> PeopleCrops | PatchedCrops:
+def _people(folder: Path, detect: bool, occlusion: OcclusionProtocol | None) -> PeopleCrops | PatchedCrops:
     """Rendered people are crops already, for encoders with a crop of that size."""
-    if encoder.size != (256, 256):
-        raise InputError(f"{folder} holds square crops of rendered people; {encoder.name} needs the whole picture")
     if detect:
         raise InputError(f"{folder} holds crops of rendered people: there is no picture for --detect to look at")
     people = PeopleCrops(People(folder))

@@ -199,8 +199,7 @@ def _encode(
 ) -> None:
     variant: Any = encoder.removeprefix("blazepose-")
     network = BlazePose(variant, movenet=movenet, runtime=runtime)
-    about = {"encoder": network.name, "runtime": runtime, **source.about}
-    write_features(source, network, out, about, mirrored)
+    write_features(source, network, out, {"runtime": runtime, **source.about}, mirrored)
 
 
 def _rank(rank: int, world: int, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:

@@ -79,7 +79,7 @@ class FeatureSource:
     @property
     def encoder(self) -> str:
         """Name of the encoder that made the features."""
-        return str(self.caches[0].header.get("encoder", "none"))
+        return str(self.caches[0].header["encoder"])
 
     @property
     def width(self) -> int:
