@@ -19,7 +19,7 @@ from di2pose.evaluation.tokenizer import read_poses, reconstruction
 from di2pose.randomness import generator_of
 from di2pose.tokenizer import PoseTokenizer
 from di2pose.training.loop import train
-from di2pose.training.options import Options
+from di2pose.training.options import RunOptions
 from di2pose.training.stages import tokenizer_job
 
 
@@ -43,7 +43,7 @@ def main(
             base.tokenizer_training, iterations=iterations, learning_rate=learning_rate, batch=batch, warmup=100
         ),
     )
-    train(tokenizer_job(config, [data], out, seed=0), out, Options(threads=1, validate_every=1000, log_every=100))
+    train(tokenizer_job(config, [data], out, seed=0), out, RunOptions(threads=1, validate_every=1000, log_every=100))
     model = PoseTokenizer(shape).eval()
     checkpoint.load(out / "model", {"tokenizer": model})
     poses = read_poses(data, "test")[::every]

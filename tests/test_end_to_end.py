@@ -3,16 +3,17 @@
 import pytest
 import torch
 
-from di2pose import Di2Pose, recipes
+from di2pose import recipes
 from di2pose.errors import InputError
+from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import hypothesis_generators, training_generators
 from di2pose.training.demo import demo, draw_figures, train_tiny
 
 
 @pytest.fixture(scope="module")
-def learned():
-    return train_tiny(seed=0)
+def learned(tmp_path_factory):
+    return train_tiny(0, tmp_path_factory.mktemp("tiny"))
 
 
 def test_the_tokenizer_learns_eight_poses_below_five_millimetres(learned):
@@ -23,14 +24,14 @@ def test_the_tokenizer_learns_eight_poses_below_five_millimetres(learned):
 @pytest.mark.parametrize("steps", [20, 4])
 def test_the_reverse_process_recovers_them_below_ten_millimetres(learned, steps):
     model, joints_mm, features = learned
-    found = model.predict_joints(features, 2, steps, hypothesis_generators(1, range(8), 2))
+    found = model.predict(features, 2, steps, hypothesis_generators(1, range(8), 2)).joints_mm
     assert found.shape == (8, 2, 17, 3)
     assert mpjpe(found.flatten(0, 1), joints_mm.repeat_interleave(2, 0)).mean() < 10
 
 
 def test_another_image_gives_another_pose(learned):
     model, joints_mm, features = learned
-    swapped = model.predict_joints(features.flip(0), 1, 20, hypothesis_generators(1, range(8), 1))[:, 0]
+    swapped = model.predict(features.flip(0), 1, 20, hypothesis_generators(1, range(8), 1)).joints_mm[:, 0]
     assert mpjpe(swapped, joints_mm.flip(0)).mean() < 10
     assert mpjpe(swapped, joints_mm).mean() > 100
 
@@ -45,7 +46,7 @@ def test_batching_changes_nothing_but_rounding(learned):
 def test_ranks_draw_the_noise_of_one_process():
     """Two halves of a global batch, seeded by their place in it, average to the loss of the whole."""
     torch.manual_seed(0)
-    model = Di2Pose(recipes.tiny())
+    model = Di2PoseNetwork(recipes.tiny())
     batch = {"features": torch.randn(6, 17, 32), "joints_mm": torch.randn(6, 17, 3) * 200}
     whole = model.loss(batch, training_generators(3, 17, 0, 6))
     halves = [
@@ -56,7 +57,7 @@ def test_ranks_draw_the_noise_of_one_process():
 
 
 def test_the_tokenizer_is_frozen_in_stage_two():
-    model = Di2Pose(recipes.tiny())
+    model = Di2PoseNetwork(recipes.tiny())
     batch = {"features": torch.randn(2, 17, 32), "joints_mm": torch.randn(2, 17, 3) * 200}
     model.loss(batch, torch.Generator())["loss"].backward()
     assert all(p.grad is None for p in model.tokenizer.parameters())
@@ -71,13 +72,13 @@ def test_the_picture_has_a_column_for_each_pose(learned):
 
 
 def test_bad_batches_are_named(as_user):
-    model = Di2Pose(recipes.tiny())
+    model = Di2PoseNetwork(recipes.tiny())
     with pytest.raises(InputError, match="lacks features"):
         model.loss({"joints_mm": torch.zeros(2, 17, 3)}, torch.Generator())
     with pytest.raises(InputError, match="as many features as poses, got 3 and 2"):
         model.loss({"features": torch.zeros(3, 5, 32), "joints_mm": torch.zeros(2, 17, 3)}, torch.Generator())
     with pytest.raises(InputError, match="hypotheses must be 1 or more"):
-        model.predict_joints(torch.zeros(1, 5, 32), 0, 4, torch.Generator())
+        model.predict(torch.zeros(1, 5, 32), 0, 4, torch.Generator())
 
 
 def test_demo_refuses_a_file_for_a_folder(tmp_path):

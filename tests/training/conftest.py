@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from di2pose.data.sample import Sample, Writer
-from di2pose.image.blazepose import Block, Layout
+from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of
 from di2pose.training.demo import stick_figures
@@ -22,6 +22,9 @@ def split_of(i):
 class Crops:
     """A source and an encoder in one: the picture of figure i holds i, its features are the figure's joints."""
 
+    name = "none"
+    layout = FeatureLayout((TokenBlock("tokens", 17, WIDTH, 0),))
+
     def __init__(self, joints_mm):
         self.joints_mm = joints_mm
 
@@ -32,7 +35,7 @@ class Crops:
         text = {name: f"{name}{i}" for name in ("id", "subject", "action", "sequence")} | {"split": split_of(i)}
         return np.full((2, 2, 3), i, np.uint8), {"joints_mm": self.joints_mm[i]}, text
 
-    def encode_batch(self, crops):
+    def cache_parts(self, crops):
         seen = self.joints_mm[crops[:, 0, 0, 0]] / 1000
         return {"tokens": np.concatenate([seen, seen**2], -1).astype(np.float16)}
 
@@ -60,10 +63,21 @@ def features(figures, tmp_path_factory):
     """A feature cache of the same figures."""
     folder = tmp_path_factory.mktemp("features") / "cache"
     crops = Crops(figures)
-    write_features(crops, crops, folder, Layout((Block("tokens", 17, WIDTH, 0),)), {"skeleton": "h36m_17"}, rows=16)
+    write_features(crops, crops, folder, {"skeleton": "h36m_17"}, rows=16)
     return folder
 
 
 @pytest.fixture(autouse=True)
 def _one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def vitpose(tmp_path_factory):
+    """A folder with a small ViTPose of random weights: 192 tokens of width 32."""
+    transformers = pytest.importorskip("transformers", reason="the extra 'vitpose' is not installed")
+    folder = tmp_path_factory.mktemp("vitpose")
+    torch.manual_seed(0)
+    backbone = transformers.VitPoseBackboneConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+    transformers.VitPoseForPoseEstimation(transformers.VitPoseConfig(backbone_config=backbone)).save_pretrained(folder)
+    return folder

@@ -10,12 +10,14 @@ from PIL import Image
 from di2pose.cli import main
 from di2pose.data.sample import Dataset, Sample, Writer
 from di2pose.errors import InputError
-from di2pose.image.blazepose import BlazePose, Block, Layout
-from di2pose.image.crop import Roi, crop
+from di2pose.image.blazepose import BlazePose
+from di2pose.image.crop import Roi, apply, crop, upright_matrix, warp
+from di2pose.image.encoder import FeatureLayout, TokenBlock, load_encoder
+from di2pose.image.vitpose import VitPose
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
 from di2pose.training.feature_cache import FeatureCache, write_features
-from di2pose.training.features import DatasetCrops, region
+from di2pose.training.features import DatasetCrops, features, labelled
 
 CAMERA = Camera((900.0, 900.0), (320.0, 240.0), (640, 480))
 
@@ -40,6 +42,7 @@ def people(count):
             camera=CAMERA,
             subject=f"S{i % 2}",
             split="train" if i % 2 else "test",
+            box=(90.0, 80.0, 210.0, 300.0) if i == 4 else None,
             extra={"roi": [330.0, 230.0, 200.0, 0.4]} if i == 1 else {},
         )
 
@@ -62,6 +65,9 @@ def prepared(tmp_path_factory):
 class Numbers:
     """A source and an encoder in one: crop i is a plain picture of i, its features are its brightness."""
 
+    name = "numbers"
+    layout = FeatureLayout((TokenBlock("tokens", 4, 2, 0),))
+
     def __init__(self, count, fail_at=None):
         self.count, self.fail_at = count, fail_at
 
@@ -74,16 +80,13 @@ class Numbers:
         text = {name: f"{name}{i}" for name in ("id", "subject", "action", "sequence")} | {"split": "ab"[i % 2]}
         return np.full((4, 4, 3), i, np.uint8), {"row": np.array(i), "flag": np.array(i % 2 == 0)}, text
 
-    def encode_batch(self, crops):
+    def cache_parts(self, crops):
         return {"tokens": crops[:, :, :2, 0].astype(np.float16)}
-
-
-LAYOUT = Layout((Block("tokens", 4, 2, 0),))
 
 
 def write(out, count=10, fail_at=None, **about):
     numbers = Numbers(count, fail_at)
-    write_features(numbers, numbers, out, LAYOUT, about, rows=4)
+    write_features(numbers, numbers, out, about, rows=4)
 
 
 def content(out):
@@ -95,30 +98,72 @@ def test_the_command_writes_what_the_encoder_sees(prepared, tmp_path):
     cache, dataset, encoder = FeatureCache(tmp_path), Dataset(prepared), BlazePose("lite")
     assert len(cache) == 5  # the record without an image is left out
     assert cache.layout == encoder.layout
-    source = DatasetCrops(dataset)
+    source = DatasetCrops(dataset, encoder)
     for i in range(5):
         sample = dataset[i]
-        pixels = crop(dataset.read_image(sample), region(sample, H36M_17))
+        pixels = crop(dataset.read_image(sample), labelled(sample, H36M_17).roi)
         assert np.array_equal(source.crop(i)[0], pixels)
         expected = encoder(torch.from_numpy(pixels)[None]).features
         assert (cache.features(np.array([i])) - expected).abs().max() < 2e-3 * expected.abs().max()
 
 
-def test_the_mirror_images_are_kept_where_asked_for(prepared, tmp_path):
-    words = ["features", str(prepared), "--encoder", "blazepose-lite", "--mirrored", "--out", str(tmp_path)]
+def test_vitpose_sees_the_upright_box_in_camera_axes(prepared, vitpose, tmp_path):
+    assert main(["features", str(prepared), "--encoder", f"vitpose:{vitpose}", "--out", str(tmp_path / "new")]) == 0
+    older = ["--encoder", "vitpose", "--weights", str(vitpose), "--out", str(tmp_path / "old")]
+    assert main(["features", str(prepared), *older]) == 0
+    assert content(tmp_path / "new") == content(tmp_path / "old")
+    cache, dataset, encoder = FeatureCache(tmp_path / "new"), Dataset(prepared), VitPose(str(vitpose))
+    assert cache.header["encoder"] == f"vitpose:{vitpose}"
+    source = DatasetCrops(dataset, encoder)
+    for i in range(5):
+        sample = dataset[i]
+        (x0, y0), (x1, y1) = sample.joints_2d.min(0).tolist(), sample.joints_2d.max(0).tolist()
+        box = (90.0, 80.0, 210.0, 300.0) if i == 4 else (x0, y0, x1, y1)
+        assert (sample.box == box) == (i == 4)
+        matrix = upright_matrix(box, (192, 256))
+        np.testing.assert_allclose(encoder.matrix(encoder.region(labelled(sample, H36M_17))), matrix, rtol=1e-12)
+        pixels, labels, _ = source.crop(i)
+        assert np.array_equal(pixels, warp(dataset.read_image(sample), matrix, (192, 256)))
+        np.testing.assert_array_equal(labels["joints_mm"], sample.joints_mm)
+        np.testing.assert_allclose(apply(matrix, labels["joints_2d"]), sample.joints_2d, atol=0.01)
+        assert np.isnan(labels["focal"])
+        expected = encoder.encode(torch.from_numpy(pixels)[None]).features
+        assert (cache.features(np.array([i])) - expected).abs().max() < 2e-3 * expected.abs().max()
+
+
+def test_flags_that_do_not_fit_the_encoder_are_named(prepared, tmp_path):
+    for flags, match in (({"encoder": "vitpose", "movenet": True}, "add tokens to BlazePose's"),
+                         ({"weights": "somewhere"}, "--weights are those of --encoder vitpose"),
+                         ({"encoder": "eyes"}, "no encoder is called 'eyes'")):  # fmt: skip
+        with pytest.raises(InputError, match=match):
+            features(prepared, tmp_path, **flags)
+
+
+def test_the_name_of_the_encoder_tells_all_that_rebuilds_it(prepared, tmp_path):
+    words = ["features", str(prepared), "--encoder", "blazepose-lite", "--movenet", "--map16", "--out", str(tmp_path)]
     assert main(words) == 0
-    cache, source, encoder = FeatureCache(tmp_path), DatasetCrops(Dataset(prepared)), BlazePose("lite")
-    assert cache.both_ways
+    cache = FeatureCache(tmp_path)
+    assert cache.header["encoder"] == "blazepose-lite+map16+movenet"
+    assert load_encoder(cache.header["encoder"]).layout == cache.layout
+
+
+@pytest.mark.parametrize("flag", ["--mirrored", "--flip"])
+def test_the_mirror_images_are_kept_where_asked_for(prepared, tmp_path, flag):
+    words = ["features", str(prepared), "--encoder", "blazepose-lite", flag, "--out", str(tmp_path)]
+    assert main(words) == 0
+    cache, encoder = FeatureCache(tmp_path), BlazePose("lite")
+    source = DatasetCrops(Dataset(prepared), encoder)
+    assert cache.has_flipped
     pixels = np.stack([source.crop(i)[0] for i in range(2)])
-    for mirrored, seen in ((False, pixels), (True, pixels[:, :, ::-1])):
+    for flipped, seen in ((False, pixels), (True, pixels[:, :, ::-1])):
         expected = encoder(torch.from_numpy(seen.copy())).features
-        found = cache.features(np.arange(2), mirrored=mirrored)
+        found = cache.features(np.arange(2), flipped=flipped)
         assert (found - expected).abs().max() < 2e-3 * expected.abs().max()
 
 
 def test_labels_are_in_the_crop_and_come_back(prepared, tmp_path):
     dataset = Dataset(prepared)
-    source = DatasetCrops(dataset)
+    source = DatasetCrops(dataset, BlazePose("lite"))
     for i in range(5):
         _, labels, text = source.crop(i)
         sample = dataset[i]
@@ -133,7 +178,7 @@ def test_labels_are_in_the_crop_and_come_back(prepared, tmp_path):
 def test_region_holds_all_joints_hips_in_the_middle_shoulders_up(prepared):
     dataset = Dataset(prepared)
     for i in (0, 2, 3, 4):
-        inside = region(dataset[i], H36M_17).to_crop(dataset[i].joints_2d)
+        inside = labelled(dataset[i], H36M_17).roi.to_crop(dataset[i].joints_2d)
         assert (inside > 0).all()
         assert (inside < 256).all()
         hips, shoulders = (
@@ -142,7 +187,7 @@ def test_region_holds_all_joints_hips_in_the_middle_shoulders_up(prepared):
         assert np.abs(hips - 128).max() < 0.1
         assert abs(shoulders[0] - 128) < 0.1
         assert shoulders[1] < 128
-    assert region(dataset[1], H36M_17) == Roi((330.0, 230.0), 200.0, 0.4)
+    assert labelled(dataset[1], H36M_17).roi == Roi((330.0, 230.0), 200.0, 0.4)
 
 
 def test_a_killed_run_goes_on_to_the_identical_files(tmp_path):
@@ -184,6 +229,15 @@ def test_another_encoder_is_refused(tmp_path):
     assert json.loads((tmp_path / "features.json").read_text())["encoder"] == "a"
 
 
+def test_a_cache_of_the_older_format_is_to_be_made_again(tmp_path):
+    write(tmp_path)
+    header = json.loads((tmp_path / "features.json").read_text())
+    (tmp_path / "features.json").write_text(json.dumps(header | {"format_version": 1}))
+    for use in (FeatureCache, write):
+        with pytest.raises(InputError, match=r"of format 1, this program reads 2: .*make the features again"):
+            use(tmp_path)
+
+
 def test_reading_by_number_by_split_and_by_column(tmp_path):
     write(tmp_path)
     cache = FeatureCache(tmp_path)
@@ -208,4 +262,4 @@ def test_a_dataset_without_images_is_refused(tmp_path):
         writer.add(Sample(id="a", joints_mm=np.zeros((17, 3), np.float32)))
     writer.finish()
     with pytest.raises(InputError, match="nothing to encode"):
-        DatasetCrops(Dataset(tmp_path))
+        DatasetCrops(Dataset(tmp_path), BlazePose("lite"))

@@ -14,13 +14,11 @@ from torch import nn
 from di2pose import recipes
 from di2pose.config import TrainingConfig
 from di2pose.errors import InputError
-from di2pose.pipeline import Di2Pose
-from di2pose.training.job import Job
+from di2pose.network import Di2PoseNetwork
 from di2pose.training.log import read_rows
-from di2pose.training.loop import train
-from di2pose.training.optimiser import Average, adamw, learning_rate
-from di2pose.training.options import Options, check_precision
-from di2pose.training.order import Order
+from di2pose.training.loop import Job, train
+from di2pose.training.optimiser import Average, Order, adamw, learning_rate
+from di2pose.training.options import RunOptions, check_precision
 from di2pose.training.state import read_state
 
 TRAINING = TrainingConfig(
@@ -90,7 +88,7 @@ def test_each_epoch_is_a_permutation_and_any_slice_of_the_stream_is_the_same():
 
 
 def test_only_matrices_decay():
-    model = Di2Pose(recipes.tiny())
+    model = Di2PoseNetwork(recipes.tiny())
     names = {id(p): name for name, p in model.named_parameters()}
     groups = adamw(model, replace(TRAINING, weight_decay=0.3)).param_groups
     decayed, free = ([names[id(p)] for p in group["params"]] for group in groups)
@@ -127,7 +125,7 @@ def test_the_average_is_the_weighted_mean_of_all_weights_so_far():
 
 def test_it_learns_logs_and_exports(tmp_path):
     made, exported = job(training=replace(TRAINING, iterations=200))
-    assert train(made, tmp_path, Options(log_every=10, validate_every=50)) == 0
+    assert train(made, tmp_path, RunOptions(log_every=10, validate_every=50)) == 0
     rows = rows_of(tmp_path)
     assert [row["iteration"] for row in rows] == list(range(10, 201, 10))
     assert [row["iteration"] for row in rows if "held_out_mm" in row] == [50, 100, 150, 200]
@@ -144,18 +142,18 @@ def test_it_learns_logs_and_exports(tmp_path):
 
 def test_accumulated_parts_give_the_step_of_the_whole_batch(tmp_path):
     for parts in (1, 3):
-        assert train(job()[0], tmp_path / str(parts), Options(accumulate=parts, log_every=1)) == 0
+        assert train(job()[0], tmp_path / str(parts), RunOptions(accumulate=parts, log_every=1)) == 0
     whole, cut = (rows_of(tmp_path / str(parts)) for parts in (1, 3))
     assert [row["loss"] for row in cut] == pytest.approx([row["loss"] for row in whole], rel=1e-5)
     assert [row["bias"] for row in cut] == pytest.approx([row["bias"] for row in whole], rel=1e-4, abs=1e-6)
     with pytest.raises(InputError, match="batch of 8 cannot be cut into 1 ranks x 9 parts"):
-        train(job()[0], tmp_path / "9", Options(accumulate=9))
+        train(job()[0], tmp_path / "9", RunOptions(accumulate=9))
 
 
 def test_a_nan_stops_with_the_iteration_and_the_last_good_checkpoint(tmp_path):
     made, _ = job(Numbers(trouble={7: lambda x: x * float("nan")}))
     with pytest.raises(InputError, match=r"loss became nan in iteration 7; the checkpoint of iteration 6 is kept"):
-        train(made, tmp_path, Options(save_minutes=0))
+        train(made, tmp_path, RunOptions(save_minutes=0))
     tensors, facts = read_state(tmp_path / "last.safetensors")
     assert facts["iteration"] == 6
     assert tensors["model/weight"].isfinite().all()
@@ -170,15 +168,15 @@ def test_out_of_memory_saves_what_was_done(tmp_path):
 
     made, _ = job(Numbers(trouble={5: lambda x: x * 0 + 99}), model=Hungry())
     with pytest.raises(InputError, match=r"out of memory in iteration 5: .*--accumulate"):
-        train(made, tmp_path, Options())
+        train(made, tmp_path, RunOptions())
     assert read_state(tmp_path / "last.safetensors")[1]["iteration"] == 4
-    assert train(job()[0], tmp_path, Options(log_every=1)) == 0  # goes on, to the end
-    train(job()[0], tmp_path / "whole", Options(log_every=1))
+    assert train(job()[0], tmp_path, RunOptions(log_every=1)) == 0  # goes on, to the end
+    train(job()[0], tmp_path / "whole", RunOptions(log_every=1))
     assert rows_of(tmp_path)[-1] == rows_of(tmp_path / "whole")[-1]
 
 
 def test_a_full_disk_stops_and_keeps_the_checkpoint_before(tmp_path):
-    train(job(training=replace(TRAINING, iterations=3))[0], tmp_path, Options())
+    train(job(training=replace(TRAINING, iterations=3))[0], tmp_path, RunOptions())
     before = (tmp_path / "last.safetensors").read_bytes()
     wide = Line()
     wide.weight = nn.Parameter(torch.zeros(64))  # a larger file
@@ -186,7 +184,7 @@ def test_a_full_disk_stops_and_keeps_the_checkpoint_before(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (800, hard))
     try:
         with pytest.raises(InputError, match=r"could not be written .*last.safetensors, where there is one, is whole"):
-            train(job(model=wide, training=replace(TRAINING, iterations=2))[0], tmp_path, Options(resume=False))
+            train(job(model=wide, training=replace(TRAINING, iterations=2))[0], tmp_path, RunOptions(resume=False))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (tmp_path / "last.safetensors").read_bytes() == before
@@ -199,35 +197,35 @@ def test_sigterm_ends_the_iteration_saves_and_the_run_goes_on_to_the_same_end(tm
         return x
 
     handler = signal.getsignal(signal.SIGTERM)
-    assert train(job(Numbers(trouble={5: terminate}))[0], tmp_path, Options(log_every=3)) == signal.SIGTERM
+    assert train(job(Numbers(trouble={5: terminate}))[0], tmp_path, RunOptions(log_every=3)) == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is handler
     assert 1 <= read_state(tmp_path / "last.safetensors")[1]["iteration"] < 12
-    assert train(job()[0], tmp_path, Options(log_every=3)) == 0
-    train(job()[0], tmp_path / "whole", Options(log_every=3))
+    assert train(job()[0], tmp_path, RunOptions(log_every=3)) == 0
+    train(job()[0], tmp_path / "whole", RunOptions(log_every=3))
     assert rows_of(tmp_path) == rows_of(tmp_path / "whole")
 
 
 def test_another_config_is_refused_by_name_and_can_start_over(tmp_path):
-    train(job(config={"rate": 1, "width": 4})[0], tmp_path, Options())
+    train(job(config={"rate": 1, "width": 4})[0], tmp_path, RunOptions())
     stamp = (tmp_path / "last.safetensors").stat().st_mtime_ns
-    assert train(job(config={"rate": 1, "width": 4})[0], tmp_path, Options()) == 0  # complete: nothing is done
+    assert train(job(config={"rate": 1, "width": 4})[0], tmp_path, RunOptions()) == 0  # complete: nothing is done
     assert (tmp_path / "last.safetensors").stat().st_mtime_ns == stamp
     with pytest.raises(InputError, match=r"holds another run \(config.rate was 1, is 2\): .*--no-resume"):
-        train(job(config={"rate": 2, "width": 4})[0], tmp_path, Options())
-    assert train(job(config={"rate": 2, "width": 4})[0], tmp_path, Options(resume=False)) == 0
+        train(job(config={"rate": 2, "width": 4})[0], tmp_path, RunOptions())
+    assert train(job(config={"rate": 2, "width": 4})[0], tmp_path, RunOptions(resume=False)) == 0
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):
-    train(job()[0], tmp_path, Options())
+    train(job()[0], tmp_path, RunOptions())
     path = tmp_path / "last.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match="cannot be read"):
-        train(job()[0], tmp_path, Options())
+        train(job()[0], tmp_path, RunOptions())
 
 
 def test_half_precision_needs_hardware_but_the_loop_can(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="this cpu has no hardware for float16"):
-        train(job()[0], tmp_path, Options(precision="float16"))
+        train(job()[0], tmp_path, RunOptions(precision="float16"))
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
     check_precision("bfloat16", torch.device("cpu"))
 
@@ -241,15 +239,15 @@ def test_half_precision_needs_hardware_but_the_loop_can(tmp_path, monkeypatch):
             assert found.dtype == torch.bfloat16
             return {"loss": ((found.float() - self.weight) ** 2).mean()}
 
-    assert train(job(model=Layer())[0], tmp_path, Options(precision="bfloat16")) == 0
+    assert train(job(model=Layer())[0], tmp_path, RunOptions(precision="bfloat16")) == 0
     assert torch.get_autocast_dtype("cpu") == torch.bfloat16
     assert read_state(tmp_path / "last.safetensors")[0]["model/layer.weight"].dtype == torch.float32
 
 
 def test_wrong_options_and_models_are_named(tmp_path):
     with pytest.raises(InputError, match="--log-every must be 1 or more"):
-        Options(log_every=0)
+        RunOptions(log_every=0)
     with pytest.raises(InputError, match="--device quantum is not usable here"):
-        train(job()[0], tmp_path, Options(device="quantum"))
+        train(job()[0], tmp_path, RunOptions(device="quantum"))
     with pytest.raises(InputError, match="Linear cannot be trained"):
-        train(job(model=nn.Linear(1, 1))[0], tmp_path, Options())
+        train(job(model=nn.Linear(1, 1))[0], tmp_path, RunOptions())

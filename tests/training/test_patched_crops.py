@@ -10,8 +10,10 @@ from PIL import Image
 from di2pose.cli import main
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Dataset, Sample, Writer
 from di2pose.errors import InputError
+from di2pose.image.blazepose import BlazePose
 from di2pose.image.crop import roi_from_box
 from di2pose.image.find import Finder
+from di2pose.image.vitpose import VitPose
 from di2pose.occlusion.protocols import LIMB_12, occlude_limb
 from di2pose.people.store import HEADER, People, write_shard
 from di2pose.pose.camera import Camera
@@ -88,9 +90,7 @@ def test_the_command_says_in_the_cache_which_protocol_it_is(folder, tmp_path):
 
 def test_what_cannot_be_detected_or_patched_is_refused(folder, tmp_path):
     with pytest.raises(InputError, match="no picture for --detect"):
-        features(folder, tmp_path, detect=True)
-    with pytest.raises(InputError, match="not for ViTPose"):
-        features(folder, tmp_path, encoder="vitpose", occlusion="occ-80")
+        features(folder, tmp_path, encoder="blazepose-lite", detect=True)
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +114,8 @@ def pictures(tmp_path_factory):
 
 
 def test_a_found_region_replaces_the_labels_region_and_the_patch_lies_on_the_picture(pictures):
-    find = Finder()
-    plain, patched = DatasetCrops(pictures, find=find), DatasetCrops(pictures, find=find, occlusion="occ-80")
+    find, encoder = Finder(), BlazePose("lite")
+    plain, patched = DatasetCrops(pictures, encoder, find), DatasetCrops(pictures, encoder, find, "occ-80")
     assert plain.about == {"source": "figures", "skeleton": "h36m_17", "regions": "detector"}
     assert patched.about == plain.about | {"occlusion": "occ-80"}
     sample = pictures[0]
@@ -132,6 +132,17 @@ def test_a_found_region_replaces_the_labels_region_and_the_patch_lies_on_the_pic
     assert (pixels != plain.crop(0)[0]).any()
 
 
+def test_vitpose_looks_at_found_and_patched_people_too(pictures, vitpose):
+    find, encoder = Finder(), VitPose(str(vitpose))
+    made = [DatasetCrops(pictures, encoder, find, occlusion).crop(0) for occlusion in (None, "occ-80")]
+    for pixels, labels, _ in made:
+        assert pixels.shape == (256, 192, 3)
+        np.testing.assert_array_equal(labels["rotation"], np.eye(3))
+        np.testing.assert_allclose(labels["roi"], [160, 120, 1.25 * 120 * 256 / 192, 0], rtol=1e-6)
+    assert (made[0][0] != made[1][0]).any()
+    assert (made[1][1]["visibility"] == OCCLUDED).any()
+
+
 def test_a_protocol_without_a_detector_is_refused(pictures):
     with pytest.raises(InputError, match="tries the detector"):
-        DatasetCrops(pictures, occlusion="occ-80")
+        DatasetCrops(pictures, BlazePose("lite"), occlusion="occ-80")

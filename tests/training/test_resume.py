@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from di2pose import recipes
 from di2pose.training.log import read_rows
 from di2pose.training.loop import train
-from di2pose.training.options import Options
+from di2pose.training.options import RunOptions
 from di2pose.training.stages import denoiser_job, tokenizer_job
 
 
@@ -45,7 +45,7 @@ def test_kill_9_in_the_middle_of_a_checkpoint_then_resume_equals_the_uninterrupt
     killer = Path(__file__).with_name("killed.py")
     killed = di2pose(*command, "--out", tmp_path / "cut", program=(killer,), KILL_AT="14")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert len(list((tmp_path / "cut").glob(".last*.tmp"))) == 1  # the half-written file
+    assert len(list((tmp_path / "cut").glob(".last.*"))) == 1  # the half-written file
     assert not (tmp_path / "cut" / "metrics.csv").exists()
     again = di2pose(*command, "--out", tmp_path / "cut")
     assert again.returncode == 0, again.stderr
@@ -65,12 +65,12 @@ def test_the_denoiser_with_all_its_memories_goes_on_bit_for_bit(poses, features,
     diffusion = replace(config.diffusion, importance_sampling=True, pose_weight=1.0, steps=4)
     denoiser = replace(config.denoiser, steps=4)
     config = replace(config, diffusion=diffusion, denoiser=denoiser, sample_steps=2)
-    assert train(tokenizer_job(config, [poses], tmp_path / "t", 0), tmp_path / "t", Options()) == 0
+    assert train(tokenizer_job(config, [poses], tmp_path / "t", 0), tmp_path / "t", RunOptions()) == 0
 
     def job(out):
         return denoiser_job(config, tmp_path / "t", [features], out, seed=1)
 
-    options = Options(log_every=5, validate_every=12)
+    options = RunOptions(log_every=5, validate_every=12)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert train(job(whole), whole, options) == 0
 

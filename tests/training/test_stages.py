@@ -10,6 +10,8 @@ from safetensors.torch import load_file
 from di2pose import Di2Pose, recipes
 from di2pose.cli import main
 from di2pose.errors import InputError
+from di2pose.model import load_model
+from di2pose.network import Di2PoseNetwork
 from di2pose.people.store import write_shard
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import generator_of, training_generators
@@ -54,10 +56,10 @@ def test_the_run_holds_the_whole_model_for_use(trained, features):
 
 def test_training_goes_on_from_the_weights_of_another_run(trained, poses, features, tmp_path):
     words = ("--features", features, "--iterations", 1, "--learning-rate", 1e-9)
-    before = Di2Pose.from_pretrained(trained / "denoiser" / "model").denoiser.state_dict()
+    before = load_model(trained / "denoiser").denoiser.state_dict()
     init = ("--tokenizer", trained / "denoiser", "--init", trained / "denoiser")
     assert command("denoiser", *init, *words, "--out", tmp_path / "on") == 0
-    after = Di2Pose.from_pretrained(tmp_path / "on" / "model").denoiser.state_dict()
+    after = load_model(tmp_path / "on").denoiser.state_dict()
     assert all(torch.allclose(after[name], before[name], atol=1e-6) for name in before)
     other = ("--data", poses, "--iterations", 1, "--seed", 5, "--out", tmp_path / "other")
     assert command("tokenizer", *other, "--init", trained / "tokenizer") == 0  # one step away: another tokenizer
@@ -77,7 +79,7 @@ def test_the_adapter_is_trained_first_and_handed_to_the_denoiser(trained, featur
     assert figures[-1] < 0.85 * figures[0]
     stage2 = ("denoiser", *words, "--tokenizer", trained / "tokenizer", "--iterations", 1, "--learning-rate", 1e-9)
     assert command(*stage2, "--adapter", tmp_path / "adapter", "--out", tmp_path / "denoiser") == 0
-    model = Di2Pose.from_pretrained(tmp_path / "denoiser" / "model").denoiser.adapter
+    model = load_model(tmp_path / "denoiser").denoiser.adapter
     handed_on = load_file(tmp_path / "adapter" / "model" / "adapter.safetensors")
     assert all(torch.allclose(value, handed_on[name], atol=1e-6) for name, value in model.state_dict().items())
     assert command("adapter", *words, "--out", tmp_path / "second", "--iterations", 5, "--seed", 1) == 0
@@ -92,6 +94,36 @@ def test_the_adapter_is_trained_first_and_handed_to_the_denoiser(trained, featur
     monkeypatch.setattr(recipes, "tiny", lambda: tiny)
     assert command("adapter", *words, "--out", tmp_path / "no", "--iterations", 1) == 2
     assert command(*stage2, "--adapter", tmp_path / "adapter", "--out", tmp_path / "no") == 2
+
+
+def test_another_kind_of_model_is_trained_by_the_same_loop(trained, features, tmp_path, capsys):
+    words = ("train", "model", "regression", "--features", features, "--out", tmp_path / "run", "--iterations", 60)
+    words = [*map(str, (*words, "--batch", 32, "--validate-every", 20, "--threads", 1))]
+    assert main(words) == 0
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    figures = [row["held_out_mm"] for row in rows if "held_out_mm" in row]
+    assert len(figures) == 3
+    assert figures[-1] < 0.7 * figures[0]
+    assert rows[-1]["held_out_single_mm"] == pytest.approx(figures[-1])  # it says one thing only
+    model = load_model(tmp_path / "run")
+    assert (model.kind, model.config.feature_size, model.config.training.iterations) == ("regression", (17, 6), 60)
+    _, held_out = feature_sources([features])
+    batch = held_out.batch(np.arange(len(held_out)))
+    found = model.predict(batch["features"], 1, 1, generator_of(0)).joints_mm[:, 0]
+    assert float(mpjpe(found, batch["joints_mm"]).mean()) == pytest.approx(figures[-1], rel=1e-4)
+
+    on = ("--features", features, "--iterations", 1, "--learning-rate", 1e-9, "--threads", 1, "--out", tmp_path / "on")
+    assert main([*map(str, ("train", "model", "regression", *on, "--init", tmp_path / "run"))]) == 0
+    again = load_model(tmp_path / "on").state_dict()
+    assert all(torch.allclose(again[name], value, atol=1e-6) for name, value in model.state_dict().items())
+    for kind, init, message in (
+        ("regression", ("--init", trained / "denoiser"), "of kind 'di2pose', expected one of 'regression'"),
+        ("di2pose", (), "learns in stages: `di2pose train all`"),
+        ("crystal-ball", (), "no model is of kind 'crystal-ball'"),
+    ):
+        capsys.readouterr()
+        assert main([*map(str, ("train", "model", kind, *on[:2], "--out", tmp_path / "no", *init))]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_a_tokenizer_alone_is_a_checkpoint_but_not_a_di2pose(trained):
@@ -171,7 +203,7 @@ def test_the_pose_loss_is_the_error_of_the_softly_decoded_pose_in_metres():
     models = []
     for weight in (0.0, 10.0):
         torch.manual_seed(0)
-        models.append(Di2Pose(replace(tiny, diffusion=replace(tiny.diffusion, pose_weight=weight))))
+        models.append(Di2PoseNetwork(replace(tiny, diffusion=replace(tiny.diffusion, pose_weight=weight))))
     batch = {"features": torch.randn(4, 5, 32), "joints_mm": 300 * torch.randn(4, 17, 3) + 1000}
     paper, ours = (model.loss(batch, training_generators(0, 0, 0, 4)) for model in models)
     assert "pose" not in paper

@@ -1,43 +1,24 @@
-"""`di2pose train tokenizer`, `train adapter`, `train denoiser`, `train all`: alone, or under torchrun."""
+"""`di2pose train tokenizer`, `adapter`, `denoiser`, `model` and `all`: alone, or under torchrun."""
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from di2pose import recipes
-from di2pose.config import Config, TrainingConfig
+from di2pose.config import Config
 from di2pose.errors import InputError
+from di2pose.model import KINDS
 from di2pose.training.distributed import join
-from di2pose.training.job import Job
-from di2pose.training.loop import train
-from di2pose.training.options import Options
-from di2pose.training.stages import adapter_job, denoiser_job, tokenizer_job
+from di2pose.training.loop import Job, Model, train
+from di2pose.training.options import Length, RunOptions
+from di2pose.training.stages import adapter_job, denoiser_job, model_job, tokenizer_job
 
-Recipe = Literal["paper", "small", "tiny"]
-How = Annotated[Options, tyro.conf.arg(name="")]
-DEFAULT = Options()
-
-
-@dataclass(frozen=True)
-class Length:
-    """How much a stage learns, where it is not what the recipe says."""
-
-    iterations: int | None = None
-    """length, instead of the recipe's epochs"""
-    epochs: int | None = None
-    """passes over the data"""
-    batch: int | None = None
-    """records of one step, over all ranks"""
-    learning_rate: float | None = None
-    """highest learning rate"""
-
-    def over(self, training: TrainingConfig) -> TrainingConfig:
-        return replace(training, **{name: value for name, value in asdict(self).items() if value is not None})
-
-
+RecipeName = Literal["paper", "small", "tiny"]
+How = Annotated[RunOptions, tyro.conf.arg(name="")]
+DEFAULT = RunOptions()
 Flat = Annotated[Length, tyro.conf.arg(name="")]
 RECIPES_OWN = Length()
 
@@ -45,7 +26,7 @@ RECIPES_OWN = Length()
 def train_tokenizer(
     data: tuple[Path, ...],
     out: Path,
-    recipe: Recipe = "small",
+    recipe: RecipeName = "small",
     length: Flat = RECIPES_OWN,
     init: Path | None = None,
     seed: int = 0,
@@ -71,7 +52,7 @@ def train_tokenizer(
 def train_adapter(
     features: tuple[Path, ...],
     out: Path,
-    recipe: Recipe = "small",
+    recipe: RecipeName = "small",
     length: Flat = RECIPES_OWN,
     init: Path | None = None,
     seed: int = 0,
@@ -98,7 +79,7 @@ def train_denoiser(
     tokenizer: Path,
     features: tuple[Path, ...],
     out: Path,
-    recipe: Recipe = "small",
+    recipe: RecipeName = "small",
     length: Flat = RECIPES_OWN,
     adapter: Path | None = None,
     init: Path | None = None,
@@ -128,11 +109,34 @@ def train_denoiser(
     return _run(denoiser_job(config, tokenizer, features, out, seed, _world(), init, adapter), out, options)
 
 
+def train_model(
+    kind: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="KIND", help=f"one of {', '.join(KINDS)}")],
+    features: tuple[Path, ...],
+    out: Path,
+    length: Flat = RECIPES_OWN,
+    init: Path | None = None,
+    seed: int = 0,
+    options: How = DEFAULT,
+) -> int:
+    """Train a kind of model that learns in one stage on cached image features, by the kind's own recipe.
+
+    Writes RUN/model, which `evaluate`, `calibrate` and `predict` take, and the files of `train tokenizer`. The same
+    command goes on with a run that was stopped.
+
+    Args:
+        features: caches of `di2pose features`; split train is learned from, the rest measured on
+        out: folder of the run
+        init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
+        seed: of the weights, the order of the data and every draw
+    """
+    return _run(model_job(kind, features, out, seed, length.over, init), out, options)
+
+
 def train_all(
     data: tuple[Path, ...],
     features: tuple[Path, ...],
     out: Path,
-    recipe: Recipe = "small",
+    recipe: RecipeName = "small",
     iterations: tuple[int, int, int] | None = None,
     epochs: tuple[int, int, int] | None = None,
     seed: int = 0,
@@ -164,11 +168,11 @@ def train_all(
         return train_denoiser(*denoiser, lengths[2], adapter=adapter, seed=seed, options=options)
 
 
-def _recipe(name: Recipe) -> Config:
+def _recipe(name: RecipeName) -> Config:
     return {"paper": recipes.paper, "small": recipes.small, "tiny": recipes.tiny}[name]()
 
 
-def _run(job: Job, out: Path, options: Options) -> int:
+def _run(job: Job[Model], out: Path, options: RunOptions) -> int:
     stopped = train(job, out, options)
     if int(os.environ.get("RANK", "0")) == 0:
         state = f"stopped by signal {stopped}: the same command goes on" if stopped else f"{job.iterations} iterations"

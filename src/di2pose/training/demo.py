@@ -1,22 +1,27 @@
-"""`di2pose demo`: both stages learn eight stick figures, from nothing but this file.
+"""`di2pose train demo`: both stages learn eight stick figures, from nothing but this file.
 
 The smallest whole Di2Pose: poses -> tokens -> noise -> tokens -> poses, conditioned on where each joint is seen.
 """
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image, ImageDraw
-from torch import Tensor
-from tqdm import tqdm
+from torch import Tensor, nn
 
 from di2pose import recipes
 from di2pose.errors import InputError
-from di2pose.pipeline import Di2Pose
+from di2pose.files import replacing
+from di2pose.model import save_model
+from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17
-from di2pose.randomness import generator_of, hypothesis_generators, training_generators
+from di2pose.randomness import generator_of, hypothesis_generators
+from di2pose.training.loop import Batch, Job, train
+from di2pose.training.options import RunOptions
+from di2pose.training.stages import TokenizerStage
 
 BONES_MM = {
     "hip": (130, 10), "knee": (0, 440), "ankle": (0, 430), "spine": (0, -240), "thorax": (0, -250),
@@ -47,40 +52,39 @@ def seen_from_the_front(joints_mm: Tensor, width: int) -> Tensor:
     return features
 
 
-def fit(loss: Callable[[int], Tensor], model: torch.nn.Module, iterations: int, rate: float, name: str) -> None:
-    """Adam, warm-up and cosine rate, over `loss(iteration)`."""
-    optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=rate)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=iterations)
-    progress = tqdm(range(iterations), desc=name)
-    for iteration in progress:
-        value = loss(iteration)
-        optimiser.zero_grad()
-        value.backward()
-        optimiser.step()
-        scheduler.step()
-        if iteration % 20 == 0:
-            progress.set_postfix(loss=f"{value.item():.4f}")
+class Figures:
+    """Records in memory, for the training loop."""
+
+    def __init__(self, **records: Tensor) -> None:
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.records["joints_mm"])
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        return {name: values[torch.from_numpy(rows)] for name, values in self.records.items()}
 
 
-def train_tiny(seed: int, iterations: tuple[int, int] = (1000, 400)) -> tuple[Di2Pose, Tensor, Tensor]:
-    """A tiny Di2Pose that has learned eight poses: (model, joints_mm (8, 17, 3), features (8, 17, F))."""
+def train_tiny(seed: int, out: Path) -> tuple[Di2PoseNetwork, Tensor, Tensor]:
+    """A tiny Di2Pose that has learned eight poses: (model, joints_mm (8, 17, 3), features (8, 17, F)).
+
+    The logs of its two stages are below `out`.
+    """
     torch.manual_seed(seed)
-    model = Di2Pose(recipes.tiny())
+    model = Di2PoseNetwork(recipes.tiny())
     joints_mm = stick_figures(8, generator_of(seed, "poses"))
     features = seen_from_the_front(joints_mm, model.config.denoiser.feature_width)
+    figures = Figures(features=features, joints_mm=joints_mm)
 
-    model.tokenizer.requires_grad_(True)
-    fit(lambda i: model.tokenizer.loss(joints_mm)["loss"], model.tokenizer, iterations[0], 5e-3, "tokenizer")
+    def fit(name: str, stage: nn.Module, iterations: int, batch: int, rate: float) -> None:
+        training = replace(model.config.denoiser_training, iterations=iterations, batch=batch, learning_rate=rate)
+        job = Job(name, stage, figures, training, seed, lambda averaged: {}, lambda averaged, notes: None, {})
+        if stopped := train(job, out / name, RunOptions(resume=False)):
+            raise KeyboardInterrupt(f"stopped by signal {stopped}")
+
+    fit("tokenizer", TokenizerStage(model.tokenizer.requires_grad_(True), augmented=False), 1000, 8, 5e-3)
     model.tokenizer.requires_grad_(False)
-
-    batch = {"features": features.repeat(4, 1, 1), "joints_mm": joints_mm.repeat(4, 1, 1)}
-    fit(
-        lambda i: model.loss(batch, training_generators(seed, i, 0, 32))["loss"],
-        model.denoiser,
-        iterations[1],
-        3e-3,
-        "denoiser",
-    )
+    fit("denoiser", model, 400, 32, 3e-3)
     return model.eval(), joints_mm, features
 
 
@@ -88,21 +92,20 @@ def demo(out: Path = Path("out/demo"), seed: int = 0) -> None:
     """Train a tiny Di2Pose on eight stick figures, end to end, and draw what it recovers.
 
     Args:
-        out: Folder for the checkpoint and the picture.
+        out: Folder for the checkpoint, the picture and the logs of both stages.
         seed: The same seed gives the same figures, weights and picture.
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"--out must be a folder, {out} is a file")
     torch.set_num_threads(1)  # so small a network is done before threads have met
-    model, joints_mm, features = train_tiny(seed)
+    model, joints_mm, features = train_tiny(seed, out)
     stage_one = mpjpe(model.tokenizer.reconstruct(joints_mm), joints_mm).mean().item()
     noise = hypothesis_generators(seed, range(len(features)), hypotheses=4)
-    found = model.predict_joints(features, 4, model.config.sample_steps, noise)
+    found = model.predict(features, 4, model.config.sample_steps, noise).joints_mm
     stage_two = mpjpe(found[:, 0], joints_mm).mean().item()
-    model.save(out / "model", mpjpe_mm=stage_two)
-    picture = draw_figures(joints_mm, found)
-    picture.save(out / "demo.tmp.png")
-    (out / "demo.tmp.png").replace(out / "demo.png")
+    save_model(model, out / "model", mpjpe_mm=stage_two)
+    with replacing(out / "demo.png") as temporary:
+        draw_figures(joints_mm, found).save(temporary)
     print(f"tokenizer     {stage_one:6.2f} mm   eight poses through {model.config.tokenizer.tokens} tokens and back")
     print(f"whole chain   {stage_two:6.2f} mm   tokens recovered from noise in {model.config.sample_steps} steps")
     print(f"wrote {out / 'demo.png'} (truth grey; right side green, left blue) and {out / 'model'}")

@@ -23,21 +23,31 @@ from torch import Tensor
 from tqdm import tqdm
 
 from di2pose.errors import InputError
-from di2pose.image.blazepose import Block, Layout, sequence
+from di2pose.files import replacing, write_text
+from di2pose.image.encoder import FeatureLayout, TokenBlock
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 ROWS = 1024
 BATCH = 8
-MIRRORED = "mirrored_"
-"""Begins the names of what the encoder saw in the mirror."""
+FLIPPED = "flipped_"
+"""Begins the names of what the encoder saw in the mirror images of the crops."""
 TEXT = ("id", "subject", "action", "sequence", "split")
+
+Field = tuple[str, str, list[int]]
+"""Name, dtype and shape of a field of a record."""
 
 
 @runtime_checkable
-class Encoder(Protocol):
-    """Anything that turns a batch of uint8 crops into named arrays with the batch first."""
+class CacheEncoder(Protocol):
+    """What of an `image.encoder.Encoder` a cache is made with."""
 
-    def encode_batch(self, crops: np.ndarray) -> dict[str, np.ndarray]: ...
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def layout(self) -> FeatureLayout: ...
+
+    def cache_parts(self, crops: np.ndarray) -> dict[str, np.ndarray]: ...
 
 
 @runtime_checkable
@@ -51,55 +61,49 @@ class CropSource(Protocol):
         ...
 
 
-class BothWays:
-    """An encoder that sees every crop twice, as it is and in a mirror; the names of what it saw there have a prefix."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
-
-    def encode_batch(self, crops: np.ndarray) -> dict[str, np.ndarray]:
-        mirrored = self.encoder.encode_batch(np.ascontiguousarray(crops[:, :, ::-1]))
-        return self.encoder.encode_batch(crops) | {MIRRORED + name: values for name, values in mirrored.items()}
-
-
 def write_features(
-    source: CropSource, encoder: Encoder, out: Path, layout: Layout, about: Mapping[str, Any], rows: int = ROWS
+    source: CropSource,
+    encoder: CacheEncoder,
+    out: Path,
+    about: Mapping[str, object],
+    flip: bool = False,
+    rows: int = ROWS,
 ) -> None:
-    """Encode every crop of `source` into `out`: this process's share of the shards that are not there yet."""
+    """Encode every crop of `source` into `out`: this process's share of the shards that are not there yet.
+
+    `about` joins the header. With `flip` the mirror images of the crops are encoded, too, for the flip test.
+    """
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    out.mkdir(parents=True, exist_ok=True)
+
+    def encode(crops: np.ndarray) -> dict[str, np.ndarray]:
+        flipped = encoder.cache_parts(np.ascontiguousarray(crops[:, :, ::-1])) if flip else {}
+        return encoder.cache_parts(crops) | {FLIPPED + name: values for name, values in flipped.items()}
+
     pixels, labels, _ = source.crop(0)
-    fields = _fields(encoder.encode_batch(pixels[None]), labels)
-    header = {"format_version": FORMAT_VERSION, **about, "rows": rows, "count": len(source)}
-    header |= {"layout": [asdict(block) for block in layout.blocks], "fields": fields}
+    fields: list[Field] = [(name, x.dtype.str, list(x.shape[1:])) for name, x in encode(pixels[None]).items()]
+    fields += [(name, x.dtype.str, list(x.shape)) for name, x in labels.items()]
+    header = {"format_version": FORMAT_VERSION, "encoder": encoder.name, **about, "rows": rows, "count": len(source)}
+    header |= {"layout": [asdict(block) for block in encoder.layout.blocks], "fields": fields}
     _agree(out / "features.json", header)
+    dtype = np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields], align=True)
     spans = [(k, range(k * rows, min((k + 1) * rows, len(source)))) for k in range(-(-len(source) // rows))]
     missing = [(k, span) for k, span in spans if k % world == rank and _rows_in(_shard(out, k)) != len(span)]
     with tqdm(total=sum(len(span) for _, span in missing), unit="crop", disable=rank > 0) as progress:
         for k, span in missing:
-            _write_shard(source, encoder, _shard(out, k), span, _dtype(fields), progress)
-
-
-def _write_shard(
-    source: CropSource, encoder: Encoder, path: Path, span: range, dtype: np.dtype, progress: "tqdm[Any]"
-) -> None:
-    records, lines = np.zeros(len(span), dtype), []
-    for start in range(0, len(span), BATCH):
-        made = [source.crop(i) for i in span[start : start + BATCH]]
-        parts = encoder.encode_batch(np.stack([pixels for pixels, _, _ in made]))
-        some = records[start : start + len(made)]
-        for name, values in parts.items():
-            some[name] = values
-        for record, (_, labels, text) in zip(some, made, strict=True):
-            for name, value in labels.items():
-                record[name] = value
-            lines.append(json.dumps(text) + "\n")
-        progress.update(len(made))
-    _replace(path.with_suffix(".jsonl"), "".join(lines).encode())
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        np.save(file, records)
-    os.replace(temporary, path)  # the shard counts from here on
+            records, lines = np.zeros(len(span), dtype), []
+            for start in range(0, len(span), BATCH):
+                made = [source.crop(i) for i in span[start : start + BATCH]]
+                some = records[start : start + len(made)]
+                for name, values in encode(np.stack([pixels for pixels, _, _ in made])).items():
+                    some[name] = values
+                for record, (_, labels, text) in zip(some, made, strict=True):
+                    for name, value in labels.items():
+                        record[name] = value
+                    lines.append(json.dumps(text) + "\n")
+                progress.update(len(made))
+            write_text(_shard(out, k).with_suffix(".jsonl"), "".join(lines))
+            with replacing(_shard(out, k)) as temporary:  # the shard counts from here on
+                np.save(temporary, records)
 
 
 class FeatureCache:
@@ -112,10 +116,8 @@ class FeatureCache:
             raise InputError(
                 f"{self.folder} holds no features.json: make it with `di2pose features DIR --out {folder}`"
             )
-        self.header: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if self.header["format_version"] != FORMAT_VERSION:
-            raise InputError(f"{path}: format {self.header['format_version']}, this program reads {FORMAT_VERSION}")
-        self.layout = Layout(tuple(Block(**block) for block in self.header["layout"]))
+        self.header: dict[str, Any] = _read_header(path)
+        self.layout = FeatureLayout(tuple(TokenBlock(**block) for block in self.header["layout"]))
         self.rows: int = self.header["rows"]
         shards = [_shard(self.folder, k) for k in range(-(-len(self) // self.rows))]
         expected = [min(self.rows, len(self) - k * self.rows) for k in range(len(shards))]
@@ -135,9 +137,9 @@ class FeatureCache:
         return tuple(name for name, _, _ in self.header["fields"])
 
     @property
-    def both_ways(self) -> bool:
-        """Whether it holds features of the mirrored crops, too."""
-        return any(name.startswith(MIRRORED) for name in self.fields)
+    def has_flipped(self) -> bool:
+        """Whether it holds features of the crops' mirror images, too."""
+        return any(name.startswith(FLIPPED) for name in self.fields)
 
     @cached_property
     def index(self) -> list[dict[str, str]]:
@@ -160,16 +162,11 @@ class FeatureCache:
         records = np.stack([self.shards[i // self.rows][i % self.rows] for i in crops.tolist()])
         return {name: np.array(records[name]) for name in names or records.dtype.names or ()}
 
-    def features(self, crops: np.ndarray, mirrored: bool = False) -> Float[Tensor, "B L F"]:
+    def features(self, crops: np.ndarray, flipped: bool = False) -> Float[Tensor, "B L F"]:
         """The fp32 feature sequence of the given crops, or of their mirror images."""
-        names = [block.name for block in self.layout.blocks]
-        names += ["world_mm"] if "landmarks" in names else []
-        prefix = MIRRORED if mirrored else ""
-        found = self.read(crops, *(prefix + name for name in names))
-        parts = {name.removeprefix(prefix): torch.from_numpy(x) for name, x in found.items()}
-        if "landmarks" in names:
-            return sequence(self.layout, parts)
-        return self.layout.assemble({name: x.float() for name, x in parts.items()})
+        prefix = FLIPPED if flipped else ""
+        parts = self.read(crops, *(prefix + block.name for block in self.layout.blocks))
+        return self.layout.assemble({name.removeprefix(prefix): torch.from_numpy(x) for name, x in parts.items()})
 
 
 def _shard(folder: Path, k: int) -> Path:
@@ -181,29 +178,23 @@ def _rows_in(path: Path) -> int:
     return len(np.load(path, mmap_mode="r")) if path.is_file() else 0
 
 
-def _fields(parts: Mapping[str, np.ndarray], labels: Mapping[str, np.ndarray]) -> list[list[Any]]:
-    """[name, dtype, shape] of a record; encoder parts first, then labels."""
-    described = [[name, x.dtype.str, list(x.shape[1:])] for name, x in parts.items()]
-    return described + [[name, x.dtype.str, list(x.shape)] for name, x in labels.items()]
+def _read_header(path: Path) -> dict[str, Any]:
+    header: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if header["format_version"] != FORMAT_VERSION:
+        raise InputError(
+            f"{path} is of format {header['format_version']}, this program reads {FORMAT_VERSION}: delete the folder "
+            "and make the features again, by the command that made them (`di2pose features`, `di2pose people features`)"
+        )
+    return header
 
 
-def _dtype(fields: list[list[Any]]) -> np.dtype:
-    return np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields], align=True)
-
-
-def _agree(path: Path, header: dict[str, Any]) -> None:
+def _agree(path: Path, header: Mapping[str, object]) -> None:
     """Write the header, or go on with one that differs in nothing but the number of crops."""
     if path.is_file():
-        before = json.loads(path.read_text(encoding="utf-8"))
+        before = _read_header(path)
         differing = [key for key in header if key != "count" and before.get(key) != json.loads(json.dumps(header[key]))]
         if differing:
             raise InputError(
                 f"{path.parent} holds features of another kind (other {', '.join(differing)}): choose another --out"
             )
-    _replace(path, json.dumps(header, indent=1).encode())
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    write_text(path, json.dumps(header, indent=1))

@@ -7,26 +7,27 @@ a run that was stopped goes on bit for bit, and ranks do what one process would.
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from di2pose.checkpoint import check_state
+from di2pose.config import TrainingConfig
 from di2pose.errors import InputError
 from di2pose.randomness import Noise, training_generators
 from di2pose.training.distributed import Ranks, join
-from di2pose.training.job import Batch, Job, Trainable
 from di2pose.training.log import Log, progress_bar
-from di2pose.training.optimiser import Average, adamw, learning_rate
-from di2pose.training.options import Options, check_precision, out_of_memory, stop_signals
-from di2pose.training.order import Order
+from di2pose.training.optimiser import Average, Order, adamw, learning_rate
+from di2pose.training.options import RunOptions, check_precision, out_of_memory, stop_signals
 from di2pose.training.state import (
     check_identity,
     load_optimiser,
@@ -37,19 +38,62 @@ from di2pose.training.state import (
     write_state,
 )
 
+Batch = dict[str, Tensor]
+Model = TypeVar("Model", bound=nn.Module)
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """A module with a loss: a dict of scalars, of which `loss` is minimised; each is a mean over the samples."""
+
+    def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]: ...
+
+
+@runtime_checkable
+class RecordSource(Protocol):
+    """Training records by number."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, rows: np.ndarray) -> Batch: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Job(Generic[Model]):
+    """What is trained, on what."""
+
+    name: str
+    model: Model
+    """A Trainable."""
+    source: RecordSource
+    training: TrainingConfig
+    seed: int
+    validate: Callable[[Model], dict[str, float]]
+    """Figures of the averaged model on held-out records; `mm` among them is shown on the progress bar."""
+    export: Callable[[Model, Mapping[str, float]], object]
+    """Writes the averaged model, with notes, for use."""
+    identity: Mapping[str, object]
+    """What must be the same for a run to go on: JSON values."""
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
+    """Tensors beside the weights that training changes in place."""
+
+    @property
+    def iterations(self) -> int:
+        return self.training.iterations or math.ceil(self.training.epochs * len(self.source) / self.training.batch)
+
 
 class _Loss(nn.Module):
     """A module whose forward pass is the loss: what DDP wraps."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model: Any = model
+        self.model = model
 
     def forward(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
-        return self.model.loss(batch, generator)
+        return cast(Trainable, self.model).loss(batch, generator)
 
 
-def train(job: Job, out: Path, options: Options) -> int:
+def train(job: Job[Model], out: Path, options: RunOptions) -> int:
     """Train to the end, or go on from RUN/last.safetensors. 0, or the number of the signal that stopped it."""
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -71,8 +115,8 @@ def train(job: Job, out: Path, options: Options) -> int:
             ) from error
 
 
-class _Trainer:
-    def __init__(self, job: Job, out: Path, options: Options, ranks: Ranks) -> None:
+class _Trainer(Generic[Model]):
+    def __init__(self, job: Job[Model], out: Path, options: RunOptions, ranks: Ranks) -> None:
         self.job, self.out, self.options, self.ranks = job, out, options, ranks
         self.path = out / "last.safetensors"
         self.model = job.model.to(ranks.device).train()
@@ -88,7 +132,7 @@ class _Trainer:
         self.figures: dict[str, float] = {}  # of the last validation
         if options.resume and self.path.is_file():
             self._restore()
-        for leftover in out.glob(f".{self.path.name}.*.tmp") if ranks.rank == 0 else ():
+        for leftover in out.glob(f".{self.path.stem}.*") if ranks.rank == 0 else ():
             leftover.unlink()
         ranks.wait()  # all have read the checkpoint before one may replace it
         self.loss = ranks.wrap(_Loss(self.model))
@@ -195,7 +239,7 @@ class _Trainer:
                 "and look for broken records with `di2pose data check`"
             )
 
-    def _report(self, log: Log, bar: "tqdm[Any]", check: bool) -> None:
+    def _report(self, log: Log, bar: tqdm, check: bool) -> None:
         count = self.sums.pop("count")
         row = {"iteration": self.iteration, "epoch": self.iteration * self.job.training.batch / len(self.job.source)}
         row |= {name: value / count for name, value in self.sums.items()}

@@ -1,15 +1,46 @@
-"""AdamW, its learning rate, and the averaged weights."""
+"""Which records a step sees, AdamW, its learning rate, and the averaged weights."""
 
 import copy
 import math
-from typing import Any
+from typing import Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
 from di2pose.config import TrainingConfig
+from di2pose.errors import InputError
+from di2pose.randomness import seed_of
 
+Model = TypeVar("Model", bound=nn.Module)
 DECAYED = (nn.Linear, nn.Conv1d, nn.Conv2d)
+
+
+class Order:
+    """An endless stream over `count` records: epoch after epoch, each a fresh permutation by (seed, epoch) alone, so
+    that there is nothing to save and nothing to share among ranks."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        if count < 1:
+            raise InputError("there is nothing to train on: the training data has no records")
+        self.count, self.seed = count, seed
+        self._epoch, self._permutation = -1, np.zeros(0, np.int64)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """The records at the places start..stop-1 of the stream; they may lie in several epochs."""
+        pieces = []
+        while start < stop:
+            epoch, first = divmod(start, self.count)
+            last = min(self.count, first + stop - start)
+            pieces.append(self._of(epoch)[first:last])
+            start += last - first
+        return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
+
+    def _of(self, epoch: int) -> np.ndarray:
+        if epoch != self._epoch:
+            self._permutation = np.random.default_rng(seed_of(self.seed, "epoch", epoch)).permutation(self.count)
+            self._epoch = epoch
+        return self._permutation
 
 
 def adamw(model: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
@@ -34,22 +65,22 @@ def learning_rate(iteration: int, iterations: int, config: TrainingConfig) -> fl
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * (iteration - warmup) / (iterations - warmup)))
 
 
-class Average:
+class Average(Generic[Model]):
     """Exponential moving average of the weights, free of the bias to its start.
 
     a_n = sum_i d^(n-i) w_i / sum_i d^(n-i), computed as a_n = a_(n-1) + (w_n - a_(n-1)) (1 - d) / (1 - d^n).
     """
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.model: Any = copy.deepcopy(model).requires_grad_(False).eval()
+    def __init__(self, model: Model, decay: float) -> None:
+        self.model = copy.deepcopy(model).requires_grad_(False).eval()
         self.decay = decay
 
     @torch.no_grad()
-    def update(self, model: nn.Module, count: int) -> None:
+    def update(self, model: Model, count: int) -> None:
         """Take in the weights after update number `count`, 1 being the first."""
         share = (1 - self.decay) / (1 - self.decay**count)
         for mean, parameter in zip(self.model.parameters(), model.parameters(), strict=True):
             if parameter.requires_grad:
                 mean.lerp_(parameter, share)
-        for mean, buffer in zip(self.model.buffers(), model.buffers(), strict=True):
-            mean.copy_(buffer)
+        for kept, buffer in zip(self.model.buffers(), model.buffers(), strict=True):
+            kept.copy_(buffer)

@@ -1,22 +1,40 @@
-"""How a run is carried out, and what may stop it."""
+"""How long a run is, how it is carried out, and what may stop it."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from types import FrameType
 from typing import Literal
 
 import torch
 
+from di2pose.config import TrainingConfig
 from di2pose.errors import InputError
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True)
-class Options:
+class Length:
+    """How much a stage learns, where it is not what the recipe says."""
+
+    iterations: int | None = None
+    """length, instead of the recipe's epochs"""
+    epochs: int | None = None
+    """passes over the data"""
+    batch: int | None = None
+    """records of one step, over all ranks"""
+    learning_rate: float | None = None
+    """highest learning rate"""
+
+    def over(self, training: TrainingConfig) -> TrainingConfig:
+        return replace(training, **{name: value for name, value in asdict(self).items() if value is not None})
+
+
+@dataclass(frozen=True)
+class RunOptions:
     """Nothing here changes what is learned, but for rounding."""
 
     device: str = "cpu"

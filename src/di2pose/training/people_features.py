@@ -18,7 +18,7 @@ from di2pose.occlusion.protocols import occlude_limb
 from di2pose.people.render import check_attacked
 from di2pose.people.store import People
 from di2pose.pose.skeleton import H36M_17
-from di2pose.training.feature_cache import BothWays, write_features
+from di2pose.training.feature_cache import write_features
 
 OcclusionProtocol = Literal["occ-40", "occ-80"]
 PATCH_SEED = 0
@@ -199,8 +199,7 @@ def _encode(
 ) -> None:
     variant: Any = encoder.removeprefix("blazepose-")
     network = BlazePose(variant, movenet=movenet, runtime=runtime)
-    about = {"encoder": encoder, "runtime": runtime, "weights": None, **source.about}
-    write_features(source, BothWays(network) if mirrored else network, out, network.layout, about)
+    write_features(source, network, out, {"runtime": runtime, **source.about}, mirrored)
 
 
 def _rank(rank: int, world: int, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:

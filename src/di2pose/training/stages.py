@@ -3,24 +3,25 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from di2pose import checkpoint
-from di2pose.config import Config, to_json
+from di2pose.config import Config, TrainingConfig, to_json
 from di2pose.data.poses import augment, crop_turns
 from di2pose.diffusion.adapter import Adapter, reading_losses
 from di2pose.errors import InputError
-from di2pose.pipeline import Di2Pose
+from di2pose.model import ModelConfig, PoseModel, Recipe, find_model, kind_of, save_model, training_of
+from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import Noise, generator_of, hypothesis_generators
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 from di2pose.training.distributed import SharedStepSampler
-from di2pose.training.job import Batch, Job
-from di2pose.training.sources import FeatureSource, PoseSource, feature_sources, pose_sources
+from di2pose.training.loop import Batch, Job, Model
+from di2pose.training.sources import FeatureSource, feature_sources, pose_sources
 
 HELD_OUT_POSES, HELD_OUT_READINGS, HELD_OUT_CROPS, HYPOTHESES = 2000, 1024, 256, 4
 STANDARD_CROPS = 1000
@@ -29,30 +30,35 @@ CHUNK = 64
 
 
 class TokenizerStage(nn.Module):
-    """Stage 1: the tokenizer learns to give back poses that are mirrored, of other bodies, and turned as crops are."""
+    """Stage 1: the tokenizer learns to give back poses; `augmented` ones are mirrored, of other bodies, and turned as
+    crops are."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, tokenizer: PoseTokenizer, augmented: bool = True) -> None:
         super().__init__()
-        self.tokenizer = PoseTokenizer(config.tokenizer)
+        self.tokenizer, self.augmented = tokenizer, augmented
 
     def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
-        return self.tokenizer.loss(augment(batch["joints_mm"], generator), generator)
+        poses = augment(batch["joints_mm"], generator) if self.augmented else batch["joints_mm"]
+        return self.tokenizer.loss(poses, generator)
 
 
-def tokenizer_job(config: Config, data: Sequence[Path], out: Path, seed: int, init: Path | None = None) -> Job:
+def tokenizer_job(
+    config: Config, data: Sequence[Path], out: Path, seed: int, init: Path | None = None
+) -> Job[TokenizerStage]:
     """Train the tokenizer on the poses of one or several folders, from nothing or from the weights of another run."""
     train, held_out = pose_sources(data)
     torch.manual_seed(seed)
-    stage = TokenizerStage(config)
-    identity = {"stage": "tokenizer", "config": to_json(config), "seed": seed, "data": train.fingerprint}
+    stage = TokenizerStage(PoseTokenizer(config.tokenizer))
+    identity = _identity("tokenizer", config, seed, train.fingerprint)
     if init is not None:
         checkpoint.load(model_folder(init), {"tokenizer": stage.tokenizer})
         identity["init"] = _digest(stage.tokenizer)
 
     def validate(stage: TokenizerStage) -> dict[str, float]:
-        return reconstruction_mm(stage.tokenizer, _some(held_out, HELD_OUT_POSES)["joints_mm"], seed)
+        poses = held_out.batch(_spread(len(held_out), HELD_OUT_POSES))["joints_mm"]
+        return reconstruction_mm(stage.tokenizer, poses, seed)
 
-    def export(stage: TokenizerStage, notes: Mapping[str, Any]) -> None:
+    def export(stage: TokenizerStage, notes: Mapping[str, float]) -> None:
         checkpoint.save(out / "model", config, {"tokenizer": stage.tokenizer}, {**notes, "poses": len(train)})
 
     return Job("tokenizer", stage, train, config.tokenizer_training, seed, validate, export, identity)
@@ -82,7 +88,9 @@ class AdapterStage(nn.Module):
         return reading_losses(reading.joints_mm, reading.visibility_logits, batch, self.weights)
 
 
-def adapter_job(config: Config, features: Sequence[Path], out: Path, seed: int, init: Path | None = None) -> Job:
+def adapter_job(
+    config: Config, features: Sequence[Path], out: Path, seed: int, init: Path | None = None
+) -> Job[AdapterStage]:
     """Train the adapter alone, from nothing or from the weights of another run. The features' size is the caches'."""
     if not config.denoiser.adapter_layers:
         raise InputError(f"the recipe {config.name} has no adapter (adapter_layers is 0): train its denoiser at once")
@@ -90,28 +98,23 @@ def adapter_job(config: Config, features: Sequence[Path], out: Path, seed: int, 
     config = _for_features(config, train)
     torch.manual_seed(seed)
     stage = AdapterStage(config)
-    identity = {"stage": "adapter", "config": to_json(config), "seed": seed, "data": train.fingerprint}
+    identity = _identity("adapter", config, seed, train.fingerprint)
     if init is None:
         stage.adapter.standardise(_standard_features(train))
     else:
         checkpoint.load(model_folder(init), {"adapter": stage.adapter})
         identity["init"] = _digest(stage.adapter)
 
+    @torch.no_grad()
     def validate(stage: AdapterStage) -> dict[str, float]:
-        return regression_mm(stage, held_out)
+        """On some held-out crops: `mm`, MPJPE of the regression, and the mean losses."""
+        figures = _means(stage, held_out, HELD_OUT_READINGS, lambda some, batch: stage.loss(batch, []))
+        return {"mm": MM_PER_METRE * figures["regression"], **figures}
 
-    def export(stage: AdapterStage, notes: Mapping[str, Any]) -> None:
+    def export(stage: AdapterStage, notes: Mapping[str, float]) -> None:
         checkpoint.save(out / "model", config, {"adapter": stage.adapter}, {**notes, "crops": len(train)})
 
     return Job("adapter", stage, train, config.adapter_training, seed, validate, export, identity)
-
-
-@torch.no_grad()
-def regression_mm(stage: AdapterStage, held_out: FeatureSource) -> dict[str, float]:
-    """On some held-out crops: `mm`, MPJPE of the regression, and the mean losses."""
-    rows = _spread(len(held_out), HELD_OUT_READINGS)
-    figures = _means(held_out, rows, stage.adapter.mean.device, lambda some, batch: stage.loss(batch, []))
-    return {"mm": MM_PER_METRE * figures["regression"], **figures}
 
 
 def denoiser_job(
@@ -123,7 +126,7 @@ def denoiser_job(
     world: int = 1,
     init: Path | None = None,
     adapter: Path | None = None,
-) -> Job:
+) -> Job[Di2PoseNetwork]:
     """Train the denoiser on cached features, with the frozen tokenizer of a run; from nothing, or from another run's
     denoiser, which learned the tokens of the same tokenizer. An adapter that comes trained, from a run of its own, else
     in that denoiser, stays as it is; what it drops in training it drops here too: hints are then as wrong as on new
@@ -135,41 +138,90 @@ def denoiser_job(
     train, held_out = feature_sources(features)
     config = adopt(config, checkpoint.read_config(folder), train)
     torch.manual_seed(seed)
-    model = Di2Pose(config)
+    model = Di2PoseNetwork(config)
     checkpoint.load(folder, {"tokenizer": model.tokenizer})
     if init is not None:
         _same_tokenizer(model, model_folder(init))
         checkpoint.load(model_folder(init), {"denoiser": model.denoiser})
-    if model.denoiser.adapter is not None and adapter is not None:
-        checkpoint.load(model_folder(adapter), {"adapter": model.denoiser.adapter})
-    elif model.denoiser.adapter is not None and init is None:
-        model.denoiser.adapter.standardise(_standard_features(train))
-    if model.denoiser.adapter is not None and (adapter or init) is not None:
-        model.denoiser.adapter.requires_grad_(False)
+    if (reader := model.denoiser.adapter) is not None:
+        if adapter is not None:
+            checkpoint.load(model_folder(adapter), {"adapter": reader})
+        elif init is None:
+            reader.standardise(_standard_features(train))
+        reader.requires_grad_(adapter is None and init is None)
     if world > 1:
         model.step_sampler = SharedStepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
-
-    def validate(averaged: Di2Pose) -> dict[str, float]:
-        return prediction_mm(averaged, held_out, seed)
-
-    def export(averaged: Di2Pose, notes: Mapping[str, Any]) -> None:
-        checkpoint.save(out / "model", config, averaged.parts(), {**notes, "crops": len(train)})
-
-    identity = {"stage": "denoiser", "config": to_json(config), "seed": seed, "data": train.fingerprint}
-    identity["tokenizer"] = _digest(model.tokenizer)
+    identity = _identity("denoiser", config, seed, train.fingerprint) | {"tokenizer": _digest(model.tokenizer)}
     if init is not None or adapter is not None:
         identity["init"] = _digest(model.denoiser)
     memory = {"step_mean_square": model.step_sampler.mean_square, "step_seen": model.step_sampler.seen}
-    return Job("denoiser", model, train, config.denoiser_training, seed, validate, export, identity, memory)
+    return _model_job("denoiser", model, train, held_out, config.denoiser_training, out, seed, identity, memory)
+
+
+def model_job(
+    kind: str,
+    features: Sequence[Path],
+    out: Path,
+    seed: int,
+    over: Callable[[TrainingConfig], TrainingConfig] = lambda training: training,
+    init: Path | None = None,
+) -> Job[nn.Module]:
+    """Train a kind of model that learns in one stage on cached features, from nothing or from the weights of another
+    run. Its configuration is the kind's own recipe for such features; `over` changes how it is trained."""
+    cls = kind_of(kind)
+    if not isinstance(cls, Recipe):
+        raise InputError(
+            f"a model of kind '{kind}' learns in stages: `di2pose train all`, or `di2pose train tokenizer`, then "
+            "`di2pose train adapter` where the recipe has one, then `di2pose train denoiser`"
+        )
+    train, held_out = feature_sources(features)
+    config: ModelConfig = cls.recipe(train.encoder, train.tokens, train.width)
+    config = replace(cast(Any, config), training=over(training_of(config)))
+    torch.manual_seed(seed)
+    model = cls(config)
+    identity = _identity(kind, config, seed, train.fingerprint)
+    assert isinstance(model, PoseModel)
+    if init is not None:
+        if (other := checkpoint.read_kind(model_folder(init))[0]) != kind:
+            raise InputError(f"--init {init} holds a model of kind '{other}', expected one of '{kind}'")
+        checkpoint.load(model_folder(init), model.parts())
+        identity["init"] = _digest(model)
+    elif hasattr(model, "prepare"):
+        model.prepare(_standard_features(train))
+    return _model_job(kind, model, train, held_out, training_of(config), out, seed, identity)
+
+
+def _model_job(
+    name: str,
+    model: Model,
+    train: FeatureSource,
+    held_out: FeatureSource,
+    training: TrainingConfig,
+    out: Path,
+    seed: int,
+    identity: Mapping[str, object],
+    memory: Mapping[str, Tensor] = {},
+) -> Job[Model]:
+    """A `PoseModel`: measured by its predictions, saved whole."""
+
+    def validate(averaged: Model) -> dict[str, float]:
+        return prediction_mm(averaged, held_out, seed)
+
+    def export(averaged: Model, notes: Mapping[str, float]) -> None:
+        assert isinstance(averaged, PoseModel)
+        save_model(averaged, out / "model", **notes, crops=len(train))
+
+    return Job(name, model, train, training, seed, validate, export, identity, memory)
 
 
 @torch.no_grad()
-def prediction_mm(model: Di2Pose, held_out: FeatureSource, seed: int) -> dict[str, float]:
+def prediction_mm(model: nn.Module, held_out: FeatureSource, seed: int) -> dict[str, float]:
     """On some held-out crops: `mm`, MPJPE of the mean of HYPOTHESES poses; `single_mm`, of each; the mean losses."""
+    assert isinstance(model, PoseModel)
 
     def measure(some: np.ndarray, batch: Batch) -> dict[str, Tensor]:
         noise = hypothesis_generators(seed, some.tolist(), HYPOTHESES)
-        poses = model.predict_joints(batch["features"], HYPOTHESES, model.config.sample_steps, noise)
+        poses = model.predict(batch["features"], HYPOTHESES, model.config.sample_steps, noise).joints_mm
         truth = batch["joints_mm"]
         return {
             "mm": mpjpe(poses.mean(1), truth).mean(),
@@ -177,16 +229,17 @@ def prediction_mm(model: Di2Pose, held_out: FeatureSource, seed: int) -> dict[st
             **model.loss(batch, noise[::HYPOTHESES]),
         }
 
-    return _means(held_out, _spread(len(held_out), HELD_OUT_CROPS), model.device, measure)
+    return _means(model, held_out, HELD_OUT_CROPS, measure)
 
 
 def _means(
+    model: nn.Module,
     source: FeatureSource,
-    rows: np.ndarray,
-    device: torch.device,
+    count: int,
     measure: Callable[[np.ndarray, Batch], dict[str, Tensor]],
 ) -> dict[str, float]:
-    """The means over the rows of what `measure` finds in some of them at a time."""
+    """The means over at most `count` records of what `measure` finds in some of them at a time."""
+    rows, device = _spread(len(source), count), next(model.parameters()).device
     means: dict[str, float] = {}
     for start in range(0, len(rows), CHUNK):
         some = rows[start : start + CHUNK]
@@ -211,7 +264,7 @@ def adopt(recipe: Config, tokenizer: Config, source: FeatureSource) -> Config:
 
 def _for_features(config: Config, source: FeatureSource) -> Config:
     denoiser = replace(config.denoiser, feature_width=source.width, feature_tokens=source.tokens)
-    return replace(config, denoiser=denoiser, encoder=source.caches[0].header.get("encoder", config.encoder))
+    return replace(config, denoiser=denoiser, encoder=source.encoder)
 
 
 def _standard_features(source: FeatureSource) -> Tensor:
@@ -220,13 +273,13 @@ def _standard_features(source: FeatureSource) -> Tensor:
 
 def model_folder(run: Path) -> Path:
     """The checkpoint of a run, RUN/model, or the checkpoint folder itself."""
-    for folder in (run, run / "model"):
-        if (folder / "config.json").is_file():
-            return folder
-    raise InputError(f"{run} holds no model: expected a run of `di2pose train`, or a checkpoint folder")
+    folder = find_model(run)
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{run} holds no model: expected a run of `di2pose train`, or a checkpoint folder")
+    return folder
 
 
-def _same_tokenizer(model: Di2Pose, init: Path) -> None:
+def _same_tokenizer(model: Di2PoseNetwork, init: Path) -> None:
     """Tokens mean nothing to a denoiser that learned those of another tokenizer."""
     other = PoseTokenizer(checkpoint.read_config(init).tokenizer)
     checkpoint.load(init, {"tokenizer": other})
@@ -236,8 +289,9 @@ def _same_tokenizer(model: Di2Pose, init: Path) -> None:
         )
 
 
-def _some(source: PoseSource, count: int) -> Batch:
-    return source.batch(_spread(len(source), count))
+def _identity(stage: str, config: object, seed: int, data: str) -> dict[str, object]:
+    """What makes a run the same run."""
+    return {"stage": stage, "config": to_json(config), "seed": seed, "data": data}
 
 
 def _spread(total: int, count: int) -> np.ndarray:

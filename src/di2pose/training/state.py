@@ -18,25 +18,20 @@ from torch import Tensor, nn
 
 from di2pose.checkpoint import check_state
 from di2pose.errors import InputError
+from di2pose.files import replacing
 
 FORMAT_VERSION = 1
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
-def write_state(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+def write_state(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, object]) -> None:
     """Replace `path`, atomically: a process killed here leaves the old file whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     header = json.dumps({"format_version": FORMAT_VERSION, **facts})
-    try:
-        save_file(
-            {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, temporary, {"run": header}
-        )
-        os.chmod(temporary, 0o644)  # safetensors makes it private
+    whole = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+    with replacing(path) as temporary:
+        save_file(whole, temporary, {"run": header})
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -52,7 +47,7 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, facts
 
 
-def check_identity(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def check_identity(path: Path, found: Mapping[str, object], wanted: Mapping[str, object]) -> None:
     """Refuse to go on with a run that was started otherwise, and name what differs."""
     old, new = _flat("", found), _flat("", json.loads(json.dumps(wanted)))
     differing = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
@@ -92,7 +87,7 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {key.removeprefix(f"{prefix}/"): value for key, value in tensors.items() if key.startswith(f"{prefix}/")}
 
 
-def _flat(prefix: str, value: Any) -> dict[str, Any]:
+def _flat(prefix: str, value: object) -> dict[str, object]:
     if not isinstance(value, Mapping):
         return {prefix: value}
     return {k: v for key, inner in value.items() for k, v in _flat(f"{prefix}.{key}" if prefix else key, inner).items()}

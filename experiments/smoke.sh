@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# The paper's whole road by the README's commands: prepare, features, tokenizer, denoiser, evaluate, predict.
+#
+#   experiments/smoke.sh            small: stick figures in Human3.6M's layout, a ViTPose with random weights; minutes on 2 cores
+#
+# The same road with the real data is a matter of settings alone; empty iterations are the recipe's own epochs:
+#
+#   DATA=/data/H36M ENCODER=vitpose:usyd-community/vitpose-base-simple RECIPE=paper DEVICE=cuda EVERY=5 WORK=out/paper \
+#   TOKENIZER_ITERATIONS= DENOISER_ITERATIONS= EVALUATE="--hypotheses 1,5" PHOTO=photo.jpg BOXES= \
+#   LAUNCH="torchrun --nproc-per-node 8 -m di2pose" experiments/smoke.sh
+#
+# Give the same command again after a stop: every step goes on where it was, and skips what is done.
+set -euo pipefail
+
+PYTHON=${PYTHON-python}
+DI2POSE=${DI2POSE-"$PYTHON -m di2pose"}
+LAUNCH=${LAUNCH-$DI2POSE}                       # starts features and training: torchrun on several GPUs
+WORK=${WORK-out/smoke}                          # everything is written below this folder
+DATA=${DATA-}                                   # Human3.6M as it was downloaded or processed; empty: made here
+EVERY=${EVERY-1}                                # keep every n-th frame of it
+ENCODER=${ENCODER-}                             # vitpose:FOLDER-OR-HUB-NAME; empty: a small random one, made here
+RECIPE=${RECIPE-tiny}                           # tiny has the paper's form; paper has its sizes
+DEVICE=${DEVICE-cpu}
+TOKENIZER_ITERATIONS=${TOKENIZER_ITERATIONS-150}
+DENOISER_ITERATIONS=${DENOISER_ITERATIONS-60}
+PROTOCOLS=${PROTOCOLS-h36m-p1,h36m-p2,advocc-40}
+EVALUATE=${EVALUATE-"--every 1000 --hypotheses 1 --steps 4 --no-second-look --no-flip-test --batch 32"}  # a record a clip
+PHOTO=${PHOTO-$WORK/photo.jpg}
+BOXES=${BOXES-$WORK/boxes.json}                 # where people are in the photo; empty: the detector looks
+
+run() { printf '\n+ %s\n' "$*"; "$@"; }
+
+if [[ -z $DATA || -z $ENCODER ]]; then
+  run $PYTHON "$(dirname "$0")/make_smoke_data.py" "$WORK"
+fi
+DATA=${DATA:-$WORK/H36M}
+ENCODER=${ENCODER:-vitpose:$WORK/vitpose}
+
+run $DI2POSE data prepare h36m --src "$DATA" --every "$EVERY" --out "$WORK/prepared/h36m"
+run $LAUNCH features "$WORK/prepared/h36m" --encoder "$ENCODER" --device "$DEVICE" --out "$WORK/features/h36m"
+run $LAUNCH train tokenizer --recipe "$RECIPE" --data "$WORK/prepared/h36m" --device "$DEVICE" \
+  ${TOKENIZER_ITERATIONS:+--iterations "$TOKENIZER_ITERATIONS"} --out "$WORK/runs/tokenizer"
+run $LAUNCH train denoiser --recipe "$RECIPE" --tokenizer "$WORK/runs/tokenizer" --features "$WORK/features/h36m" \
+  --device "$DEVICE" ${DENOISER_ITERATIONS:+--iterations "$DENOISER_ITERATIONS"} --out "$WORK/runs/denoiser"
+run $DI2POSE evaluate "$WORK/runs/denoiser" --data "$WORK/prepared/h36m" --protocol "$PROTOCOLS" $EVALUATE \
+  --out "$WORK/evaluation"
+run $DI2POSE predict "$PHOTO" --model "$WORK/runs/denoiser/model" ${BOXES:+--boxes "$BOXES"} --device "$DEVICE" \
+  --out "$WORK/prediction"
