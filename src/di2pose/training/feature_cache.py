@@ -23,12 +23,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from di2pose.errors import InputError
-from di2pose.image.blazepose import Block, Layout, sequence
+from di2pose.image.encoder import FeatureLayout as Layout
+from di2pose.image.encoder import TokenBlock as Block
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 ROWS = 1024
 BATCH = 8
-MIRRORED = "mirrored_"
+FLIPPED = "flipped_"
 """Begins the names of what the encoder saw in the mirror."""
 TEXT = ("id", "subject", "action", "sequence", "split")
 
@@ -37,7 +38,7 @@ TEXT = ("id", "subject", "action", "sequence", "split")
 class Encoder(Protocol):
     """Anything that turns a batch of uint8 crops into named arrays with the batch first."""
 
-    def encode_batch(self, crops: np.ndarray) -> dict[str, np.ndarray]: ...
+    def cache_parts(self, crops: np.ndarray) -> dict[str, np.ndarray]: ...
 
 
 @runtime_checkable
@@ -57,9 +58,9 @@ class BothWays:
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
 
-    def encode_batch(self, crops: np.ndarray) -> dict[str, np.ndarray]:
-        mirrored = self.encoder.encode_batch(np.ascontiguousarray(crops[:, :, ::-1]))
-        return self.encoder.encode_batch(crops) | {MIRRORED + name: values for name, values in mirrored.items()}
+    def cache_parts(self, crops: np.ndarray) -> dict[str, np.ndarray]:
+        mirrored = self.encoder.cache_parts(np.ascontiguousarray(crops[:, :, ::-1]))
+        return self.encoder.cache_parts(crops) | {FLIPPED + name: values for name, values in mirrored.items()}
 
 
 def write_features(
@@ -69,7 +70,7 @@ def write_features(
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     out.mkdir(parents=True, exist_ok=True)
     pixels, labels, _ = source.crop(0)
-    fields = _fields(encoder.encode_batch(pixels[None]), labels)
+    fields = _fields(encoder.cache_parts(pixels[None]), labels)
     header = {"format_version": FORMAT_VERSION, **about, "rows": rows, "count": len(source)}
     header |= {"layout": [asdict(block) for block in layout.blocks], "fields": fields}
     _agree(out / "features.json", header)
@@ -86,7 +87,7 @@ def _write_shard(
     records, lines = np.zeros(len(span), dtype), []
     for start in range(0, len(span), BATCH):
         made = [source.crop(i) for i in span[start : start + BATCH]]
-        parts = encoder.encode_batch(np.stack([pixels for pixels, _, _ in made]))
+        parts = encoder.cache_parts(np.stack([pixels for pixels, _, _ in made]))
         some = records[start : start + len(made)]
         for name, values in parts.items():
             some[name] = values
@@ -135,9 +136,9 @@ class FeatureCache:
         return tuple(name for name, _, _ in self.header["fields"])
 
     @property
-    def both_ways(self) -> bool:
+    def has_flipped(self) -> bool:
         """Whether it holds features of the mirrored crops, too."""
-        return any(name.startswith(MIRRORED) for name in self.fields)
+        return any(name.startswith(FLIPPED) for name in self.fields)
 
     @cached_property
     def index(self) -> list[dict[str, str]]:
@@ -160,16 +161,11 @@ class FeatureCache:
         records = np.stack([self.shards[i // self.rows][i % self.rows] for i in crops.tolist()])
         return {name: np.array(records[name]) for name in names or records.dtype.names or ()}
 
-    def features(self, crops: np.ndarray, mirrored: bool = False) -> Float[Tensor, "B L F"]:
+    def features(self, crops: np.ndarray, flipped: bool = False) -> Float[Tensor, "B L F"]:
         """The fp32 feature sequence of the given crops, or of their mirror images."""
-        names = [block.name for block in self.layout.blocks]
-        names += ["world_mm"] if "landmarks" in names else []
-        prefix = MIRRORED if mirrored else ""
-        found = self.read(crops, *(prefix + name for name in names))
-        parts = {name.removeprefix(prefix): torch.from_numpy(x) for name, x in found.items()}
-        if "landmarks" in names:
-            return sequence(self.layout, parts)
-        return self.layout.assemble({name: x.float() for name, x in parts.items()})
+        prefix = FLIPPED if flipped else ""
+        found = self.read(crops, *(prefix + block.name for block in self.layout.blocks))
+        return self.layout.assemble({name.removeprefix(prefix): torch.from_numpy(x) for name, x in found.items()})
 
 
 def _shard(folder: Path, k: int) -> Path:
