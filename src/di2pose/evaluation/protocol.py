@@ -1,12 +1,12 @@
 """Named protocols: which records, which joints, aligned how. A number without one of these means nothing."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
-from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
+from di2pose.evaluation.cached_records import Records
 from di2pose.occlusion.protocols import LIMB_12, in_3dpw_occ
 from di2pose.pose.skeleton import H36M_17, LSP_14, SMPL_24, Skeleton
 
@@ -33,6 +33,22 @@ class Occlusion:
     size: int
 
 
+class ProtocolStatement(TypedDict):
+    """A protocol in words and lists, as it stands beside the numbers."""
+
+    id: str
+    title: str
+    joint_count: int
+    joints: list[str]
+    joint_meaning: str
+    root: list[str]
+    sampling: dict[str, Any]
+    occlusion: dict[str, Any] | None
+    average: str
+    truth: NotRequired[str]
+    """Tells record sets apart: a digest of their ids and true poses."""
+
+
 @dataclass(frozen=True)
 class Protocol:
     """Everything that must be equal for two numbers to be comparable."""
@@ -49,8 +65,7 @@ class Protocol:
     by_action: bool = False
     """The average is the mean of the 15 action means, as the Human3.6M tables have it."""
 
-    def statement(self) -> dict[str, Any]:
-        """The protocol in words and lists, as it stands beside the numbers."""
+    def statement(self) -> ProtocolStatement:
         return {
             "id": self.id,
             "title": self.title,
@@ -94,7 +109,17 @@ _BASE = (
         )
         for size in (40, 80)
     ),
+    Protocol(
+        "mpi-inf-3dhp",
+        "MPI-INF-3DHP, 16 joints without the pelvis",
+        H36M_17,
+        H36M_17.joints[1:],
+        ("pelvis",),
+        ("pck", "auc", "mpjpe"),
+        _TEST,
+    ),
     Protocol("limb-12", "12 limb joints, mid-hip aligned", H36M_17, LIMB_12, MID_HIPS, sampling=_TEST),
+    Protocol("all-17", "17 joints, pelvis-aligned", H36M_17, H36M_17.joints, ("pelvis",), sampling=_TEST),
     *(
         Protocol(
             f"occ-{size}",
@@ -135,7 +160,7 @@ PROTOCOLS: dict[str, Protocol] = {variant.id: variant for base in _BASE for vari
 
 
 def parse_protocols(text: str, every: int | None = None, split: str | None = None) -> tuple[Protocol, ...]:
-    """'h36m-p1,h36m-p2' -> protocols; `every` and `split` replace the sampling that a protocol has by itself."""
+    """'h36m-p1,h36m-p2' -> protocols; `every` and `split` ('all': every one) replace a protocol's own sampling."""
     names = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     unknown = [name for name in names if name not in PROTOCOLS]
     if unknown or not names:
@@ -145,11 +170,13 @@ def parse_protocols(text: str, every: int | None = None, split: str | None = Non
     chosen = []
     for protocol in (PROTOCOLS[name] for name in names):
         sampling = protocol.sampling if every is None else replace(protocol.sampling, every=every)
-        chosen.append(replace(protocol, sampling=sampling if split is None else replace(sampling, split=split)))
+        if split is not None:
+            sampling = replace(sampling, split=None if split == "all" else split)
+        chosen.append(replace(protocol, sampling=sampling))
     return tuple(chosen)
 
 
-def select_records(protocol: Protocol, dataset: Dataset) -> np.ndarray:
+def select_records(protocol: Protocol, dataset: Records) -> np.ndarray:
     """Row numbers of the records that the protocol counts, in dataset order; never none."""
     sampling = protocol.sampling
     wanted: dict[str, tuple[str, ...]] = {}
@@ -173,7 +200,7 @@ def select_records(protocol: Protocol, dataset: Dataset) -> np.ndarray:
     return rows if sampling.every == 1 else _thin(rows, dataset, sampling.every)
 
 
-def _thin(rows: np.ndarray, dataset: Dataset, every: int) -> np.ndarray:
+def _thin(rows: np.ndarray, dataset: Records, every: int) -> np.ndarray:
     lines = [dataset.index[int(row)] for row in rows]
     tracks = [_track(line) for line in lines]
     kept: list[int] = []
