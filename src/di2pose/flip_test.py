@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from di2pose.model import Constraints, PoseModel, Prediction
+from di2pose.model import Constraints, PoseModel, Prediction, check_hypotheses
 from di2pose.pose.skeleton import H36M_17, mirror
 from di2pose.randomness import Noise
 
@@ -30,6 +30,7 @@ def predict_both(
     Tokens mean nothing in the mirror: kept ones and a warm start leave the flip test out. The tokens of a mirrored
     hypothesis are those that its pose has outside of the mirror.
     """
+    check_hypotheses(hypotheses)
     known = constraints or Constraints()
     if flipped is None or known.kept is not None or known.warm is not None:
         return model.predict(features, hypotheses, steps, generator, constraints)

@@ -21,7 +21,7 @@ from di2pose.calibration import Calibration
 from di2pose.config import Config
 from di2pose.errors import InputError
 from di2pose.flip_test import predict_both
-from di2pose.image.detect import Detection, Detector, load_detector
+from di2pose.image.detect import BlazePoseDetector, Detection, Detector, load_detector
 from di2pose.image.encoder import Encoder, load_encoder
 from di2pose.model import Constraints, PoseModel, find_model, load_model, save_model
 from di2pose.network import Di2PoseNetwork
@@ -102,10 +102,14 @@ class Di2Pose(nn.Module):
             self.calibration.write(written)
         return written
 
-    @property
-    def config(self) -> Any:
-        """The model's own configuration."""
-        return self.model.config
+    def __getattr__(self, name: str) -> Any:
+        """What the model has, the pipeline has: config, loss, predict_tokens, tokenizer, denoiser, ..."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "model":
+                raise
+            return getattr(self.model, name)
 
     @property
     def device(self) -> torch.device:
@@ -187,29 +191,37 @@ class Di2Pose(nn.Module):
     ) -> list[Result]:
         """All people of all pictures at once."""
         hypotheses, steps, seed = drawing
-        person = encoded.output.person
+        there = encoded.output.person
         owners = [k for k, query in enumerate(queries) for _ in query.people]
-        real = [row for row, k in enumerate(owners) if queries[k].given or person is None or person[row] >= PERSON]
+        real = [row for row, k in enumerate(owners) if queries[k].given or there is None or there[row] >= PERSON]
         encoded, owners = encoded.pick(real), [owners[row] for row in real]
         if (pin or keep_tokens) and (len(queries), len(real)) != (1, 1):
             raise InputError(
                 f"pin and keep_tokens are about one person in one picture, got {len(real)} people in {len(queries)}: "
                 "choose one by boxes=[(x0, y0, x1, y1)], or max_people=1"
             )
-        numbers = [owners[:row].count(k) for row, k in enumerate(owners)]  # of each person in their own picture
-        noise = hypothesis_generators(seed, numbers, hypotheses)
-        pins = parse_pins(pin)
-        known = Constraints(
-            None if pins is None else pins_in_crops(pins, encoded.crops, self.encoder, self.device),
-            parse_tokens(keep_tokens, getattr(self.config, "tokenizer", None)),
-        )
-        estimate = self.estimate(encoded, hypotheses, steps, noise, known)
-        people = self.place(encoded, estimate, height_m)
+        people: list[Person] = []
+        if real:
+            numbers = [owners[:row].count(k) for row, k in enumerate(owners)]  # of each person in their own picture
+            noise = hypothesis_generators(seed, numbers, hypotheses)
+            pins = parse_pins(pin)
+            known = Constraints(
+                None if pins is None else pins_in_crops(pins, encoded.crops, self.encoder, self.device),
+                parse_tokens(keep_tokens, getattr(self.config, "tokenizer", None)),
+            )
+            people = self.place(encoded, self.estimate(encoded, hypotheses, steps, noise, known), height_m)
         run = (seed, steps, hypotheses, str(self.config.name))
         return [
             query.result([person for person, k in zip(people, owners, strict=True) if k == number], *run)
             for number, query in enumerate(queries)
         ]
+
+    def find(self, picture: Image.Image, max_people: int = 8, quick: bool = False) -> list[Detection]:
+        """Who is where, by the pipeline's own detector, surest first. Quick: the one prominent person, at a glance."""
+        detector = self.load_detector()
+        if quick and isinstance(detector, BlazePoseDetector):
+            return detector.detect(picture, max_people, tiles=())
+        return detector.detect(picture, max_people=max_people)
 
     def crop(
         self, picture: Image.Image, detection: Detection, camera: Camera, hidden: tuple[Box, ...] = ()
@@ -283,10 +295,6 @@ class Di2Pose(nn.Module):
         if key not in self._detectors:
             self._detectors[key] = load_detector(chosen, self.device)
         return self._detectors[key]
-
-    def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
-        """The model's own loss on `{"features": (B, L, F), "joints_mm": (B, 17, 3)}`."""
-        return self.model.loss(batch, generator)
 
     @torch.no_grad()
     def predict_joints(

@@ -48,6 +48,8 @@ def surest_looks(
     take(upright_crops(looks[0].crops), owners[0])
     for seen, of in list(zip(looks, owners, strict=True)):
         take(moved_crops(seen, encoder), of)
+    if len(looks) == 1:
+        return first
     every = EncodedCrops.join(looks)
     sure = certainty(every.output.features)
     if sure is None:

@@ -7,7 +7,7 @@ each joint. On a CPU this learns many times faster than attention over the image
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -26,6 +26,7 @@ SILENT = 1e-3
 """A channel that varies less than this over the data is a constant: it is centred and not blown up."""
 
 
+@runtime_checkable
 class AdapterConfig(Protocol):
     """The sizes of an adapter: those of a `DenoiserConfig`, or of a baseline that is an adapter alone."""
 
@@ -43,6 +44,7 @@ class AdapterConfig(Protocol):
     def adapter_dropout(self) -> float: ...
 
 
+@runtime_checkable
 class ReadingWeights(Protocol):
     """Of the two losses."""
 

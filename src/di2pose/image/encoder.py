@@ -153,6 +153,11 @@ def load_encoder(name: str, device: torch.device | str = "cpu", runtime: str = "
         quick = torch.device(device).type == "cpu" and find_spec("ai_edge_litert") is not None
         runtime = "litert" if quick else "torch"
     family = name.partition(":")[0].partition("+")[0]
+    if family == "none":
+        raise InputError(
+            "this model cannot look at pictures: its features come from 'none'; hand in what made them, "
+            "Di2Pose(model, encoder=...), or give it features (predict_joints)"
+        )
     if family not in ENCODERS:
         raise InputError(
             f"no encoder is called '{name}': choose from {', '.join(ENCODERS)} (vitpose:FOLDER-OR-HUB-NAME), or hand "
