@@ -14,16 +14,16 @@ from typing import Annotated
 import numpy as np
 import torch
 import tyro
+from di2pose.evaluation.estimates import load_model
+from di2pose.photo import Seen, View
 from tqdm import tqdm
 
 from di2pose import Di2Pose, photo
 from di2pose.data.dataset import Dataset
-from di2pose.evaluation.estimates import load_model
 from di2pose.image.blazepose import PEER_JOINTS, peer
 from di2pose.image.crop import assumed_camera
 from di2pose.image.find import Finder
 from di2pose.occlusion.protocols import occlude_limb
-from di2pose.photo import Seen, View
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17, convert
 from di2pose.randomness import hypothesis_generators

@@ -5,11 +5,11 @@ import json
 
 import numpy as np
 import pytest
+from di2pose.evaluation.calibration import ball_radius
 
 from di2pose import Di2Pose, recipes
 from di2pose.calibration import FILE, GAUSSIAN_R90, Calibration, sample_covariance
 from di2pose.errors import InputError
-from di2pose.evaluation.calibration import ball_radius
 
 
 def table(seen, hidden):

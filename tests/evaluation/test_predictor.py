@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from di2pose.errors import InputError
-from di2pose.evaluation.predictor import PredictionFile, load_predictor
+from di2pose.evaluation.prediction_file import PredictionFile
+from di2pose.evaluation.predictor import load_predictor
 from di2pose.pose.skeleton import H36M_17, LSP_14, convert
 
 
@@ -88,4 +89,4 @@ def test_damaged_files_are_told_from_missing_ones(make_samples, write_prediction
 
 def test_a_checkpoint_that_is_not_there_says_so(tmp_path):
     with pytest.raises(InputError, match="no checkpoint at"):
-        load_predictor(tmp_path / "nothing")
+        load_predictor(str(tmp_path / "nothing"))

@@ -12,6 +12,7 @@ from di2pose.image.encoder import crop_pixels, load_encoder
 from di2pose.image.find import Finder, Record
 from di2pose.pose.skeleton import BLAZEPOSE_33
 
+Pictures = Sequence[Image.Image | None]
 PEERS = ("blazepose-heavy", "blazepose-full", "blazepose-lite")
 
 
@@ -24,12 +25,7 @@ class BlazePosePeer:
         self.encoder, self.find = load_encoder(name, runtime="torch"), Finder()
 
     def predict(
-        self,
-        images: Sequence[Image.Image | None],
-        samples: Sequence[Record],
-        hypotheses: int,
-        steps: int | None,
-        seed: int,
+        self, images: Pictures, samples: Sequence[Record], hypotheses: int, steps: int | None = None, seed: int = 0
     ) -> np.ndarray:
         crops, turns = [], []
         for image, sample in zip(images, samples, strict=True):

@@ -29,9 +29,8 @@ class CachedRecords:
         self.folder, self.name = self.cache.folder, self.cache.folder.name
         self.skeleton = get(self.cache.header.get("skeleton", H36M_17.name))
         self.joints_mm = self.cache.column("joints_mm").astype(np.float32)
-        self.valid: np.ndarray = np.isfinite(self.joints_mm).all(-1)
-        if "valid" in self.cache.fields:
-            self.valid = self.valid & self.cache.column("valid")
+        known = self.cache.column("valid") if "valid" in self.cache.fields else True
+        self.valid = np.asarray(np.isfinite(self.joints_mm).all(-1) & known)
         told = "visibility" in self.cache.fields
         self.visibility = self.cache.column("visibility") if told else np.full(self.valid.shape, UNKNOWN, np.int8)
 

@@ -65,13 +65,14 @@ def evaluate_dataset(
     rank, ranks = torchrun_rank()
     counts, seeds = tuple(sorted(set(hypotheses))), (seed, *more_seeds)
     steps = getattr(predictor, "steps", None) if steps is None else steps
-    _check(predictor, dataset, protocols, counts, steps, batch, limit, seeds)
+    source = textures or ProceduralTextures()
+    work = Work(predictor, dataset, {}, {}, counts, steps, seeds, batch, source, roi_of)
+    _check(work, protocols, limit)
     scorers = {protocol.id: Scorer(protocol, dataset.skeleton, skeleton) for protocol in protocols}
     selected = {protocol.id: _select(protocol, dataset, plain, limit) for protocol in protocols}
     if isinstance(predictor, PredictionFile):
         ids = [line["id"] for line in dataset.index]
         predictor.check_records([ids[row] for row in sorted(set().union(*selected.values()))], ids)
-    source = textures or ProceduralTextures()
     run: RunSettings = {
         "predictor": name,
         "prediction_skeleton": skeleton.name,
@@ -91,8 +92,7 @@ def evaluate_dataset(
         ],
     }
     _claim(out, run)
-    frozen = {key: frozenset(rows) for key, rows in selected.items()}
-    work = Work(predictor, dataset, scorers, frozen, counts, steps, seeds, batch, source, roi_of)
+    work = replace(work, selected={key: frozenset(rows) for key, rows in selected.items()})
     logs: dict[str, RecordLog] = {}
     for occlusion in dict.fromkeys(protocol.occlusion for protocol in protocols):
         members = [protocol.id for protocol in protocols if protocol.occlusion == occlusion]
@@ -149,42 +149,31 @@ def _run(work: Work, occlusion: Occlusion | None, title: str, rows: Sequence[int
             bar.update(len(chunk))
 
 
-def _check(
-    predictor: Predictor,
-    dataset: Records,
-    protocols: Sequence[Protocol],
-    hypotheses: tuple[int, ...],
-    steps: int | None,
-    batch: int,
-    limit: int | None,
-    seeds: tuple[int, ...],
-) -> None:
+def _check(work: Work, protocols: Sequence[Protocol], limit: int | None) -> None:
+    counts, steps, predictor = work.hypotheses, work.steps, work.predictor
     if not protocols:
         raise InputError("no protocol was asked for")
-    if not hypotheses or min(hypotheses[0], 1 if steps is None else steps, batch, 1 if limit is None else limit) < 1:
+    if not counts or min(counts[0], 1 if steps is None else steps, work.batch, 1 if limit is None else limit) < 1:
         raise InputError(
-            f"hypotheses, steps, batch and limit must be 1 or more, got {hypotheses}, {steps}, {batch} and {limit}"
+            f"hypotheses, steps, batch and limit must be 1 or more, got {counts}, {steps}, {work.batch} and {limit}"
         )
-    if len(set(seeds)) != len(seeds):
-        raise InputError(f"every seed counts once, got {seeds}")
-    occluded = [protocol.id for protocol in protocols if protocol.occlusion is not None]
-    searched = [protocol.id for protocol in protocols if protocol.occlusion and protocol.occlusion.kind == "advocc"]
-    if searched and len(seeds) > 1:
-        raise InputError(f"{', '.join(searched)} searches hundreds of placements a record: give it one seed")
-    if isinstance(dataset, CachedRecords) and occluded:
+    if len(set(work.seeds)) != len(work.seeds):
+        raise InputError(f"every seed counts once, got {work.seeds}")
+    patched = ", ".join(protocol.id for protocol in protocols if protocol.occlusion is not None)
+    if patched and isinstance(work.dataset, CachedRecords):
         raise InputError(
-            f"{', '.join(occluded)} put patches on the pictures, and a feature cache has none: make one with the patch "
-            "on it (`di2pose features --occlusion occ-80`), and evaluate that with limb-12"
+            f"{patched} put patches on the pictures, and a feature cache has none: make one with the patch on it "
+            "(`di2pose features --occlusion occ-80`), and evaluate that with limb-12"
         )
-    if isinstance(predictor, PredictionFile) and occluded:
+    if patched and isinstance(predictor, PredictionFile):
         raise InputError(
-            f"{', '.join(occluded)} put patches on the pictures, so they need a predictor that looks at pictures; "
+            f"{patched} put patches on the pictures, so they need a predictor that looks at pictures; "
             f"{predictor.path} holds finished poses"
         )
-    if isinstance(predictor, PredictionFile) and hypotheses[-1] > predictor.hypotheses:
-        raise InputError(
-            f"{predictor.path} holds {predictor.hypotheses} hypotheses per record, {hypotheses[-1]} were asked for"
-        )
+    if "advocc" in patched and len(work.seeds) > 1:
+        raise InputError(f"{patched}: the search tries hundreds of placements for each record, give it one seed")
+    if isinstance(predictor, PredictionFile):
+        predictor.check_hypotheses(counts[-1])
 
 
 def _digest(dataset: Records, rows: Sequence[int]) -> str:

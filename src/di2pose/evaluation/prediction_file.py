@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
-from PIL import Image
 
 from di2pose.data.sample import Sample
 from di2pose.errors import InputError
@@ -85,6 +84,10 @@ class PredictionFile:
         """Tells files apart that lie under the same name."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]
 
+    def check_hypotheses(self, wanted: int) -> None:
+        if wanted > self.hypotheses:
+            raise InputError(f"{self.path} holds {self.hypotheses} hypotheses per record, {wanted} were asked for")
+
     def check_records(self, wanted: Collection[str], known: Collection[str]) -> None:
         """Every wanted record must be in the file, and the file must speak of this dataset only."""
         missing = [name for name in wanted if name not in self.rows]
@@ -98,15 +101,9 @@ class PredictionFile:
             )
 
     def predict(
-        self,
-        images: Sequence[Image.Image | None],
-        samples: Sequence[Sample],
-        hypotheses: int,
-        steps: int | None,
-        seed: int,
+        self, images: object, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
     ) -> np.ndarray:
-        if hypotheses > self.hypotheses:
-            raise InputError(f"{self.path} holds {self.hypotheses} hypotheses per record, {hypotheses} were asked for")
+        self.check_hypotheses(hypotheses)
         return self.joints_mm[[self.rows[sample.id] for sample in samples], :hypotheses]
 
 

@@ -34,6 +34,7 @@ from di2pose.training.feature_cache import FLIPPED
 PEER, PEER_FLIPPED = "peer", "peer, flip test"
 """The encoder's own 3D of the same crop; and its mean with that of the mirror image."""
 
+Pictures = Sequence[Image.Image | None]
 PointEstimates = dict[str, tuple[np.ndarray, Skeleton]]
 """Name -> poses (B, K, 3) in mm and what their K joints are."""
 
@@ -56,12 +57,7 @@ class Predictor(Protocol):
     """Pictures in, poses out. May have `skeleton`, its joint order, and `steps`, its own number of reverse steps."""
 
     def predict(
-        self,
-        images: Sequence[Image.Image | None],
-        samples: Sequence[Sample],
-        hypotheses: int,
-        steps: int | None,
-        seed: int,
+        self, images: Pictures, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
     ) -> Predictions | np.ndarray:
         """(B, H, J, 3) joints in mm, camera axes, root-relative; or those and more as `Predictions`.
 
@@ -81,32 +77,23 @@ class PicturePredictor:
         self.pipeline, self.second_look, self.flip_test = pipeline, second_look, flip_test
         self.model, self.steps, self.find = pipeline.model, int(pipeline.config.sample_steps), Finder()
         pipeline.encoder  # noqa: B018  # a model that cannot look at pictures says so before the first of them
-        self._last: tuple[list[Image.Image | None], EncodedCrops, PointEstimates] | None = None
+        self._last: tuple[Pictures, EncodedCrops, PointEstimates] | None = None
+        """Kept, since several seeds look at the same pictures."""
 
     @torch.no_grad()
     def predict(
-        self,
-        images: Sequence[Image.Image | None],
-        samples: Sequence[Sample],
-        hypotheses: int,
-        steps: int | None,
-        seed: int,
+        self, images: Pictures, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
     ) -> Predictions:
-        encoded, others = self._look(list(images), samples)
+        if self._last is None or [*map(id, images)] != [*map(id, self._last[0])]:
+            self._last = (list(images), *self._look(images, samples))
+        _, encoded, others = self._last
         noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)
         estimate = self.pipeline.estimate(encoded, hypotheses, steps or self.steps, noise)
         states = (self.pipeline.calibration or Calibration.neutral()).state(estimate.visibility)
         return Predictions(estimate.samples_mm, others, estimate.visibility, states)
 
-    def _look(self, images: list[Image.Image | None], samples: Sequence[Sample]) -> tuple[EncodedCrops, PointEstimates]:
-        """The encoded crops and what does not depend on a seed; kept, since several seeds look at the same pictures."""
-        if self._last is None or len(self._last[0]) != len(images) or any(map(_differ, self._last[0], images)):
-            self._last = (images, *self._look_anew(images, samples))
-        return self._last[1:]
-
-    def _look_anew(
-        self, images: list[Image.Image | None], samples: Sequence[Sample]
-    ) -> tuple[EncodedCrops, PointEstimates]:
+    def _look(self, images: Pictures, samples: Sequence[Sample]) -> tuple[EncodedCrops, PointEstimates]:
+        """The encoded crops, and the estimates that are not drawn."""
         pipeline, crops = self.pipeline, []
         for image, sample in zip(images, samples, strict=True):
             if image is None:
@@ -124,10 +111,6 @@ class PicturePredictor:
         found |= _points(self.model, encoded.output.features, encoded.flipped)
         turns = np.stack([pipeline.encoder.rotation(crop.region, crop.camera) for crop in encoded.crops])
         return encoded, {name: (poses @ turns, skeleton) for name, (poses, skeleton) in found.items()}
-
-
-def _differ(a: Image.Image | None, b: Image.Image | None) -> bool:
-    return a is not b
 
 
 class CachedPredictor:
@@ -156,12 +139,7 @@ class CachedPredictor:
 
     @torch.no_grad()
     def predict(
-        self,
-        images: Sequence[Image.Image | None],
-        samples: Sequence[Sample],
-        hypotheses: int,
-        steps: int | None,
-        seed: int,
+        self, images: Pictures, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
     ) -> Predictions:
         rows = np.array([sample.extra["row"] for sample in samples])
         features = self.cache.features(rows).to(self.device)

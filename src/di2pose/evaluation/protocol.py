@@ -1,7 +1,8 @@
 """Named protocols: which records, which joints, aligned how. A number without one of these means nothing."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -33,22 +34,6 @@ class Occlusion:
     size: int
 
 
-class ProtocolStatement(TypedDict):
-    """A protocol in words and lists, as it stands beside the numbers."""
-
-    id: str
-    title: str
-    joint_count: int
-    joints: list[str]
-    joint_meaning: str
-    root: list[str]
-    sampling: dict[str, Any]
-    occlusion: dict[str, Any] | None
-    average: str
-    truth: NotRequired[str]
-    """Tells record sets apart: a digest of their ids and true poses."""
-
-
 @dataclass(frozen=True)
 class Protocol:
     """Everything that must be equal for two numbers to be comparable."""
@@ -65,7 +50,8 @@ class Protocol:
     by_action: bool = False
     """The average is the mean of the 15 action means, as the Human3.6M tables have it."""
 
-    def statement(self) -> ProtocolStatement:
+    def statement(self) -> dict[str, Any]:
+        """The protocol in words and lists, as it stands beside the numbers."""
         return {
             "id": self.id,
             "title": self.title,
@@ -81,29 +67,23 @@ class Protocol:
 
 _TEST = Sampling(split="test")
 _H36M = Sampling(subjects=("S9", "S11"), every=5)
-_SMPL_14 = (*LIMB_12, "neck", "head")
+_PELVIS = ("pelvis",)
+_ALL_17 = (H36M_17, H36M_17.joints, _PELVIS)
+_LSP = (LSP_14, LSP_14.joints, _PELVIS)
+_SMPL = (SMPL_24, (*LIMB_12, "neck", "head"), _PELVIS)
+_LIMBS = (H36M_17, LIMB_12, MID_HIPS)
+"""Skeleton, joints, root."""
 
 _BASE = (
-    Protocol("h36m-p1", "Human3.6M, MPJPE", H36M_17, H36M_17.joints, ("pelvis",), ("mpjpe",), _H36M, by_action=True),
-    Protocol(
-        "h36m-p2", "Human3.6M, PA-MPJPE", H36M_17, H36M_17.joints, ("pelvis",), ("pa_mpjpe",), _H36M, by_action=True
-    ),
-    Protocol("3dpw-14", "3DPW, 14 LSP joints", LSP_14, LSP_14.joints, ("pelvis",), sampling=_TEST),
-    Protocol(
-        "3dpw-occ",
-        "3DPW-Occ: 17 sequences of all splits",
-        LSP_14,
-        LSP_14.joints,
-        ("pelvis",),
-        sampling=Sampling(only_3dpw_occ=True),
-    ),
+    Protocol("h36m-p1", "Human3.6M, MPJPE", *_ALL_17, ("mpjpe",), _H36M, by_action=True),
+    Protocol("h36m-p2", "Human3.6M, PA-MPJPE", *_ALL_17, ("pa_mpjpe",), _H36M, by_action=True),
+    Protocol("3dpw-14", "3DPW, 14 LSP joints", *_LSP, sampling=_TEST),
+    Protocol("3dpw-occ", "3DPW-Occ: 17 sequences of all splits", *_LSP, sampling=Sampling(only_3dpw_occ=True)),
     *(
         Protocol(
             f"advocc-{size}",
             f"AdvOcc, {size} px: own worst placement, visible joints",
-            LSP_14,
-            LSP_14.joints,
-            ("pelvis",),
+            *_LSP,
             sampling=Sampling(split="test", every=30),
             occlusion=Occlusion("advocc", size),
         )
@@ -114,19 +94,17 @@ _BASE = (
         "MPI-INF-3DHP, 16 joints without the pelvis",
         H36M_17,
         H36M_17.joints[1:],
-        ("pelvis",),
+        _PELVIS,
         ("pck", "auc", "mpjpe"),
         _TEST,
     ),
-    Protocol("limb-12", "12 limb joints, mid-hip aligned", H36M_17, LIMB_12, MID_HIPS, sampling=_TEST),
-    Protocol("all-17", "17 joints, pelvis-aligned", H36M_17, H36M_17.joints, ("pelvis",), sampling=_TEST),
+    Protocol("limb-12", "12 limb joints, mid-hip aligned", *_LIMBS, sampling=_TEST),
+    Protocol("all-17", "17 joints, pelvis-aligned", *_ALL_17, sampling=_TEST),
     *(
         Protocol(
             f"occ-{size}",
             f"one {size}/256 patch on a limb, 12 limb joints, mid-hip aligned",
-            H36M_17,
-            LIMB_12,
-            MID_HIPS,
+            *_LIMBS,
             sampling=_TEST,
             occlusion=Occlusion("occ", size),
         )
@@ -135,25 +113,19 @@ _BASE = (
 )
 
 
-def _variants(protocol: Protocol) -> tuple[Protocol, ...]:
-    """The 14-joint protocols on other joint sets, under their own names, for datasets without the top of the head."""
-    if protocol.skeleton != LSP_14:
-        return (protocol,)
-    smpl = "12 limb joints, neck and head of SMPL's 24 joints"
-    return (
-        protocol,
-        replace(
-            protocol, id=f"{protocol.id}-smpl14", title=f"{protocol.title} ({smpl})", skeleton=SMPL_24, joints=_SMPL_14
-        ),
-        replace(
-            protocol,
-            id=f"{protocol.id}-limb12",
-            title=f"{protocol.title} (12 limb joints, mid-hip aligned)",
-            skeleton=H36M_17,
-            joints=LIMB_12,
-            root=MID_HIPS,
-        ),
-    )
+def _variants(protocol: Protocol) -> Iterator[Protocol]:
+    """The 14-joint protocols also on other joint sets, under their own names, for datasets without the top of the
+    head."""
+    yield protocol
+    if protocol.skeleton == LSP_14:
+        for name, title, (skeleton, joints, root) in (
+            ("smpl14", "12 limb joints, neck and head of SMPL's 24 joints", _SMPL),
+            ("limb12", "12 limb joints, mid-hip aligned", _LIMBS),
+        ):
+            title = f"{protocol.title} ({title})"
+            yield replace(
+                protocol, id=f"{protocol.id}-{name}", title=title, skeleton=skeleton, joints=joints, root=root
+            )
 
 
 PROTOCOLS: dict[str, Protocol] = {variant.id: variant for base in _BASE for variant in _variants(base)}

@@ -2,20 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from jaxtyping import Float
 
 from di2pose import __version__
 from di2pose.data.human36m_names import ACTIONS, action_of
-from di2pose.data.sample import SEEN
+from di2pose.data.sample import SEEN, UNKNOWN
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import Records
 from di2pose.evaluation.joint_groups import (
     GROUPS,
     STATES,
-    Confusion,
     confusion,
     hidden_over_seen,
     joint_groups,
@@ -24,7 +23,7 @@ from di2pose.evaluation.joint_groups import (
 )
 from di2pose.evaluation.paper import paper_number
 from di2pose.evaluation.predictor import PEER
-from di2pose.evaluation.protocol import Protocol, ProtocolStatement
+from di2pose.evaluation.protocol import Protocol
 from di2pose.evaluation.runs import RecordLine, RecordResult
 from di2pose.evaluation.scoring import DRAWN, ORACLES, SHARES
 
@@ -67,7 +66,8 @@ class RunSettings(TypedDict):
     limit: int | None
     textures: str
     occ_roi: str
-    protocols: list[ProtocolStatement]
+    protocols: list[dict[str, Any]]
+    """`Protocol.statement`, with `truth`, a digest of the records' ids and true poses."""
 
 
 class Number(TypedDict):
@@ -97,27 +97,18 @@ class Number(TypedDict):
     paper_source: str | None
 
 
-class ActionRow(TypedDict):
-    """The means of one number by action, in the order of Human3.6M's tables; None where an action has no record."""
-
-    key: str
-    mean_mm: list[float | None]
-    counts: list[int]
-    average_mm: float
-
-
 class ActionTable(TypedDict):
-    """Means by action of any dataset: key -> one for each action."""
+    """Means over the records of each action; None where an action has none."""
 
     names: list[str]
     counts: list[int]
     mean_mm: dict[str, list[float | None]]
+    """By key."""
 
 
 class StatesTable(TypedDict):
-    """The visibility head against the truth; counts[true][said]."""
+    """What is said of the joints against the truth: counts[true][said] in the order of STATES."""
 
-    states: list[str]
     counts: list[list[int]]
     accuracy: float
     balanced_accuracy: float
@@ -139,8 +130,7 @@ class EvaluationReport(TypedDict):
     program: str
     run: RunSettings
     numbers: list[Number]
-    actions: dict[str, list[ActionRow]]
-    kinds: dict[str, ActionTable]
+    actions: dict[str, ActionTable]
     spread: dict[str, dict[str, dict[str, float | int | None]]]
     """Group of joints -> figures of spread against error; `hidden_over_seen` their ratios."""
     states: dict[str, StatesTable]
@@ -149,98 +139,46 @@ class EvaluationReport(TypedDict):
 
 
 @dataclass(frozen=True)
-class _Values:
+class KeyValues:
     """One key of one protocol: n records, S seeds (1 where nothing is drawn); NaN where a record has none."""
 
     mm: Float[np.ndarray, "n S"]
-    weights: np.ndarray
+    weights: Float[np.ndarray, " n"]
     """Joints of a group in each record; ones for the metrics of all joints."""
 
-    def means(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray | None:
+    @property
+    def known(self) -> np.ndarray:
+        return np.isfinite(self.mm).all(1)
+
+    def means(self, rows: np.ndarray | None = None) -> np.ndarray | None:
         """For each seed the mean of some records; None where none of them has a value."""
-        mm, weights = self.mm[rows], self.weights[rows]
-        known = np.isfinite(mm).all(1)
-        return np.average(mm[known], axis=0, weights=weights[known]) if known.any() else None
+        chosen = self.known if rows is None else self.known & rows
+        return np.average(self.mm[chosen], axis=0, weights=self.weights[chosen]) if chosen.any() else None
 
 
 def build_report(
     run: RunSettings, protocols: Sequence[Protocol], dataset: Records, lines: dict[str, list[RecordLine]]
 ) -> EvaluationReport:
     """Everything that a run found. `lines`: protocol -> one line per record that it counts, in dataset order."""
-    report: EvaluationReport = {
-        "format_version": 2, "program": f"di2pose {__version__}", "run": run, "numbers": [], "actions": {},
-        "kinds": {}, "spread": {}, "states": {}, "skipped": {}, "records": {},
-    }  # fmt: skip
+    report = EvaluationReport(
+        format_version=2, program=f"di2pose {__version__}", run=run,
+        numbers=[], actions={}, spread={}, states={}, skipped={}, records={},
+    )  # fmt: skip
     for protocol in protocols:
-        _add_protocol(report, protocol, dataset, lines[protocol.id])
+        name = protocol.id
+        good, results = _good(report, name, lines[name])
+        rows = [line["row"] for line in good]
+        keys = sorted(dict.fromkeys(key for result in results for key in result["values"]), key=_order)
+        values = {key: _collect(key, results) for key in keys}
+        means = {key: [None if np.isnan(v) else float(v) for v in table.mm.mean(1)] for key, table in values.items()}
+        sequences = [str(dataset.column("sequence")[row]) for row in rows]
+        report["records"][name] = {"ids": [line["id"] for line in good], "sequences": sequences, "values": means}
+        if "worst_placement" in results[0]:
+            report["records"][name]["worst_placement"] = [result["worst_placement"] for result in results]
+        actions = np.array([_action(protocol, str(dataset.column("action")[row])) for row in rows])
+        _add_numbers(report, protocol, values, actions)
+        _add_joints(report, name, results)
     return report
-
-
-def _add_protocol(report: EvaluationReport, protocol: Protocol, dataset: Records, lines: list[RecordLine]) -> None:
-    name = protocol.id
-    good, results = _good(report, name, lines)
-    rows = [line["row"] for line in good]
-    actions = [str(dataset.column("action")[row]) for row in rows]
-    keys = sorted(dict.fromkeys(key for result in results for key in result["values"]), key=_order)
-    values = {key: _collect(key, results) for key in keys}
-    report["records"][name] = {
-        "ids": [line["id"] for line in good],
-        "sequences": [str(dataset.column("sequence")[row]) for row in rows],
-        "values": {key: [None if np.isnan(v) else float(v) for v in table.mm.mean(1)] for key, table in values.items()},
-    }
-    if "worst_placement" in results[0]:
-        report["records"][name]["worst_placement"] = [result["worst_placement"] for result in results]
-    columns = np.array([_action_column(action) for action in actions]) if protocol.by_action else None
-    numbers = {}
-    for key, table in values.items():
-        by_seed = table.means()
-        if by_seed is None:
-            continue  # e.g. no record has a hidden joint
-        if columns is not None:
-            means, counts = _by_group(table, [columns == k for k in range(len(ACTIONS))])
-            by_seed = np.mean([mean for mean in means if mean is not None], axis=0)
-            report["actions"].setdefault(name, []).append(
-                {"key": key, "mean_mm": _floats(means), "counts": counts, "average_mm": float(by_seed.mean())}
-            )
-        numbers[key] = _number(report["run"], protocol, key, by_seed, table)
-    for number in numbers.values():
-        peer = numbers.get(f"0/{PEER}/{number['metric']}")
-        if peer is not None and peer["value"] and number["metric"] not in SHARES:
-            number["ratio"] = number["value"] / peer["value"]
-    report["numbers"] += numbers.values()
-    names = sorted(set(actions), key=lambda action: (-actions.count(action), action))
-    if not protocol.by_action and len(names) in KINDS:
-        masks = [np.array(actions) == action for action in names]
-        found = {key: _floats(_by_group(table, masks)[0]) for key, table in values.items() if _whole(key)}
-        report["kinds"][name] = {"names": names, "counts": [int(m.sum()) for m in masks], "mean_mm": found}
-    _add_joints(report, name, results)
-
-
-def _add_joints(report: EvaluationReport, name: str, results: Sequence[RecordResult]) -> None:
-    """Spread against error, and the confusion of states, over the joints of all records."""
-    visibility = np.array([r.get("visibility", [-1] * len(r["pose"])) for r in results])
-    told = bool((visibility == SEEN).any())
-    if "error_mm" in results[0]:
-        joints = visibility.shape[1]
-        error, spread = (np.array([r[part] for r in results], float) for part in ("error_mm", "spread_mm"))  # n S K
-        states = np.repeat(visibility[:, None], error.shape[1], axis=1).reshape(-1, joints)
-        error, spread = error.reshape(-1, joints), spread.reshape(-1, joints)
-        known = np.isfinite(error)
-        groups = joint_groups(states, rest_seen=not told and bool((visibility > SEEN).any()))
-        found = spread_figures(spread, error, {"all": known} | {key: mask & known for key, mask in groups.items()})
-        report["spread"][name] = {group: asdict(figures) for group, figures in found.items()}
-        if ratios := hidden_over_seen(found):
-            report["spread"][name]["hidden_over_seen"] = dict(ratios)
-    heard = [k for k, result in enumerate(results) if "said" in result]
-    if told and heard:
-        said = np.array(STATES)[np.array([results[k]["said"] for k in heard])]
-        table: Confusion = confusion(true_states(visibility[heard]), said)
-        report["states"][name] = {
-            "states": list(STATES),
-            "counts": [list(row) for row in table.counts],
-            "accuracy": table.accuracy,
-            "balanced_accuracy": table.balanced_accuracy,
-        }
 
 
 def _good(
@@ -261,51 +199,62 @@ def _good(
     return good, results
 
 
-def _collect(key: str, results: Sequence[RecordResult]) -> _Values:
-    seeds = max(len(result["values"].get(key, ())) for result in results)
-    mm = np.array([result["values"].get(key, [None] * seeds) for result in results], float)
-    group = _group(key)
-    weights = np.ones(len(results)) if group is None else np.array([r.get("groups", {}).get(group, 0) for r in results])
-    return _Values(mm, weights)
-
-
-def _group(key: str) -> str | None:
-    """The group of joints that a key's metric is about."""
-    metric = key.split("/")[2]
-    return next((group for group in GROUPS if metric in (f"mpjpe_{group}", f"pa_mpjpe_{group}")), None)
-
-
-def _whole(key: str) -> bool:
-    return _group(key) is None
-
-
 def _order(key: str) -> tuple[int, int]:
     """By the number of hypotheses, then oracles last; what is not drawn stays as it comes."""
     hypotheses, estimate, _ = key.split("/")
     return int(hypotheses), DRAWN.index(estimate) if estimate in DRAWN else 0
 
 
-def _action_column(action: str) -> int:
-    if action_of(action) not in ACTIONS:
+def _collect(key: str, results: Sequence[RecordResult]) -> KeyValues:
+    seeds = max(len(result["values"].get(key, ())) for result in results)
+    mm = np.array([result["values"].get(key, [None] * seeds) for result in results], float)
+    group = group_of(key.split("/")[2])
+    weights = [1 if group is None else result.get("groups", {}).get(group, 0) for result in results]
+    return KeyValues(mm, np.array(weights, float))
+
+
+def group_of(metric: str) -> str | None:
+    """The group of joints that a metric is about."""
+    return next((group for group in GROUPS if metric in (f"mpjpe_{group}", f"pa_mpjpe_{group}")), None)
+
+
+def _action(protocol: Protocol, action: str) -> str:
+    if protocol.by_action and action_of(action) not in ACTIONS:
         raise InputError(f"'{action}' is not one of the 15 actions of Human3.6M: {', '.join(ACTIONS)}")
-    return ACTIONS.index(action_of(action))
+    return action_of(action) if protocol.by_action else action
 
 
-def _by_group(table: _Values, masks: Sequence[np.ndarray]) -> tuple[list[np.ndarray | None], list[int]]:
-    """Means of each group of records, by seed, and how many records of it have a value."""
-    known = np.isfinite(table.mm).all(1)
-    return [table.means(mask) for mask in masks], [int((mask & known).sum()) for mask in masks]
+def _add_numbers(
+    report: EvaluationReport, protocol: Protocol, values: dict[str, KeyValues], actions: np.ndarray
+) -> None:
+    """A number for each key, and where there are actions a table of their means."""
+    found, counts = np.unique(actions, return_counts=True)
+    names = list(ACTIONS) if protocol.by_action else found[np.argsort(-counts, kind="stable")].tolist()
+    table: ActionTable = {"names": names, "counts": [int((actions == name).sum()) for name in names], "mean_mm": {}}
+    if protocol.by_action or len(names) in KINDS:
+        report["actions"][protocol.id] = table
+    numbers: dict[str, Number] = {}
+    for key, one in values.items():
+        by_seed = one.means()
+        if by_seed is None:
+            continue  # e.g. no record has a hidden joint
+        by_action = [one.means(actions == name) for name in names]
+        if group_of(key.split("/")[2]) is None:
+            table["mean_mm"][key] = [None if mean is None else float(mean.mean()) for mean in by_action]
+        if protocol.by_action:
+            by_seed = np.mean([mean for mean in by_action if mean is not None], axis=0)
+        numbers[key] = _number(report["run"], protocol, key, by_seed, int(one.weights[one.known].sum()))
+    for number in numbers.values():
+        peer = numbers.get(f"0/{PEER}/{number['metric']}")
+        if peer is not None and peer["value"] and number["unit"] == "mm":
+            number["ratio"] = number["value"] / peer["value"]
+    report["numbers"] += numbers.values()
 
 
-def _floats(means: Sequence[np.ndarray | None]) -> list[float | None]:
-    return [None if mean is None else float(mean.mean()) for mean in means]
-
-
-def _number(run: RunSettings, protocol: Protocol, key: str, by_seed: np.ndarray, table: _Values) -> Number:
+def _number(run: RunSettings, protocol: Protocol, key: str, by_seed: np.ndarray, count: int) -> Number:
     hypotheses, estimate, metric = key.split("/")
     drawn = int(hypotheses) > 0 and estimate not in ORACLES
-    paper = paper_number(protocol.id, metric, run["source"]) if drawn else None
-    known = np.isfinite(table.mm).all(1)
+    value, source = (drawn and paper_number(protocol.id, metric, run["source"])) or (None, None)
     return {
         "protocol": protocol.id,
         "joints": len(protocol.joints),
@@ -320,9 +269,33 @@ def _number(run: RunSettings, protocol: Protocol, key: str, by_seed: np.ndarray,
         "value": float(by_seed.mean()),
         "deviation": float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None,
         "ratio": None,
-        "count": int(table.weights[known].sum()),
+        "count": count,
         "seed": run["seed"],
         "steps": run["steps"],
-        "paper": None if paper is None else paper[0],
-        "paper_source": None if paper is None else paper[1],
+        "paper": value,
+        "paper_source": source,
     }
+
+
+def _add_joints(report: EvaluationReport, name: str, results: Sequence[RecordResult]) -> None:
+    """Spread against error, and the confusion of states, over the joints of all records."""
+    visibility = np.array([result.get("visibility", [UNKNOWN] * len(result["pose"])) for result in results])
+    told, joints = bool((visibility == SEEN).any()), visibility.shape[1]
+    if "error_mm" in results[0]:
+        error, spread = (np.array([r[part] for r in results], float) for part in ("error_mm", "spread_mm"))  # n S K
+        states = np.repeat(visibility[:, None], error.shape[1], axis=1).reshape(-1, joints)
+        error, spread = error.reshape(-1, joints), spread.reshape(-1, joints)
+        known = np.isfinite(error)
+        groups = joint_groups(states, rest_seen=not told and bool((visibility > SEEN).any()))
+        found = spread_figures(spread, error, {"all": known} | {key: mask & known for key, mask in groups.items()})
+        report["spread"][name] = {group: asdict(figures) for group, figures in found.items()}
+        if ratios := hidden_over_seen(found):
+            report["spread"][name]["hidden_over_seen"] = dict(ratios)
+    heard = [row for row, result in enumerate(results) if "said" in result]
+    if told and heard:
+        said = np.array(STATES)[np.array([results[row]["said"] for row in heard])]
+        table = confusion(true_states(visibility[heard]), said)
+        counts = [list(row) for row in table.counts]
+        report["states"][name] = {
+            "counts": counts, "accuracy": table.accuracy, "balanced_accuracy": table.balanced_accuracy,
+        }  # fmt: skip

@@ -266,7 +266,7 @@ def _measured(
     for prediction in predictions:
         for count in work.hypotheses:
             note(scorer.score(prediction, target, mask, count, groups))
-            note(scorer.score_reprojected(prediction, target, mask, count, sample))
+            note(scorer.score_reprojected(prediction, target, mask, count, sample, groups))
     result: RecordResult = {"values": values, "pose": _rounded(predictions[0][0].mean(0))}
     if patch is not None:
         result["patch"] = [patch.x0, patch.y0, patch.x1, patch.y1]

@@ -112,7 +112,7 @@ class Scorer:
         values = self.score_pose(poses.mean(1), truth, mask, f"{hypotheses}/{headline(hypotheses)}", groups)
         if hypotheses == 1:
             return values
-        for metric in self._distances():
+        for metric in (metric for metric in self.protocol.metrics if metric not in SHARES):
             each = _errors(metric, poses, truth, mask)  # B H K
             choice = each.nanmean(-1).nan_to_num(nan=torch.inf).argmin(1)
             found = {"sample": each.mean(1), "p-best": each[torch.arange(len(each)), choice], "j-best": each.amin(1)}
@@ -144,6 +144,7 @@ class Scorer:
         mask: Bool[Tensor, "1 K"],
         hypotheses: int,
         sample: Sample,
+        groups: Groups | None = None,
     ) -> dict[str, Float[Tensor, " 1"]]:
         """J-Agg of one record; empty without 2D joints or camera."""
         if hypotheses == 1 or sample.joints_2d is None or sample.camera is None:
@@ -152,11 +153,8 @@ class Scorer:
         if int(points.isfinite().all(-1).sum()) < 3:
             return {}
         pose = reprojected_pose(prediction[:, :hypotheses], points[None], [sample.camera])
-        found = self.score_pose(pose, truth, mask, f"{hypotheses}/j-agg")
+        found = self.score_pose(pose, truth, mask, f"{hypotheses}/j-agg", groups)
         return {key: value for key, value in found.items() if key.split("/")[2] not in SHARES}
-
-    def _distances(self) -> list[str]:
-        return [metric for metric in self.protocol.metrics if metric not in SHARES]
 
 
 def _errors(metric: str, poses: Tensor, truth: Tensor, mask: Tensor) -> Float[Tensor, "B H K"]:
