@@ -20,12 +20,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from di2pose.photo import View
 
 from di2pose.data.dataset import Dataset
 from di2pose.data.sample import Sample
 from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.image.detect import Detection
+from di2pose.photo import View
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from di2pose.photo import View
 from PIL import Image, ImageOps
 
 from di2pose import Di2Pose, Person, Result, looks, photo, recipes
@@ -19,6 +18,7 @@ from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection, given
 from di2pose.image.read import read_image
+from di2pose.photo import View
 from di2pose.pose.camera import Camera
 from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, convert, mirror

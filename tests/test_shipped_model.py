@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from di2pose.photo import View
 from PIL import Image, ImageOps
 
 import di2pose
@@ -15,6 +14,7 @@ from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection
 from di2pose.image.find import Finder
+from di2pose.photo import View
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17, mirror
 from di2pose.randomness import hypothesis_generators

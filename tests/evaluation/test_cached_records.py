@@ -9,7 +9,7 @@ import torch
 
 from di2pose.baselines.regression import Regression
 from di2pose.cli import main
-from di2pose.data.sample import SEEN
+from di2pose.data.sample import OCCLUDED, SEEN
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, open_records
 from di2pose.evaluation.evaluate_models import evaluate, evaluate_crops
@@ -153,7 +153,8 @@ def test_groups_pool_the_joints_of_all_records_for_every_estimate_and_metric(run
     samples = load_model(run).predict(y, 2, 1, hypothesis_generators(0, IDS, 2)).joints_mm
     for key, pose in (("2/p-agg", samples.mean(1)), ("0/regression", load_model(run).point_estimates(y)["regression"])):
         for metric, errors in errors_of(pose, truth).items():
-            for group, mask in (("hidden", visibility > SEEN), ("seen", visibility == SEEN), ("occluded", visibility == 2)):
+            masks = {"hidden": visibility > SEEN, "seen": visibility == SEEN, "occluded": visibility == OCCLUDED}
+            for group, mask in masks.items():
                 found = value(report, f"{key}/{metric}_{group}")
                 assert found == pytest.approx(float(errors[mask].mean()), rel=1e-4)
                 assert value(report, f"{key}/{metric}_{group}", part="count") == int(mask.sum())
@@ -218,7 +219,8 @@ def test_with_mirror_images_estimates_are_flip_tested(run, flipped, poses, tmp_p
 
 def test_plain_crops_have_nothing_before_them_and_nothing_outside(run, features, flipped, poses, tmp_path):
     assert CachedRecords(features).plain_rows()[:4].tolist() == [0, 6, 12, 18]
-    evaluate((str(run),), data=features, out=tmp_path, protocol="all-17", hypotheses="2", limit=3, plain=True, steps="1")
+    options = {"protocol": "all-17", "hypotheses": "2", "steps": "1", "limit": 3, "plain": True}
+    evaluate((str(run),), data=features, out=tmp_path, **options)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["records"]["all-17"]["ids"] == ["id0", "id6", "id12"]
     rows = np.array([0, 6, 12])
@@ -260,7 +262,8 @@ def test_the_older_command_is_the_same_evaluation_with_a_row_for_each_number_of_
     assert f"| {run.name}-4-steps |" in capsys.readouterr().out
     report = json.loads(out.read_text())["models"][f"{run.name}-2-steps"]
     evaluate((str(run),), data=features, out=tmp_path / "new", hypotheses="3", steps="2", seeds="0,5", limit=6)
-    assert value(report, "3/p-agg/mpjpe") == value(json.loads((tmp_path / "new/report.json").read_text()), "3/p-agg/mpjpe")
+    new = json.loads((tmp_path / "new" / "report.json").read_text())
+    assert value(report, "3/p-agg/mpjpe") == value(new, "3/p-agg/mpjpe")
     evaluate_crops(str(run), features, hypotheses=2, seeds=(0,), limit=2, out=out)
     assert json.loads(out.read_text())["run"]["steps"] == 20  # the model's own
     with pytest.raises(InputError, match="2 hypotheses or more"):

@@ -53,9 +53,9 @@ def test_markdown_and_latex_show_the_same_numbers_and_label_oracles(run):
     for number in report["numbers"]:
         for shown in (text, latex):
             assert f"{number['value']:.1f}" in shown
-    for text in (text, latex):
-        assert "best of 2 (p-best, oracle)" in text
-        assert "limb-12: 12 limb joints, mid-hip aligned; 12 joints (h36m_17), root left_hip + right_hip" in text
+    for shown in (text, latex):
+        assert "best of 2 (p-best, oracle)" in shown
+        assert "limb-12: 12 limb joints, mid-hip aligned; 12 joints (h36m_17), root left_hip + right_hip" in shown
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 2
     body = [line for line in latex.splitlines() if not line.startswith("%")]
     assert all(line.count("&") in (0, 5, 16) for line in body)

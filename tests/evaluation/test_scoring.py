@@ -140,7 +140,7 @@ def test_a_displaced_wrist_is_the_only_error_and_a_shift_is_none(make_samples):
 
 
 def test_groups_share_the_alignment_of_all_joints_and_the_hypothesis_that_is_best_for_all(case):
-    samples, truth, poses = case
+    samples, _, poses = case
     half = np.arange(17) < 8
     groups = {"lower": half, "upper": ~half}
     scorer = Scorer(PROTOCOLS["all-17"], H36M_17, H36M_17)
