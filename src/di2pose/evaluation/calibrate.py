@@ -5,9 +5,9 @@ and gain are the maximum likelihood ones of an isotropic Gaussian error of that 
 is then taken from the errors themselves, whose tails are heavier than a Gaussian's.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import tyro
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from tqdm import tqdm
 
 from di2pose import __version__
-from di2pose.calibration import CLASSES, GAUSSIAN_R90, Calibration, Table, sample_covariance
+from di2pose.calibration import GAUSSIAN_R90, Calibration, sample_covariance
 from di2pose.data.sample import UNKNOWN
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords
@@ -36,8 +36,7 @@ LEAST_MM2 = 1.0
 ROUNDS = 30
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """Expected squared error = floor + gain * trace; the 90 % radius over its root; the mean trace."""
 
     floor_mm2: float
@@ -99,33 +98,15 @@ def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
     trace = np.trace(sample_covariance(answers.samples_mm), axis1=-2, axis2=-1)
     squared = np.square(answers.error_mm)
     of_all = fit_error(trace[known], squared[known])
-    rows: list[list[Fit]] = []
-    for wanted in (False, True):
-        mine = known & (hidden == wanted)
-        of_class = fit_error(trace[mine], squared[mine]) if mine.sum() >= FEWEST else of_all
-        rows.append([])
-        for joint in range(H36M_17.count):
-            of_joint = mine[:, joint]
-            if joint == H36M_17.root:
-                rows[-1].append(Fit(0.0, 1.0, GAUSSIAN_R90, 0.0))
-            elif of_joint.sum() < FEWEST:
-                rows[-1].append(of_class)
-            else:
-                rows[-1].append(fit_error(trace[of_joint, joint], squared[of_joint, joint]))
-    assert len(rows) == len(CLASSES)
-
-    def table(name: str) -> Table:
-        return tuple(tuple(float(getattr(fit, name)) for fit in row) for row in rows)
-
-    return Calibration(
-        floor_mm2=table("floor_mm2"),
-        gain=table("gain"),
-        radius_factor=table("radius_factor"),
-        trace_mm2=table("trace_mm2"),
-        seen_threshold=threshold,
-        hypotheses=answers.samples_mm.shape[1],
-        fitted_on=fitted_on,
-    )
+    classes: list[tuple[Fit, ...]] = []  # as CLASSES: seen, hidden
+    for mine in (known & ~hidden, known & hidden):
+        fits = [fit_error(trace[mine], squared[mine]) if mine.sum() >= FEWEST else of_all] * H36M_17.count
+        for joint in np.flatnonzero(mine.sum(0) >= FEWEST).tolist():
+            fits[joint] = fit_error(trace[mine[:, joint], joint], squared[mine[:, joint], joint])
+        fits[H36M_17.root] = Fit(0.0, 1.0, GAUSSIAN_R90, 0.0)
+        classes.append(tuple(fits))
+    tables = {name: tuple(tuple(getattr(fit, name) for fit in fits) for fits in classes) for name in Fit._fields}
+    return Calibration(**tables, seen_threshold=threshold, hypotheses=answers.samples_mm.shape[1], fitted_on=fitted_on)
 
 
 def collect(

@@ -13,7 +13,7 @@ from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, open_records
 from di2pose.evaluation.evaluate import evaluate_dataset, torchrun_rank
 from di2pose.evaluation.prediction_file import PredictionFile
-from di2pose.evaluation.predictor import Predictor, fingerprint, load_predictor
+from di2pose.evaluation.predictor import CachedPredictor, PicturePredictor, Predictor, fingerprint, load_predictor
 from di2pose.evaluation.protocol import PROTOCOLS, parse_protocols
 from di2pose.evaluation.report import EvaluationReport
 from di2pose.evaluation.report_text import markdown, write_report
@@ -21,7 +21,7 @@ from di2pose.files import write_bytes
 from di2pose.image.find import Finder
 from di2pose.occlusion.textures import DtdTextures
 
-HYPOTHESES = "8"
+HYPOTHESES = 8
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,8 @@ def evaluate(
             predictor = load_predictor(
                 model, records, device=device, encoder=encoder, second_look=second_look, flip_test=flip_test
             )
-            contestants += _contestants(model, predictor, counts, _integers(steps, "--steps"))
+            looks = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [encoder or ""]
+            contestants += _contestants(model, predictor, counts, _integers(steps, "--steps"), looks)
     regions = None if predictions is not None or isinstance(records, CachedRecords) else Finder()
     reports: dict[str, EvaluationReport | None] = {}
     for one in contestants:
@@ -195,14 +196,17 @@ def evaluate_crops(
     return code
 
 
-def _contestants(model: str, predictor: Predictor, counts: tuple[int, ...], steps: tuple[int, ...]) -> list[Contestant]:
+def _contestants(
+    model: str, predictor: Predictor, counts: tuple[int, ...], steps: tuple[int, ...], looks: Sequence[str]
+) -> list[Contestant]:
     """One model, once for each number of steps. A peer draws nothing: one hypothesis tells all, if none are named."""
     path = Path(model)
     name = (path.parent if path.name == "model" else path).resolve().name if path.exists() else model
     if isinstance(predictor, BlazePosePeer):
         return [Contestant(name, name, predictor, counts or (1,), None)]
-    title = f"{name} ({fingerprint(predictor.model)})"  # type: ignore[attr-defined]
-    drawn = counts or _integers(HYPOTHESES, "")
+    assert isinstance(predictor, PicturePredictor | CachedPredictor)
+    title = f"{name} ({', '.join(filter(None, [fingerprint(predictor.model), *looks]))})"
+    drawn = counts or (HYPOTHESES,)
     if len(steps) < 2:
         return [Contestant(name, title, predictor, drawn, steps[0] if steps else None)]
     return [Contestant(f"{name}-{count}-steps", title, predictor, drawn, count) for count in steps]
