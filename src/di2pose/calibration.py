@@ -13,7 +13,6 @@ predicted to be seen and for those that are not:
 
 import json
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from jaxtyping import Float
 
 from di2pose.config import from_json, to_json
 from di2pose.errors import InputError
+from di2pose.files import write_json
 from di2pose.pose.skeleton import H36M_17
 
 FILE = "calibration.json"
@@ -131,12 +131,7 @@ class Calibration:
 
     def write(self, folder: Path | str) -> Path:
         """Put it into a model's folder, atomically."""
-        path = Path(folder) / FILE
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        text = json.dumps({"format_version": FORMAT_VERSION, **to_json(self)}, indent=1)
-        temporary.write_text(text + "\n", encoding="utf-8")
-        os.replace(temporary, path)
-        return path
+        return write_json(Path(folder) / FILE, {"format_version": FORMAT_VERSION, **to_json(self)})
 
 
 def sample_covariance(samples_mm: Float[np.ndarray, "*B H J 3"]) -> np.ndarray:

@@ -15,7 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "licences": ("di2pose.commands.licences:licences", "of everything that is shipped, fetched or stood upon"),
     "data prepare": ("di2pose.data.prepare:prepare", "bring a dataset into the one prepared form"),
     "data check": ("di2pose.data.check:check", "counts, ranges, bone lengths, reprojection, contact sheet"),
-    "evaluate": ("di2pose.evaluation.command:evaluate", "named protocols on a checkpoint or a prediction file"),
+    "evaluate": ("di2pose.evaluation.evaluate_models:evaluate", "named protocols on models or a prediction file"),
     "compare": ("di2pose.evaluation.compare:compare", "paired differences of two evaluations"),
     "export": ("di2pose.commands.export:export", "a trained model in 16 bits, for use"),
     "calibrate": ("di2pose.evaluation.calibrate:calibrate", "learn what the spread of a model's hypotheses means"),
@@ -33,8 +33,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train model": ("di2pose.training.command:train_model", "a model of another kind, in one stage: regression"),
     "train all": ("di2pose.training.command:train_all", "all stages, one after the other"),
     "train demo": ("di2pose.training.demo:demo", "train a tiny model end to end and draw what it learned"),
-    "evaluate crops": ("di2pose.evaluation.crops:evaluate_crops", "all estimates of a model on cached features"),
-    "evaluate tokenizer": ("di2pose.evaluation.tokenizer:evaluate_tokenizer", "what the tokens lose, and codes used"),
+    "evaluate crops": ("di2pose.evaluation.evaluate_models:evaluate_crops", "evaluate on cached features (older name)"),
+    "evaluate tokenizer": ("di2pose.evaluation.reconstruction:evaluate_tokenizer", "what tokens lose, and codes used"),
 }
 
 

@@ -1,5 +1,6 @@
 """A small prepared dataset of plausible poses before a camera, with plain grey pictures."""
 
+import json
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +75,42 @@ def write_dataset(tmp_path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.new("RGB", (210, 270), (128, 128, 128)).save(path)
         return Dataset(tmp_path / folder)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def standing():
+    def standing(count, seed=0):
+        """Plausible poses (n, 17, 3), pelvis at 0."""
+        noise = np.random.default_rng(seed).normal(0, 60, (count, *STANDING.shape))
+        return (STANDING + noise * (np.arange(17) > 0)[:, None]).astype(np.float32)
+
+    return standing
+
+
+@pytest.fixture(scope="session")
+def write_cache():
+    def write(folder, columns, tokens, rows=16, split="test", actions=None, **header):
+        """A feature cache on disk: `columns` of labels and of the block `tokens` (n, L, F)."""
+        columns = {"tokens": tokens.astype(np.float32), **columns}
+        fields = [[name, x.dtype.str, list(x.shape[1:])] for name, x in columns.items()]
+        count = len(tokens)
+        layout = [{"name": "tokens", "count": tokens.shape[1], "width": tokens.shape[2], "first": 0}]
+        header = {"format_version": 2, "skeleton": "h36m_17", **header, "rows": rows, "count": count}
+        folder.mkdir(parents=True)
+        (folder / "features.json").write_text(json.dumps(header | {"layout": layout, "fields": fields}))
+        table = np.zeros(count, np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields], align=True))
+        for name, values in columns.items():
+            table[name] = values
+        for shard, start in enumerate(range(0, count, rows)):
+            np.save(folder / f"shard-{shard:05d}.npy", table[start : start + rows])
+            lines = []
+            for i in range(start, min(start + rows, count)):
+                text = {name: f"{name}{i}" for name in ("id", "subject", "action", "sequence")} | {"split": split}
+                lines.append(json.dumps(text | ({} if actions is None else {"action": actions[i]})) + "\n")
+            (folder / f"shard-{shard:05d}.jsonl").write_text("".join(lines))
+        return folder
 
     return write
 

@@ -8,17 +8,15 @@ import pytest
 import torch
 from PIL import Image
 
+from di2pose.baselines.regression import Regression
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
 from di2pose.evaluation.calibrate import calibrate, fit_calibration, fit_error, seen_threshold
-from di2pose.evaluation.reliability import Answers, reliability_report
-from di2pose.image.blazepose import Block, Layout
+from di2pose.evaluation.coverage import Answers, coverage_report
+from di2pose.model import load_model, save_model
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17
-from di2pose.randomness import generator_of
 from di2pose.recipes import tiny
-from di2pose.training.demo import stick_figures
-from di2pose.training.feature_cache import write_features
 
 HEAD = H36M_17.index("head")
 
@@ -85,7 +83,7 @@ def answers(count, seed, hidden_share=0.4, right=0.9):
 
 def test_the_balls_hold_nine_of_ten_of_other_people_seen_and_occluded_separately():
     calibration = fit_calibration(answers(1500, 1), "drawn")
-    report = reliability_report(answers(1500, 2), calibration)
+    report = coverage_report(answers(1500, 2), calibration)
     assert report.groups["all"].joints == 1500 * 16  # not the pelvis
     for group in ("said seen", "said occluded"):
         assert report.groups[group].covered == pytest.approx(0.9, abs=0.01)
@@ -116,32 +114,19 @@ def test_a_joint_with_few_samples_takes_the_fit_of_its_class_and_a_class_without
 
 def test_unknown_states_leave_the_confusion_out_but_not_the_balls():
     some = answers(300, 4)
-    report = reliability_report(replace(some, true_state=np.full((300, 17), "")), fit_calibration(some, "drawn"))
+    report = coverage_report(replace(some, true_state=np.full((300, 17), "")), fit_calibration(some, "drawn"))
     assert report.states is None
     assert set(report.groups) == {"all", "said seen", "said occluded"}
 
 
-class Crops:
-    """A source and an encoder in one: the picture of figure i holds i, its features are the figure's joints."""
+@pytest.fixture
+def cached(write_cache, standing):
+    def cached(folder, visibility):
+        """A cache of 40 poses whose features are their joints."""
+        joints = standing(40)
+        return write_cache(folder, {"joints_mm": joints, "visibility": visibility.astype(np.int8)}, joints / 1000)
 
-    def __init__(self, joints_mm, visibility):
-        self.joints_mm, self.visibility = joints_mm, visibility
-
-    def __len__(self):
-        return len(self.joints_mm)
-
-    def crop(self, i):
-        text = {name: f"{name}{i}" for name in ("id", "subject", "action", "sequence")} | {"split": "test"}
-        return np.full((2, 2, 3), i, np.uint8), {"joints_mm": self.joints_mm[i], "visibility": self.visibility[i]}, text
-
-    def encode_batch(self, crops):
-        return {"tokens": (self.joints_mm[crops[:, 0, 0, 0]] / 1000).astype(np.float32)}
-
-
-def write_cache(folder, visibility):
-    crops = Crops(stick_figures(40, generator_of(0, "calibrate")).numpy(), visibility.astype(np.int8))
-    write_features(crops, crops, folder, Layout((Block("tokens", 17, 3, 0),)), {"skeleton": "h36m_17"}, rows=16)
-    return folder
+    return cached
 
 
 def write_model(folder, adapter_layers=1):
@@ -152,12 +137,12 @@ def write_model(folder, adapter_layers=1):
     return Di2Pose(replace(config, denoiser=denoiser)).save(folder)
 
 
-def test_the_command_writes_a_calibration_that_the_model_loads(tmp_path, capsys):
+def test_the_command_writes_a_calibration_that_the_model_loads(cached, tmp_path, capsys):
     rng = np.random.default_rng(0)
-    rendered = write_cache(tmp_path / "rendered", rng.integers(0, 4, (40, 17)))
-    real = write_cache(tmp_path / "real", np.full((40, 17), -1))
+    rendered = cached(tmp_path / "rendered", rng.integers(0, 4, (40, 17)))
+    real = cached(tmp_path / "real", np.full((40, 17), -1))
     model = write_model(tmp_path / "run" / "model")
-    calibrate(tmp_path / "run", (rendered,), check=(real,), hypotheses=2, steps=1, out=tmp_path / "out")
+    calibrate(str(tmp_path / "run"), (rendered,), check=(real,), hypotheses=2, steps=1, out=tmp_path / "out")
     text = capsys.readouterr().out
     assert "rendered: 20 crops, 1 steps" in text
     assert "90 % balls, real" in text
@@ -173,9 +158,22 @@ def test_the_command_writes_a_calibration_that_the_model_loads(tmp_path, capsys)
     assert (picture == (255, 127, 14)).all(-1).sum() > 50  # the raw curve
 
 
-def test_a_model_without_a_visibility_head_is_refused(tmp_path):
-    rendered = write_cache(tmp_path / "rendered", np.zeros((40, 17)))
+def test_a_model_without_a_visibility_head_takes_all_joints_for_seen(cached, tmp_path, capsys):
+    rendered = cached(tmp_path / "rendered", np.random.default_rng(0).integers(0, 4, (40, 17)))
     model = write_model(tmp_path / "model", adapter_layers=0)
-    with pytest.raises(InputError, match="no adapter"):
-        calibrate(model, (rendered,), hypotheses=2, steps=1)
-    assert not (model / "calibration.json").exists()
+    calibrate(str(model), (rendered,), hypotheses=2, steps=1)
+    assert "said seen" in capsys.readouterr().out
+    assert Calibration.read(model).hypotheses == 2
+
+
+def test_a_regression_is_calibrated_by_the_same_command(cached, tmp_path, capsys):
+    """Its hypotheses agree, so that all of its error is the floor."""
+    rendered = cached(tmp_path / "rendered", np.random.default_rng(0).integers(0, 4, (40, 17)))
+    torch.manual_seed(0)
+    folder = save_model(Regression(Regression.recipe("none", 17, 3)), tmp_path / "regression")
+    calibrate(str(folder), (rendered,), hypotheses=2)
+    assert load_model(folder).kind == "regression"
+    fitted = Calibration.read(folder)
+    assert fitted.gain[0][1] == 0
+    assert fitted.floor_mm2[0][1] > 0
+    assert "20 crops, 1 steps" in capsys.readouterr().out

@@ -7,7 +7,7 @@ import pytest
 from di2pose.errors import InputError
 from di2pose.evaluation.compare import bootstrap_interval, compare, compare_reports, read_report
 from di2pose.evaluation.evaluate import evaluate_dataset
-from di2pose.evaluation.predictor import PredictionFile
+from di2pose.evaluation.prediction_file import PredictionFile
 from di2pose.evaluation.protocol import parse_protocols
 
 KEY = "1/single/mpjpe"
@@ -113,7 +113,7 @@ def test_the_command_prints_a_table_of_two_folders(reports, tmp_path, capsys):
     assert compare(tmp_path / "a", tmp_path / "b" / "report.json", by="sequence") == 0
     text = capsys.readouterr().out
     assert "95 % interval (by sequence)" in text
-    assert "3dpw-14   1/single    PA-MPJPE" in text
+    assert "3dpw-14 1/single PA-MPJPE 40" in " ".join(text.split())
 
 
 def test_other_files_are_not_taken_for_reports(tmp_path):

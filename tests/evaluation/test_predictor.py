@@ -1,9 +1,18 @@
 import numpy as np
 import pytest
+import torch
 
+from di2pose import Di2Pose, recipes
 from di2pose.errors import InputError
-from di2pose.evaluation.predictor import PredictionFile, load_predictor
+from di2pose.evaluation.evaluate import evaluate_dataset
+from di2pose.evaluation.prediction_file import PredictionFile
+from di2pose.evaluation.predictor import PicturePredictor, load_predictor
+from di2pose.evaluation.protocol import parse_protocols
+from di2pose.image.crop import roi_from_box
+from di2pose.image.detect import given
+from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
 from di2pose.pose.skeleton import H36M_17, LSP_14, convert
+from di2pose.randomness import hypothesis_generators
 
 
 def test_poses_are_found_by_id_whatever_their_order(make_samples, write_predictions):
@@ -88,4 +97,73 @@ def test_damaged_files_are_told_from_missing_ones(make_samples, write_prediction
 
 def test_a_checkpoint_that_is_not_there_says_so(tmp_path):
     with pytest.raises(InputError, match="no checkpoint at"):
-        load_predictor(tmp_path / "nothing")
+        load_predictor(str(tmp_path / "nothing"))
+
+
+class Grid:
+    """An encoder without landmarks: 16 tokens, the mean colours of a 4 x 4 grid."""
+
+    name, size = "grid", (16, 16)
+    layout = FeatureLayout((TokenBlock("tokens", 16, 3, 0),))
+
+    def __init__(self):
+        self.crops = 0
+
+    def region(self, detection):
+        return roi_from_box(detection.box)
+
+    def matrix(self, region):
+        return region.matrix(16)
+
+    def rotation(self, region, camera):
+        return np.diag([-1.0, -1.0, 1.0])
+
+    def encode(self, crops):
+        self.crops += len(crops)
+        return EncoderOutput(crops.float().reshape(-1, 4, 4, 4, 4, 3).mean((2, 4)).flatten(1, 2) / 255)
+
+    def cache_parts(self, crops):
+        raise NotImplementedError
+
+
+@pytest.fixture
+def pipeline():
+    torch.manual_seed(0)
+    return Di2Pose(recipes.tiny(3), encoder=Grid()).eval()
+
+
+def test_a_model_on_pictures_needs_no_landmarks_and_looks_once_for_all_seeds(
+    pipeline, make_samples, write_dataset, tmp_path
+):
+    dataset = write_dataset(make_samples(3))
+    predictor = PicturePredictor(pipeline)
+    protocols = parse_protocols("limb-12,occ-40")
+    report = evaluate_dataset(
+        predictor, dataset, protocols, tmp_path / "out", hypotheses=(4,), steps=1, more_seeds=(1,)
+    )
+    assert pipeline.encoder.crops == 2 * 3 * 2  # clean and occluded, each with its mirror image, whatever the seeds
+    estimates = {number["estimate"] for number in report["numbers"]}
+    assert {"soft decode", "sample", "p-agg", "p-best", "j-best", "j-agg"} == estimates
+    values = {n["estimate"]: n for n in report["numbers"] if (n["protocol"], n["metric"]) == ("limb-12", "mpjpe")}
+    assert values["p-agg"]["deviation"] > 0
+    assert values["soft decode"]["deviation"] is None
+
+
+def test_poses_of_a_crop_are_turned_into_camera_axes_and_drawn_by_seed_and_id(pipeline, make_samples, write_dataset):
+    dataset = write_dataset(make_samples(2))
+    samples = [dataset[0], dataset[1]]
+    images = [dataset.read_image(sample) for sample in samples]
+    predictor = PicturePredictor(pipeline, second_look=False, flip_test=False)
+    found = predictor.predict(images, samples, 2, 1, seed=3)
+    crops = [pipeline.crop(i, given([s.box])[0], s.camera) for i, s in zip(images, samples, strict=True)]
+    features = pipeline.encode(crops).output.features
+    drawn = pipeline.model.predict(features, 2, 1, hypothesis_generators(3, ["r0", "r1"], 2)).joints_mm.numpy()
+    np.testing.assert_allclose(found.samples_mm, drawn * [-1, -1, 1], rtol=1e-4, atol=1e-3)
+    alone = predictor.predict(images[1:], samples[1:], 1, 1, seed=3).samples_mm
+    np.testing.assert_allclose(alone[0], found.samples_mm[1, :1], rtol=1e-3, atol=1e-2)
+    soft, skeleton = found.others["soft decode"]
+    assert skeleton is H36M_17
+    read = pipeline.model.point_estimates(features)["soft decode"].numpy()
+    np.testing.assert_allclose(soft, read * [-1, -1, 1], rtol=1e-4, atol=1e-3)
+    with pytest.raises(InputError, match="has no picture: grid needs one"):
+        predictor.predict([None], samples[:1], 1, 1, 0)

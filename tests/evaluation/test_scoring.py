@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, UNKNOWN
 from di2pose.errors import InputError
 from di2pose.evaluation.protocol import PROTOCOLS
 from di2pose.evaluation.scoring import Scorer
+from di2pose.occlusion.patches import Rectangle
 from di2pose.occlusion.protocols import LIMB_12
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import COCO_17, H36M_17, LSP_14, SMPL_24, convert
@@ -66,7 +70,8 @@ def test_several_hypotheses_give_the_mean_and_labelled_oracles(case):
     moved = torch.from_numpy(poses - poses[:, :, :1])
     each = torch.stack([mpjpe(moved[:, h], truth) for h in range(4)])
     joints = torch.linalg.vector_norm(moved - truth[:, None], dim=-1)
-    assert set(values) == {"4/p-agg/mpjpe", "4/p-best/mpjpe", "4/j-best/mpjpe"}
+    assert set(values) == {f"4/{name}/mpjpe" for name in ("p-agg", "sample", "p-best", "j-best")}
+    assert torch.allclose(values["4/sample/mpjpe"], each.mean(0))
     assert torch.allclose(values["4/p-agg/mpjpe"], mpjpe(moved.mean(1), truth))
     assert torch.allclose(values["4/p-best/mpjpe"], each.amin(0))
     assert torch.allclose(values["4/j-best/mpjpe"], joints.amin(1).mean(-1))
@@ -113,6 +118,69 @@ def test_j_agg_takes_the_hypothesis_that_projects_nearest(make_samples):
     scorer = Scorer(PROTOCOLS["h36m-p1"], H36M_17, H36M_17)
     truth, mask = scorer.truth(sample)
     poses = scorer.prediction(np.stack([wrong, far])[None].astype(float))
-    (values,) = scorer.score_reprojected(poses, truth[None], mask[None], 2, [sample])
+    values = scorer.score_reprojected(poses, truth[None], mask[None], 2, sample)
     mean = scorer.score(poses, truth[None], mask[None], 2)["2/p-agg/mpjpe"]
     assert values["2/j-agg/mpjpe"] < 0.2 * float(mean)
+
+
+WRIST = LIMB_12.index("left_wrist")
+
+
+def test_a_displaced_wrist_is_the_only_error_and_a_shift_is_none(make_samples):
+    (sample,) = make_samples(1)
+    poses = sample.joints_mm[None, None] + np.float32([40, -30, 20])
+    poses[0, 0, H36M_17.index("left_wrist"), 0] += 120
+    scorer = Scorer(PROTOCOLS["limb-12"], H36M_17, H36M_17)
+    truth, mask = scorer.truth(sample)
+    only = {"wrist": np.arange(12) == WRIST, "rest": np.arange(12) != WRIST}
+    values = scorer.score(scorer.prediction(poses), truth[None], mask[None], 1, only)
+    assert float(values["1/single/mpjpe"]) == pytest.approx(10, rel=1e-4)
+    assert float(values["1/single/mpjpe_wrist"]) == pytest.approx(120, rel=1e-4)
+    assert float(values["1/single/mpjpe_rest"]) == pytest.approx(0, abs=1e-3)
+
+
+def test_groups_share_the_alignment_of_all_joints_and_the_hypothesis_that_is_best_for_all(case):
+    samples, _, poses = case
+    half = np.arange(17) < 8
+    groups = {"lower": half, "upper": ~half}
+    scorer = Scorer(PROTOCOLS["all-17"], H36M_17, H36M_17)
+    target, mask = (torch.stack(parts) for parts in zip(*map(scorer.truth, samples), strict=True))
+    values = scorer.score(scorer.prediction(poses), target, mask, 4, groups)
+    for estimate in ("p-agg", "sample", "p-best", "j-best"):
+        for metric in ("mpjpe", "pa_mpjpe"):
+            lower, upper = (values[f"4/{estimate}/{metric}_{name}"] for name in groups)
+            assert torch.allclose((8 * lower + 9 * upper) / 17, values[f"4/{estimate}/{metric}"])
+
+
+def test_one_sample_the_mean_and_the_best_of_opposite_errors(make_samples):
+    samples = make_samples(4)
+    poses = np.stack([s.joints_mm for s in samples]).astype(float)[:, None].repeat(3, axis=1)
+    poses[:, :, H36M_17.index("left_wrist"), 2] += [60, -90, 30]
+    values = scored("limb-12", samples, poses, hypotheses=3)
+    for estimate, expected in (("sample", 60.0), ("p-agg", 0.0), ("p-best", 30.0), ("j-best", 30.0)):
+        np.testing.assert_allclose(values[f"3/{estimate}/mpjpe"], expected / 12, atol=1e-6)
+
+
+def test_mpi_inf_3dhp_counts_joints_nearer_than_150_mm(make_samples):
+    (sample,) = make_samples(1)
+    pose = sample.joints_mm.astype(float)
+    pose[H36M_17.indices("left_wrist", "right_wrist"), 0] += [149, 151]
+    values = scored("mpi-inf-3dhp", [sample], pose[None, None])
+    assert float(values["1/single/pck"]) == pytest.approx(100 * 15 / 16)
+    # 14 joints are below 30 of the 31 thresholds, one below the last (150) alone, one below none.
+    assert float(values["1/single/auc"]) == pytest.approx(100 * (14 * 30 + 1) / 31 / 16)
+    assert float(values["1/single/mpjpe"]) == pytest.approx(300 / 16)
+
+
+def test_a_joint_under_the_patch_or_built_of_a_hidden_one_is_hidden(make_samples):
+    (sample,) = make_samples(1)
+    x, y = sample.joints_2d[H36M_17.index("left_wrist")].tolist()
+    patch = Rectangle(x - 1, y - 1, x + 1, y + 1)
+    state = Scorer(PROTOCOLS["limb-12"], H36M_17, H36M_17).visibility(sample, patch)
+    assert state.tolist() == [OCCLUDED if j == WRIST else UNKNOWN for j in range(12)]
+    hidden_hip = np.zeros(17, np.int8)
+    hidden_hip[H36M_17.index("left_hip")] = OUT_OF_FRAME
+    state = Scorer(PROTOCOLS["3dpw-14"], H36M_17, H36M_17).visibility(replace(sample, visibility=hidden_hip))
+    assert dict(zip(LSP_14.joints, state.tolist(), strict=True)) == {
+        name: OCCLUDED if name == "left_hip" else SEEN for name in LSP_14.joints
+    }

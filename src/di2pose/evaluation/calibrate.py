@@ -5,26 +5,28 @@ and gain are the maximum likelihood ones of an isotropic Gaussian error of that 
 is then taken from the errors themselves, whose tails are heavier than a Gaussian's.
 """
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import tyro
 from jaxtyping import Bool, Float
+from tqdm import tqdm
 
 from di2pose import __version__
-from di2pose.calibration import CLASSES, GAUSSIAN_R90, Calibration, Table, sample_covariance
+from di2pose.calibration import GAUSSIAN_R90, Calibration, sample_covariance
+from di2pose.data.sample import UNKNOWN
 from di2pose.errors import InputError
-from di2pose.evaluation.estimates import estimate_crops, fingerprint, load_model, read_truth
-from di2pose.evaluation.reliability import Answers, draw_curves, reliability_report, report_text
-from di2pose.evaluation.shards import write_text
-from di2pose.evaluation.visibility import true_states
-from di2pose.pipeline import Di2Pose
+from di2pose.evaluation.cached_records import CachedRecords
+from di2pose.evaluation.coverage import Answers, CoverageReport, coverage_report, coverage_text, draw_curves
+from di2pose.evaluation.joint_groups import true_states
+from di2pose.evaluation.predictor import CachedPredictor, fingerprint
+from di2pose.files import write_json, write_text
+from di2pose.model import PoseModel, find_model, load_model
 from di2pose.pose.skeleton import H36M_17
-from di2pose.training.feature_cache import FeatureCache
 
+BATCH = 64
 FEWEST = 100
 """Joints that a fit of its own needs; below it a joint takes the fit of all joints of its class."""
 BLOCK = 10
@@ -34,8 +36,7 @@ LEAST_MM2 = 1.0
 ROUNDS = 30
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """Expected squared error = floor + gain * trace; the 90 % radius over its root; the mean trace."""
 
     floor_mm2: float
@@ -97,53 +98,40 @@ def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
     trace = np.trace(sample_covariance(answers.samples_mm), axis1=-2, axis2=-1)
     squared = np.square(answers.error_mm)
     of_all = fit_error(trace[known], squared[known])
-    rows: list[list[Fit]] = []
-    for wanted in (False, True):
-        mine = known & (hidden == wanted)
-        of_class = fit_error(trace[mine], squared[mine]) if mine.sum() >= FEWEST else of_all
-        rows.append([])
-        for joint in range(H36M_17.count):
-            of_joint = mine[:, joint]
-            if joint == H36M_17.root:
-                rows[-1].append(Fit(0.0, 1.0, GAUSSIAN_R90, 0.0))
-            elif of_joint.sum() < FEWEST:
-                rows[-1].append(of_class)
-            else:
-                rows[-1].append(fit_error(trace[of_joint, joint], squared[of_joint, joint]))
-    assert len(rows) == len(CLASSES)
-
-    def table(name: str) -> Table:
-        return tuple(tuple(float(getattr(fit, name)) for fit in row) for row in rows)
-
-    return Calibration(
-        floor_mm2=table("floor_mm2"),
-        gain=table("gain"),
-        radius_factor=table("radius_factor"),
-        trace_mm2=table("trace_mm2"),
-        seen_threshold=threshold,
-        hypotheses=answers.samples_mm.shape[1],
-        fitted_on=fitted_on,
-    )
+    classes: list[tuple[Fit, ...]] = []  # as CLASSES: seen, hidden
+    for mine in (known & ~hidden, known & hidden):
+        fits = [fit_error(trace[mine], squared[mine]) if mine.sum() >= FEWEST else of_all] * H36M_17.count
+        for joint in np.flatnonzero(mine.sum(0) >= FEWEST).tolist():
+            fits[joint] = fit_error(trace[mine[:, joint], joint], squared[mine[:, joint], joint])
+        fits[H36M_17.root] = Fit(0.0, 1.0, GAUSSIAN_R90, 0.0)
+        classes.append(tuple(fits))
+    tables = {name: tuple(tuple(getattr(fit, name) for fit in fits) for fits in classes) for name in Fit._fields}
+    return Calibration(**tables, seen_threshold=threshold, hypotheses=answers.samples_mm.shape[1], fitted_on=fitted_on)
 
 
 def collect(
-    model: Di2Pose, cache: FeatureCache, rows: np.ndarray, hypotheses: int, steps: int, seed: int
+    model: PoseModel, records: CachedRecords, rows: np.ndarray, hypotheses: int, steps: int, seed: int, device: str
 ) -> Answers:
-    """What the model says of some crops, and the truth."""
-    truth = read_truth(cache, rows)
-    estimates = estimate_crops(model, cache, rows, hypotheses, (steps,), (seed,))
-    if estimates.visibility is None:
-        raise InputError("this model has no adapter, so nothing says which joints are seen: it cannot be calibrated")
+    """What the model says of some crops, and the truth. Without a visibility head all joints count as seen."""
+    predictor = CachedPredictor(model, records, device=device)
+    samples_mm, visibility = [], []
+    for some in tqdm(np.array_split(rows, max(-(-len(rows) // BATCH), 1)), unit="batch", disable=None):
+        crops = [records[row] for row in some.tolist()]
+        found = predictor.predict([None] * len(crops), crops, hypotheses, steps, seed)
+        samples_mm.append(found.samples_mm)
+        all_seen = np.broadcast_to([1.0, 0.0, 0.0, 0.0], (len(crops), H36M_17.count, 4))
+        visibility.append(all_seen if found.visibility is None else found.visibility)
+    told = records.visibility[rows].astype(int)
     return Answers(
-        samples_mm=estimates.samples_mm[steps, seed].numpy(),
-        visibility=estimates.visibility.numpy(),
-        truth_mm=truth.joints_mm.numpy(),
-        true_state=true_states(truth.visibility.numpy()),
+        samples_mm=np.concatenate(samples_mm),
+        visibility=np.concatenate(visibility),
+        truth_mm=records.truth_17(rows),
+        true_state=true_states(told if records.skeleton == H36M_17 else np.full((len(rows), H36M_17.count), UNKNOWN)),
     )
 
 
 def calibrate(
-    model: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL")],
+    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")],
     features: tuple[Path, ...],
     check: tuple[Path, ...] = (),
     hypotheses: int = 8,
@@ -158,7 +146,8 @@ def calibrate(
     Prints Markdown: how many true joints the 90 % balls hold, nominal against actual coverage, the states' confusion.
 
     Args:
-        model: checkpoint folder, or run of `di2pose train`; its folder receives calibration.json
+        model: of any kind: checkpoint folder, run of `di2pose train`, or name in the package; its folder receives
+            calibration.json
         features: feature caches of held-out people with known visibility; crops in tens, every other ten for the fit
         check: caches to report on only, e.g. of real footage
         hypotheses: samples for each crop; the calibration is for the mean of so many
@@ -172,33 +161,31 @@ def calibrate(
         raise InputError(
             f"expected 2 hypotheses or more and a limit of {2 * BLOCK} or more, got {hypotheses} and {limit}"
         )
-    folder = model / "model" if (model / "model" / "config.json").is_file() else model
-    network = load_model(str(model.resolve()), device)
-    settings = (hypotheses, steps or network.config.sample_steps, seed)
-    caches = [FeatureCache(path) for path in features]
-    everybody = [np.arange(len(cache))[:limit] for cache in caches]
+    folder = find_model(model)
+    network = load_model(folder, device)
+    steps = steps or network.config.sample_steps
+    caches = [CachedRecords(path) for path in features]
+
+    def answers(records: CachedRecords, rows: np.ndarray) -> Answers:
+        return collect(network, records, rows, hypotheses, steps, seed, device)
+
     halves = []
     for odd in (0, 1):
-        parts = [
-            collect(network, cache, rows[rows // BLOCK % 2 == odd], *settings)
-            for cache, rows in zip(caches, everybody, strict=True)
-        ]
+        everybody = [np.arange(len(cache))[:limit] for cache in caches]
+        parts = [answers(cache, rows[rows // BLOCK % 2 == odd]) for cache, rows in zip(caches, everybody, strict=True)]
         halves.append(Answers.join(parts))
-    names = ", ".join(cache.folder.name for cache in caches)
-    fitted_on = f"{names}: {len(halves[0].truth_mm)} crops, {settings[1]} steps, weights {fingerprint(network)}"
+    names = ", ".join(cache.name for cache in caches)
+    fitted_on = f"{names}: {len(halves[0].truth_mm)} crops, {steps} steps, weights {fingerprint(network)}"
     calibration = fit_calibration(halves[0], fitted_on)
-    reports = {f"{names}, the other half": reliability_report(halves[1], calibration)}
-    for path in check:
-        cache = FeatureCache(path)
-        answers = collect(network, cache, np.arange(len(cache))[:limit], *settings)
-        reports[cache.folder.name] = reliability_report(answers, calibration)
+    reports: dict[str, CoverageReport] = {f"{names}, the other half": coverage_report(halves[1], calibration)}
+    for cache in map(CachedRecords, check):
+        reports[cache.name] = coverage_report(answers(cache, np.arange(len(cache))[:limit]), calibration)
     heading = f"Fitted on {fitted_on}; {hypotheses} hypotheses; 'seen' from {calibration.seen_threshold:.2f} on."
-    text = "\n\n".join([heading, *(report_text(name, report) for name, report in reports.items())])
+    text = "\n\n".join([heading, *(coverage_text(name, report) for name, report in reports.items())])
     print(text)
     print(f"\nwritten: {calibration.write(folder)}")
     if out is not None:
-        record: dict[str, Any] = {"program": f"di2pose {__version__}", "fitted_on": fitted_on}
-        record |= {name: asdict(report) for name, report in reports.items()}
-        write_text(out / "report.json", json.dumps(record, indent=1) + "\n")
+        found = {name: asdict(report) for name, report in reports.items()}
+        write_json(out / "report.json", {"program": f"di2pose {__version__}", "fitted_on": fitted_on, **found})
         write_text(out / "calibration.md", text + "\n")
         draw_curves(reports, out / "calibration.png")

@@ -3,19 +3,21 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import tyro
 from jaxtyping import Float
 
 from di2pose.errors import InputError
-from di2pose.evaluation.report import METRICS
+from di2pose.evaluation.report import METRICS, EvaluationReport
+from di2pose.evaluation.scoring import SHARES
+from di2pose.text_table import aligned
 
 
 @dataclass(frozen=True)
 class Difference:
-    """B minus A in mm: negative means that B is better."""
+    """B minus A in mm: negative means that B is better (of PCK and AUC, in per cent: positive)."""
 
     protocol: str
     key: str
@@ -26,7 +28,7 @@ class Difference:
     low: float
     high: float
     wins_b: float
-    """Share of the records where B's error is the smaller one; ties count half."""
+    """Share of the records where B is the better one; ties count half."""
 
 
 def bootstrap_interval(
@@ -49,7 +51,7 @@ def bootstrap_interval(
 
 
 def compare_reports(
-    a: dict[str, Any], b: dict[str, Any], seed: int = 0, by: Literal["record", "sequence"] = "record"
+    a: EvaluationReport, b: EvaluationReport, seed: int = 0, by: Literal["record", "sequence"] = "record"
 ) -> list[Difference]:
     """Every number that both reports have, paired by record."""
     shared = _shared_protocols(a, b)
@@ -71,7 +73,8 @@ def compare_reports(
             errors = np.array([pair for pair, ok in zip(pairs, good, strict=True) if ok], dtype=np.float64)
             difference = errors[:, 1] - errors[:, 0]
             low, high = bootstrap_interval(difference, groups[good], np.random.default_rng(seed))
-            wins = float((difference < 0).mean() + 0.5 * (difference == 0).mean())
+            better = difference > 0 if key.split("/")[2] in SHARES else difference < 0
+            wins = float(better.mean() + 0.5 * (difference == 0).mean())
             mean_a, mean_b = (float(mean) for mean in errors.mean(0))
             found.append(
                 Difference(protocol, key, len(errors), mean_a, mean_b, float(difference.mean()), low, high, wins)
@@ -81,7 +84,7 @@ def compare_reports(
     return found
 
 
-def _shared_protocols(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+def _shared_protocols(a: EvaluationReport, b: EvaluationReport) -> list[str]:
     first, second = ({protocol["id"]: protocol for protocol in report["run"]["protocols"]} for report in (a, b))
     shared = [name for name in first if name in second]
     if not shared:
@@ -95,11 +98,14 @@ def _shared_protocols(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
                     f"{b['run']['dataset']}: {second[name].get(part)}), so the numbers cannot be compared"
                 )
         if first[name]["occlusion"] is not None:
-            for part in ("seed", "textures", "occ_roi"):
-                if a["run"][part] != b["run"][part]:
+            for part, here, there in (
+                ("seed", a["run"]["seed"], b["run"]["seed"]),
+                ("textures", a["run"]["textures"], b["run"]["textures"]),
+                ("occ_roi", a["run"]["occ_roi"], b["run"]["occ_roi"]),
+            ):
+                if here != there:
                     raise InputError(
-                        f"{name}: the patches differ, because {part} is {a['run'][part]} in one run and "
-                        f"{b['run'][part]} in the other"
+                        f"{name}: the patches differ, because {part} is {here} in one run and {there} in the other"
                     )
     return shared
 
@@ -123,49 +129,26 @@ def compare(
     """
     first, second = read_report(a), read_report(b)
     print(f"A: {first['run']['predictor']}\nB: {second['run']['predictor']}\n")
-    headings = (
-        "protocol",
-        "H/estimate",
-        "metric",
-        "n",
-        "A mm",
-        "B mm",
-        "B - A",
-        f"95 % interval (by {by})",
-        "B better",
-    )
-    rows = [headings]
+    head = ["protocol", "H/estimate", "metric", "n", "A", "B", "B - A", f"95 % interval (by {by})", "B better"]
+    rows = []
     for line in compare_reports(first, second, seed, by):
         hypotheses, estimate, metric = line.key.split("/")
-        numbers = (f"{line.mean_a:.2f}", f"{line.mean_b:.2f}", f"{line.difference:+.2f}")
-        interval = f"{line.low:+.2f} to {line.high:+.2f}"
-        label = METRICS[metric][0]
-        rows.append(
-            (
-                line.protocol,
-                f"{hypotheses}/{estimate}",
-                label,
-                str(line.count),
-                *numbers,
-                interval,
-                f"{line.wins_b:.1%}",
-            )
-        )
-    widths = [max(len(row[c]) for row in rows) for c in range(len(headings))]
-    for row in rows:
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-    alone = [name for name in first["records"].keys() ^ second["records"].keys()]
+        numbers = [f"{line.mean_a:.2f}", f"{line.mean_b:.2f}", f"{line.difference:+.2f}"]
+        numbers += [f"{line.low:+.2f} to {line.high:+.2f}", f"{line.wins_b:.1%}"]
+        rows.append([line.protocol, f"{hypotheses}/{estimate}", METRICS[metric][0], str(line.count), *numbers])
+    print(aligned(head, rows))
+    alone = first["records"].keys() ^ second["records"].keys()
     if alone:
         print(f"\nonly in one of the two: {', '.join(sorted(alone))}")
     return 0
 
 
-def read_report(path: Path) -> dict[str, Any]:
+def read_report(path: Path) -> EvaluationReport:
     file = path / "report.json" if path.is_dir() else path
     try:
-        report = json.loads(file.read_text(encoding="utf-8"))
+        report: EvaluationReport = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the evaluation {file}: {error}") from error
     if not isinstance(report, dict) or not {"run", "records", "numbers"} <= report.keys():
-        raise InputError(f"{file} is not a report.json of `di2pose evaluate`")
+        raise InputError(f"{file} is not a report.json of `di2pose evaluate` (of one model)")
     return report

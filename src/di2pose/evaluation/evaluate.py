@@ -1,6 +1,6 @@
-"""One predictor, one prepared dataset, any number of protocols: `evaluate_dataset`.
+"""One predictor, one prepared dataset or feature cache, any number of protocols: `evaluate_dataset`.
 
-Work goes in passes (clean, occ-40, advocc-80, ...) whose results are appended to <out>/records, record by record. A run
+Work goes in ways (clean, occ-40, advocc-80, ...) whose results are appended to <out>/records, record by record. A run
 that was stopped goes on from there. Under torchrun rank r of R takes every R-th record; the rank that finds all records
 done writes the report, so no rank waits for another and the report is the same for any R.
 """
@@ -11,20 +11,23 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from di2pose.data.sample import Dataset, Sample
+from di2pose.data.sample import Sample
 from di2pose.errors import InputError
-from di2pose.evaluation.passes import Line, Work, advocc_pass, clean_pass, occ_pass
-from di2pose.evaluation.predictor import PredictionFile, Predictor
+from di2pose.evaluation.cached_records import CachedRecords, Records
+from di2pose.evaluation.failures import write_failures_page
+from di2pose.evaluation.prediction_file import PredictionFile
+from di2pose.evaluation.predictor import Predictor
 from di2pose.evaluation.protocol import Occlusion, Protocol, select_records
-from di2pose.evaluation.report import build_report, write_report
+from di2pose.evaluation.report import EvaluationReport, RunSettings, build_report
+from di2pose.evaluation.report_text import write_report
+from di2pose.evaluation.runs import RecordLog, Work, run_advocc, run_clean, run_occ
 from di2pose.evaluation.scoring import Scorer
-from di2pose.evaluation.shards import Shards, write_text
-from di2pose.evaluation.worst import write_worst_page
+from di2pose.files import write_json
 from di2pose.image.crop import Roi
 from di2pose.occlusion.textures import ProceduralTextures, TextureSource
 from di2pose.pose.skeleton import H36M_17, Skeleton
@@ -32,71 +35,81 @@ from di2pose.pose.skeleton import H36M_17, Skeleton
 
 def evaluate_dataset(
     predictor: Predictor,
-    dataset: Dataset,
+    dataset: Records,
     protocols: Sequence[Protocol],
     out: Path,
     *,
     name: str = "predictor",
     hypotheses: Sequence[int] = (1,),
-    steps: int = 25,
+    steps: int | None = None,
     seed: int = 0,
+    more_seeds: Sequence[int] = (),
     batch: int = 16,
     skeleton: Skeleton = H36M_17,
     textures: TextureSource | None = None,
     roi_of: Callable[[Sample, Image.Image], Roi] | None = None,
     worst: int = 20,
-) -> dict[str, Any] | None:
+    limit: int | None = None,
+    plain: bool = False,
+) -> EvaluationReport | None:
     """Run the protocols and write report.json, .md, .tex and worst.html to `out`; the report, or None while other ranks
     still have records to do.
 
     `skeleton`: the joint order of the predictor's poses, unless it has a `skeleton` of its own. `hypotheses`: each
-    count is reported; the predictor runs once with the greatest. `name` stands in the report for the predictor and its
-    weights. `roi_of`: the region of a person in the clean picture, by which occ patches are sized.
+    count is reported; the predictor runs once with the greatest for each seed. `more_seeds`: other noise on the same
+    pictures; figures are then means over all seeds. `name` stands in the report for the predictor and its weights.
+    `roi_of`: the region of a person in the clean picture, by which occ patches are sized. `limit`: only the first so
+    many records of each protocol. `plain`: only rendered people with nothing before them and nothing of them outside.
     """
     skeleton = getattr(predictor, "skeleton", skeleton)
     rank, ranks = torchrun_rank()
-    counts = tuple(sorted(set(hypotheses)))
-    _check(predictor, protocols, counts, steps, batch)
-    scorers = {protocol.id: Scorer(protocol, dataset.skeleton, skeleton) for protocol in protocols}
-    selected = {protocol.id: [int(row) for row in select_records(protocol, dataset)] for protocol in protocols}
-    if isinstance(predictor, PredictionFile):
-        _check_file(predictor, dataset, selected)
+    counts, seeds = tuple(sorted(set(hypotheses))), (seed, *more_seeds)
+    steps = getattr(predictor, "steps", None) if steps is None else steps
     source = textures or ProceduralTextures()
-    run = {
+    work = Work(predictor, dataset, {}, {}, counts, steps, seeds, batch, source, roi_of)
+    _check(work, protocols, limit)
+    scorers = {protocol.id: Scorer(protocol, dataset.skeleton, skeleton) for protocol in protocols}
+    selected = {protocol.id: _select(protocol, dataset, plain, limit) for protocol in protocols}
+    if isinstance(predictor, PredictionFile):
+        ids = [line["id"] for line in dataset.index]
+        predictor.check_records([ids[row] for row in sorted(set().union(*selected.values()))], ids)
+    run: RunSettings = {
         "predictor": name,
         "prediction_skeleton": skeleton.name,
         "dataset": dataset.name,
+        "source": dataset.source if isinstance(dataset, CachedRecords) else dataset.name,
         "dataset_skeleton": dataset.skeleton.name,
         "hypotheses": list(counts),
         "steps": None if isinstance(predictor, PredictionFile) else steps,
         "seed": seed,
+        "more_seeds": list(more_seeds),
+        "plain": plain,
+        "limit": limit,
         "textures": getattr(source, "name", type(source).__name__),
         "occ_roi": "from the record's box" if roi_of is None else "given",
         "protocols": [
-            protocol.statement() | {"truth": _digest(dataset, selected[protocol.id])} for protocol in protocols
+            {**protocol.statement(), "truth": _digest(dataset, selected[protocol.id])} for protocol in protocols
         ],
     }
     _claim(out, run)
-    frozen = {key: frozenset(rows) for key, rows in selected.items()}
-    work = Work(predictor, dataset, scorers, frozen, counts, steps, seed, batch, source, roi_of)
-
-    shards: dict[str, Shards] = {}
+    work = replace(work, selected={key: frozenset(rows) for key, rows in selected.items()})
+    logs: dict[str, RecordLog] = {}
     for occlusion in dict.fromkeys(protocol.occlusion for protocol in protocols):
         members = [protocol.id for protocol in protocols if protocol.occlusion == occlusion]
         todo = sorted(set().union(*(selected[key] for key in members)))
         title = "clean" if occlusion is None else f"{occlusion.kind}-{occlusion.size}"
-        own = Shards(out / "records", title, rank)
+        own = RecordLog(out / "records", title, rank)
         part = replace(work, scorers={key: scorers[key] for key in members})
-        _run_pass(part, occlusion, title, todo[rank::ranks], own)
-        shards |= dict.fromkeys(members, own)
-    # Read only now: of two ranks the later one must see all that the other wrote, in every pass.
-    lines = {key: own.read() for key, own in shards.items()}
+        _run(part, occlusion, title, todo[rank::ranks], own)
+        logs |= dict.fromkeys(members, own)
+    # Read only now: of two ranks the later one must see all that the other wrote, in every way.
+    lines = {key: own.read() for key, own in logs.items()}
     if any(row not in lines[key] for key in lines for row in selected[key]):
         return None
-    ordered: dict[str, list[Line]] = {key: [lines[key][row] for row in selected[key]] for key in lines}
+    ordered = {key: [lines[key][row] for row in selected[key]] for key in lines}
     report = build_report(run, protocols, dataset, ordered)
-    write_report(report, out)
-    write_worst_page(report, protocols, dataset, ordered, out / "worst.html", worst, seed, source)
+    write_report({"": report}, out)
+    write_failures_page(report, protocols, dataset, ordered, out / "worst.html", worst, seed, source)
     return report
 
 
@@ -108,8 +121,19 @@ def torchrun_rank() -> tuple[int, int]:
     return rank, ranks
 
 
-def _run_pass(work: Work, occlusion: Occlusion | None, title: str, rows: Sequence[int], shards: Shards) -> None:
-    done = shards.read()
+def _select(protocol: Protocol, dataset: Records, plain: bool, limit: int | None) -> list[int]:
+    rows = select_records(protocol, dataset)
+    if plain:
+        if not isinstance(dataset, CachedRecords):
+            raise InputError("plain people can be told only in feature caches of `di2pose people features`")
+        rows = np.intersect1d(rows, dataset.plain_rows())
+        if not len(rows):
+            raise InputError(f"no crop of {dataset.name} that {protocol.id} counts is plain")
+    return [int(row) for row in rows[:limit]]
+
+
+def _run(work: Work, occlusion: Occlusion | None, title: str, rows: Sequence[int], log: RecordLog) -> None:
+    done = log.read()
     left = [row for row in rows if row not in done]
     # A search is hundreds of predictions: its record is a batch of its own, and is kept as soon as it is finished.
     step = 1 if occlusion is not None and occlusion.kind == "advocc" else work.batch
@@ -117,40 +141,42 @@ def _run_pass(work: Work, occlusion: Occlusion | None, title: str, rows: Sequenc
         for start in range(0, len(left), step):
             chunk = left[start : start + step]
             if occlusion is None:
-                shards.append(clean_pass(work, chunk))
+                log.append(run_clean(work, chunk))
             elif occlusion.kind == "occ":
-                shards.append(occ_pass(work, chunk, occlusion.size))
+                log.append(run_occ(work, chunk, occlusion.size))
             else:
-                shards.append(advocc_pass(work, chunk, occlusion.size))
+                log.append(run_advocc(work, chunk, occlusion.size))
             bar.update(len(chunk))
 
 
-def _check(
-    predictor: Predictor, protocols: Sequence[Protocol], hypotheses: tuple[int, ...], steps: int, batch: int
-) -> None:
+def _check(work: Work, protocols: Sequence[Protocol], limit: int | None) -> None:
+    counts, steps, predictor = work.hypotheses, work.steps, work.predictor
     if not protocols:
         raise InputError("no protocol was asked for")
-    if not hypotheses or hypotheses[0] < 1 or steps < 1 or batch < 1:
-        raise InputError(f"hypotheses, steps and batch must be 1 or more, got {hypotheses}, {steps} and {batch}")
-    occluded = [protocol.id for protocol in protocols if protocol.occlusion is not None]
-    if isinstance(predictor, PredictionFile) and occluded:
+    if not counts or min(counts[0], 1 if steps is None else steps, work.batch, 1 if limit is None else limit) < 1:
         raise InputError(
-            f"{', '.join(occluded)} put patches on the pictures, so they need a predictor that looks at pictures; "
+            f"hypotheses, steps, batch and limit must be 1 or more, got {counts}, {steps}, {work.batch} and {limit}"
+        )
+    if len(set(work.seeds)) != len(work.seeds):
+        raise InputError(f"every seed counts once, got {work.seeds}")
+    patched = ", ".join(protocol.id for protocol in protocols if protocol.occlusion is not None)
+    if patched and isinstance(work.dataset, CachedRecords):
+        raise InputError(
+            f"{patched} put patches on the pictures, and a feature cache has none: make one with the patch on it "
+            "(`di2pose features --occlusion occ-80`), and evaluate that with limb-12"
+        )
+    if patched and isinstance(predictor, PredictionFile):
+        raise InputError(
+            f"{patched} put patches on the pictures, so they need a predictor that looks at pictures; "
             f"{predictor.path} holds finished poses"
         )
-    if isinstance(predictor, PredictionFile) and hypotheses[-1] > predictor.hypotheses:
-        raise InputError(
-            f"{predictor.path} holds {predictor.hypotheses} hypotheses per record, {hypotheses[-1]} were asked for"
-        )
+    if "advocc" in patched and len(work.seeds) > 1:
+        raise InputError(f"{patched}: the search tries hundreds of placements for each record, give it one seed")
+    if isinstance(predictor, PredictionFile):
+        predictor.check_hypotheses(counts[-1])
 
 
-def _check_file(predictor: PredictionFile, dataset: Dataset, selected: dict[str, list[int]]) -> None:
-    ids = [line["id"] for line in dataset.index]
-    rows = sorted(set().union(*selected.values()))
-    predictor.check_records([ids[row] for row in rows], ids)
-
-
-def _digest(dataset: Dataset, rows: Sequence[int]) -> str:
+def _digest(dataset: Records, rows: Sequence[int]) -> str:
     """Tells record sets apart: their ids and true poses."""
     digest = hashlib.sha256(dataset.skeleton.name.encode())
     for row in rows:
@@ -159,16 +185,16 @@ def _digest(dataset: Dataset, rows: Sequence[int]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _claim(out: Path, run: dict[str, Any]) -> None:
+def _claim(out: Path, run: RunSettings) -> None:
     """Stamp the folder with this run's settings, or go on with the run whose settings are the same."""
     stamp = out / "run.json"
-    if stamp.exists():
-        before = json.loads(stamp.read_text(encoding="utf-8"))
-        if before != run:
-            changed = sorted(key for key in run.keys() | before.keys() if run.get(key) != before.get(key))
-            raise InputError(
-                f"{out} holds a run with other settings ({', '.join(changed)} differ): repeat them to go on with it, "
-                "or choose another --out"
-            )
+    if not stamp.exists():
+        write_json(stamp, run)
         return
-    write_text(stamp, json.dumps(run, indent=1) + "\n")
+    before = json.loads(stamp.read_text(encoding="utf-8"))
+    if before != run:
+        changed = sorted(key for key in run.keys() | before.keys() if run.get(key) != before.get(key))
+        raise InputError(
+            f"{out} holds a run with other settings ({', '.join(changed)} differ): repeat them to go on with it, or "
+            "choose another --out"
+        )

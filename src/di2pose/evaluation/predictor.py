@@ -1,171 +1,210 @@
-"""What can be evaluated: anything with `predict`, a file of poses, or a checkpoint."""
+"""What can be evaluated: anything with `predict`, a model on pictures, or a model on cached features.
 
-import zipfile
-import zlib
-from collections.abc import Collection, Sequence
+B records, H hypotheses, J joints.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
+import torch
+from jaxtyping import Float
 from PIL import Image
+from torch import Tensor
 
 from di2pose import checkpoint
+from di2pose.baselines.blazepose import PEERS, BlazePosePeer
+from di2pose.calibration import Calibration
 from di2pose.data.sample import Sample
 from di2pose.errors import InputError
-from di2pose.pose.skeleton import H36M_17, Skeleton, get
+from di2pose.evaluation.cached_records import CachedRecords, Records
+from di2pose.flip_test import point_estimates, predict_both
+from di2pose.image.crop import assumed_camera
+from di2pose.image.find import Finder
+from di2pose.model import PoseModel, find_model, load_model
+from di2pose.person_crop import EncodedCrops, encode_crops
+from di2pose.pipeline import Di2Pose
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, Skeleton, mirror
+from di2pose.randomness import hypothesis_generators
+from di2pose.training.feature_cache import FLIPPED
+
+PEER, PEER_FLIPPED = "peer", "peer, flip test"
+"""The encoder's own 3D of the same crop; and its mean with that of the mirror image."""
+
+Pictures = Sequence[Image.Image | None]
+PointEstimates = dict[str, tuple[np.ndarray, Skeleton]]
+"""Name -> poses (B, K, 3) in mm and what their K joints are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a predictor makes of B records, all in the same axes as their true poses."""
+
+    samples_mm: Float[np.ndarray, "B H J 3"]
+    others: PointEstimates = field(default_factory=dict)
+    """Poses that are measured beside the hypotheses: the peer's, a regression's."""
+    visibility: Float[np.ndarray, "B 17 4"] | None = None
+    """Probabilities of seen, hidden by the body, hidden by something else, out of the frame, where the model tells."""
+    states: np.ndarray | None = None
+    """(B, 17) 'seen', 'occluded', 'out_of_frame': what is said of the joints of Human3.6M's skeleton."""
 
 
 @runtime_checkable
 class Predictor(Protocol):
-    """Pictures in, poses out."""
+    """Pictures in, poses out. May have `skeleton`, its joint order, and `steps`, its own number of reverse steps."""
 
     def predict(
-        self,
-        images: Sequence[Image.Image | None],
-        samples: Sequence[Sample],
-        hypotheses: int,
-        steps: int,
-        seed: int,
-    ) -> np.ndarray:
-        """(B, H, J, 3) joints in mm, camera axes, root-relative.
+        self, images: Pictures, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
+    ) -> Predictions | np.ndarray:
+        """(B, H, J, 3) joints in mm, camera axes, root-relative; or those and more as `Predictions`.
 
         The whole picture comes in: the method makes its own crop from it and `sample.box`, and looks at no annotation.
         Hypothesis h of a record is drawn from (seed, record id, h) alone, so that neither batching nor ranks change it,
-        and the first k of H hypotheses are those of a run with k.
+        and the first k of H hypotheses are those of a run with k. `steps`: None is the method's own.
         """
         ...
 
 
-class PredictionFile:
-    """Anybody's poses: an npz file with
+class PicturePredictor:
+    """The pipeline, from pictures: the record's person is found as a user's would be."""
 
-    ids        (n,) record ids of the prepared dataset
-    joints_mm  (n, J, 3) or (n, H, J, 3), root-relative, camera axes (x right, y down, z away)
-    units      'mm' (may be left out: the key joints_mm says it)
-    skeleton   name of the joint order, e.g. 'lsp_14' (left out: 'h36m_17')
-    """
+    skeleton = H36M_17
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        arrays = _read_arrays(path)
-        ids, joints = arrays["ids"], arrays["joints_mm"]
-        if ids.dtype.kind == "S":
-            ids = np.char.decode(ids, "utf-8")
-        self.skeleton: Skeleton = get(_word(arrays["skeleton"])) if "skeleton" in arrays else H36M_17
-        units = _word(arrays.get("units", np.array("mm")))
-        if units != "mm":
-            raise InputError(f"{path}: joints_mm must be in 'mm', the file says units '{units}'")
-        if joints.ndim == 3:
-            joints = joints[:, None]
-        if (
-            joints.ndim != 4
-            or joints.shape[2:] != (self.skeleton.count, 3)
-            or not np.issubdtype(joints.dtype, np.floating)
-        ):
-            raise InputError(
-                f"{path}: joints_mm must be floating point of shape (n, {self.skeleton.count}, 3) or (n, H, "
-                f"{self.skeleton.count}, 3) for {self.skeleton.name}, got {arrays['joints_mm'].dtype} of shape "
-                f"{arrays['joints_mm'].shape}; another joint order is named by the key 'skeleton'"
-            )
-        if ids.shape != (len(joints),):
-            raise InputError(f"{path}: {len(joints)} poses need as many ids, got ids of shape {ids.shape}")
-        self.rows = {str(name): row for row, name in enumerate(ids)}
-        if len(self.rows) != len(ids):
-            raise InputError(f"{path}: {len(ids) - len(self.rows)} of the {len(ids)} ids occur more than once")
-        self.joints_mm = joints
-        self._check_values()
+    def __init__(self, pipeline: Di2Pose, second_look: bool = True, flip_test: bool = True) -> None:
+        self.pipeline, self.second_look, self.flip_test = pipeline, second_look, flip_test
+        self.model, self.steps, self.find = pipeline.model, int(pipeline.config.sample_steps), Finder()
+        pipeline.encoder  # noqa: B018  # a model that cannot look at pictures says so before the first of them
+        self._last: tuple[Pictures, EncodedCrops, PointEstimates] | None = None
+        """Kept, since several seeds look at the same pictures."""
 
-    def _check_values(self) -> None:
-        if len(self.joints_mm) == 0:
-            raise InputError(f"{self.path}: the file holds no poses")
-        broken = ~np.isfinite(self.joints_mm).all(axis=(1, 2, 3))
-        if broken.any():
-            names = [name for name, row in self.rows.items() if broken[row]]
-            raise InputError(f"{self.path}: NaN or infinite joints in {len(names)} poses: {_some(names)}")
-        joints = self.joints_mm.astype(np.float64)
-        hips = joints[:, :, self.skeleton.indices("left_hip", "right_hip")].mean(axis=2)
-        reach = float(np.median(np.linalg.norm(joints - hips[:, :, None], axis=-1).max(axis=-1)))
-        if reach < 200:
-            raise InputError(
-                f"{self.path}: the farthest joint lies {reach:.3g} from the hips (median), a body's lies 500 to 1200 "
-                "mm from them: the poses look like metres or centimetres, multiply by 1000 or 10"
-            )
-        offset = float(np.median(np.linalg.norm(hips, axis=-1)))
-        if offset > 400:
-            raise InputError(
-                f"{self.path}: the hips lie {offset:.0f} mm from the origin (median): the poses must be root-relative, "
-                "subtract the pelvis"
-            )
-
-    @property
-    def hypotheses(self) -> int:
-        return self.joints_mm.shape[1]
-
-    def check_records(self, wanted: Collection[str], known: Collection[str]) -> None:
-        """Every wanted record must be in the file, and the file must speak of this dataset only."""
-        missing = [name for name in wanted if name not in self.rows]
-        known_set = set(known)
-        foreign = [name for name in self.rows if name not in known_set]
-        if missing or foreign:
-            raise InputError(
-                f"{self.path} does not fit the dataset: {len(missing)} of {len(wanted)} records have no pose"
-                f"{f' ({_some(missing)})' if missing else ''}, {len(foreign)} of {len(self.rows)} ids are not in the "
-                f"dataset{f' ({_some(foreign)})' if foreign else ''}; ids are those of its index.jsonl"
-            )
-
+    @torch.no_grad()
     def predict(
+        self, images: Pictures, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
+    ) -> Predictions:
+        if self._last is None or [*map(id, images)] != [*map(id, self._last[0])]:
+            self._last = (list(images), *self._look(images, samples))
+        _, encoded, others = self._last
+        noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)
+        estimate = self.pipeline.estimate(encoded, hypotheses, steps or self.steps, noise)
+        states = (self.pipeline.calibration or Calibration.neutral()).state(estimate.visibility)
+        return Predictions(estimate.samples_mm, others, estimate.visibility, states)
+
+    def _look(self, images: Pictures, samples: Sequence[Sample]) -> tuple[EncodedCrops, PointEstimates]:
+        """The encoded crops, and the estimates that are not drawn."""
+        pipeline, crops = self.pipeline, []
+        for image, sample in zip(images, samples, strict=True):
+            if image is None:
+                raise InputError(f"record {sample.id} has no picture: {pipeline.encoder.name} needs one")
+            camera = sample.camera or assumed_camera(image.size)
+            crops.append(pipeline.crop(image, self.find.find(sample, image), camera))
+        encoded = pipeline.encode(crops)
+        if self.second_look:
+            encoded = pipeline.look_again(encoded)
+        flipped_3d = None
+        if self.flip_test:
+            flipped = encode_crops(pipeline.encoder, encoded.crops, pipeline.device, flipped=True)
+            encoded, flipped_3d = replace(encoded, flipped=flipped.features), flipped.world_mm
+        found = _own_3d(encoded.output.world_mm, flipped_3d, encoded.output.skeleton)
+        found |= _points(self.model, encoded.output.features, encoded.flipped)
+        turns = np.stack([pipeline.encoder.rotation(crop.region, crop.camera) for crop in encoded.crops])
+        return encoded, {name: (poses @ turns, skeleton) for name, (poses, skeleton) in found.items()}
+
+
+class CachedPredictor:
+    """A model of any kind on the features of a cache, in crop axes."""
+
+    skeleton = H36M_17
+
+    def __init__(
         self,
-        images: Sequence[Image.Image | None],
-        samples: Sequence[Sample],
-        hypotheses: int,
-        steps: int,
-        seed: int,
-    ) -> np.ndarray:
-        if hypotheses > self.hypotheses:
-            raise InputError(f"{self.path} holds {self.hypotheses} hypotheses per record, {hypotheses} were asked for")
-        return self.joints_mm[[self.rows[sample.id] for sample in samples], :hypotheses]
+        model: PoseModel,
+        records: CachedRecords,
+        calibration: Calibration | None = None,
+        device: str = "cpu",
+        flip_test: bool = True,
+    ) -> None:
+        self.model, self.cache, self.device = model, records.cache, device
+        self.calibration, self.steps = calibration or Calibration.neutral(), model.config.sample_steps
+        self.flipped = flip_test and self.cache.has_flipped
+        tokens, width = model.config.feature_size
+        layout = self.cache.layout
+        if layout.width != width or tokens not in (0, layout.length):
+            raise InputError(
+                f"this model wants {tokens or 'any number of'} image tokens of width {width}; {self.cache.folder} "
+                f"({self.cache.header.get('encoder', 'unknown encoder')}) holds {layout.length} of width {layout.width}"
+            )
+
+    @torch.no_grad()
+    def predict(
+        self, images: Pictures, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
+    ) -> Predictions:
+        rows = np.array([sample.extra["row"] for sample in samples])
+        features = self.cache.features(rows).to(self.device)
+        flipped = self.cache.features(rows, flipped=True).to(self.device) if self.flipped else None
+        noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)
+        drawn = predict_both(self.model, features, flipped, hypotheses, steps or self.steps, noise)
+        others = _own_3d(self._world_mm(rows), self._world_mm(rows, FLIPPED) if self.flipped else None, BLAZEPOSE_33)
+        others |= _points(self.model, features, flipped)
+        samples_mm = drawn.joints_mm.double().cpu().numpy()
+        if drawn.visibility is None:
+            return Predictions(samples_mm, others)
+        visibility = drawn.visibility.double().cpu().numpy()
+        return Predictions(samples_mm, others, visibility, self.calibration.state(visibility))
+
+    def _world_mm(self, rows: np.ndarray, prefix: str = "") -> Tensor | None:
+        name = f"{prefix}world_mm"
+        return torch.from_numpy(self.cache.read(rows, name)[name]) if name in self.cache.fields else None
 
 
-def load_predictor(path: Path) -> Predictor:
-    """The checkpoint as a predictor, or the peer or the packaged model of that name."""
-    name = str(path)
-    if not path.exists() and name not in checkpoint.packaged():
-        from di2pose.evaluation.peer import PEERS, BlazePosePeer
+def _own_3d(here: Tensor | None, there: Tensor | None, skeleton: Skeleton | None) -> PointEstimates:
+    """The encoder's own 3D, and its mean with that of the mirror images."""
+    if here is None or skeleton is None:
+        return {}
+    own = here.double().cpu().numpy()
+    found: PointEstimates = {PEER: (own, skeleton)}
+    if there is not None:
+        found[PEER_FLIPPED] = ((own + mirror(there.double().cpu().numpy(), skeleton)) / 2, skeleton)
+    return found
 
-        for variant in ("heavy", "full", "lite"):
-            if name == f"blazepose-{variant}":
-                return BlazePosePeer(variant)
+
+def _points(model: PoseModel, features: Tensor, flipped: Tensor | None) -> PointEstimates:
+    found = point_estimates(model, features, flipped)
+    return {name: (poses.double().cpu().numpy(), H36M_17) for name, poses in found.items()}
+
+
+def load_predictor(
+    name: str,
+    records: Records | None = None,
+    *,
+    device: str = "cpu",
+    encoder: str | None = None,
+    second_look: bool = True,
+    flip_test: bool = True,
+) -> PicturePredictor | CachedPredictor | BlazePosePeer:
+    """A model by its folder, its run or its name in the package, for pictures or for a cache's records; or a peer."""
+    cached = isinstance(records, CachedRecords)
+    if not Path(name).exists() and name not in checkpoint.packaged():
+        if name in PEERS and not cached:
+            return BlazePosePeer(name)
         raise InputError(
-            f"no checkpoint at {path}, no model of the package ({', '.join(checkpoint.packaged())}) and none of the "
+            f"no checkpoint at {name}, no model of the package ({', '.join(checkpoint.packaged())}) and none of the "
             f"peers {', '.join(PEERS)} is called so; poses from another program are given by --predictions FILE.npz"
+            if name not in PEERS
+            else f"{name} needs pictures; its 3D of cached crops is the row '{PEER}' in the table of any model on them"
         )
-    from di2pose.pipeline import Di2Pose  # only here: prediction files are evaluated without loading the model's code
-
-    return Di2Pose.from_pretrained(path if path.exists() else name)
-
-
-def _read_arrays(path: Path) -> dict[str, np.ndarray]:
-    if not path.is_file():
-        raise InputError(f"no prediction file at {path}")
-    try:
-        with path.open("rb") as stream:
-            loaded = np.load(stream, allow_pickle=False)
-            arrays = {name: loaded[name] for name in loaded.files} if isinstance(loaded, NpzFile) else {}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} is not a readable npz file without pickled objects: {error}") from error
-    absent = {"ids", "joints_mm"} - set(arrays)
-    if absent:
-        raise InputError(
-            f"{path} lacks the keys {sorted(absent)}; it has {sorted(arrays)}: "
-            "save with np.savez(file, ids=..., joints_mm=...)"
-        )
-    return arrays
+    if isinstance(records, CachedRecords):
+        place = find_model(name)
+        return CachedPredictor(load_model(place, device), records, Calibration.read(place), device, flip_test)
+    return PicturePredictor(Di2Pose.from_pretrained(name, device, encoder), second_look, flip_test)
 
 
-def _word(array: np.ndarray) -> str:
-    return str(array.reshape(-1)[0]) if array.size == 1 else str(array)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+def fingerprint(model: PoseModel) -> str:
+    """Tells weights apart that lie under the same name."""
+    digest = hashlib.sha256()
+    for part in model.parts().values():
+        for tensor in part.state_dict().values():
+            digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:12]

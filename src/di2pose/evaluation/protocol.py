@@ -1,12 +1,13 @@
 """Named protocols: which records, which joints, aligned how. A number without one of these means nothing."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
+from di2pose.evaluation.cached_records import Records
 from di2pose.occlusion.protocols import LIMB_12, in_3dpw_occ
 from di2pose.pose.skeleton import H36M_17, LSP_14, SMPL_24, Skeleton
 
@@ -66,42 +67,44 @@ class Protocol:
 
 _TEST = Sampling(split="test")
 _H36M = Sampling(subjects=("S9", "S11"), every=5)
-_SMPL_14 = (*LIMB_12, "neck", "head")
+_PELVIS = ("pelvis",)
+_ALL_17 = (H36M_17, H36M_17.joints, _PELVIS)
+_LSP = (LSP_14, LSP_14.joints, _PELVIS)
+_SMPL = (SMPL_24, (*LIMB_12, "neck", "head"), _PELVIS)
+_LIMBS = (H36M_17, LIMB_12, MID_HIPS)
+"""Skeleton, joints, root."""
 
 _BASE = (
-    Protocol("h36m-p1", "Human3.6M, MPJPE", H36M_17, H36M_17.joints, ("pelvis",), ("mpjpe",), _H36M, by_action=True),
-    Protocol(
-        "h36m-p2", "Human3.6M, PA-MPJPE", H36M_17, H36M_17.joints, ("pelvis",), ("pa_mpjpe",), _H36M, by_action=True
-    ),
-    Protocol("3dpw-14", "3DPW, 14 LSP joints", LSP_14, LSP_14.joints, ("pelvis",), sampling=_TEST),
-    Protocol(
-        "3dpw-occ",
-        "3DPW-Occ: 17 sequences of all splits",
-        LSP_14,
-        LSP_14.joints,
-        ("pelvis",),
-        sampling=Sampling(only_3dpw_occ=True),
-    ),
+    Protocol("h36m-p1", "Human3.6M, MPJPE", *_ALL_17, ("mpjpe",), _H36M, by_action=True),
+    Protocol("h36m-p2", "Human3.6M, PA-MPJPE", *_ALL_17, ("pa_mpjpe",), _H36M, by_action=True),
+    Protocol("3dpw-14", "3DPW, 14 LSP joints", *_LSP, sampling=_TEST),
+    Protocol("3dpw-occ", "3DPW-Occ: 17 sequences of all splits", *_LSP, sampling=Sampling(only_3dpw_occ=True)),
     *(
         Protocol(
             f"advocc-{size}",
             f"AdvOcc, {size} px: own worst placement, visible joints",
-            LSP_14,
-            LSP_14.joints,
-            ("pelvis",),
+            *_LSP,
             sampling=Sampling(split="test", every=30),
             occlusion=Occlusion("advocc", size),
         )
         for size in (40, 80)
     ),
-    Protocol("limb-12", "12 limb joints, mid-hip aligned", H36M_17, LIMB_12, MID_HIPS, sampling=_TEST),
+    Protocol(
+        "mpi-inf-3dhp",
+        "MPI-INF-3DHP, 16 joints without the pelvis",
+        H36M_17,
+        H36M_17.joints[1:],
+        _PELVIS,
+        ("pck", "auc", "mpjpe"),
+        _TEST,
+    ),
+    Protocol("limb-12", "12 limb joints, mid-hip aligned", *_LIMBS, sampling=_TEST),
+    Protocol("all-17", "17 joints, pelvis-aligned", *_ALL_17, sampling=_TEST),
     *(
         Protocol(
             f"occ-{size}",
             f"one {size}/256 patch on a limb, 12 limb joints, mid-hip aligned",
-            H36M_17,
-            LIMB_12,
-            MID_HIPS,
+            *_LIMBS,
             sampling=_TEST,
             occlusion=Occlusion("occ", size),
         )
@@ -110,32 +113,26 @@ _BASE = (
 )
 
 
-def _variants(protocol: Protocol) -> tuple[Protocol, ...]:
-    """The 14-joint protocols on other joint sets, under their own names, for datasets without the top of the head."""
-    if protocol.skeleton != LSP_14:
-        return (protocol,)
-    smpl = "12 limb joints, neck and head of SMPL's 24 joints"
-    return (
-        protocol,
-        replace(
-            protocol, id=f"{protocol.id}-smpl14", title=f"{protocol.title} ({smpl})", skeleton=SMPL_24, joints=_SMPL_14
-        ),
-        replace(
-            protocol,
-            id=f"{protocol.id}-limb12",
-            title=f"{protocol.title} (12 limb joints, mid-hip aligned)",
-            skeleton=H36M_17,
-            joints=LIMB_12,
-            root=MID_HIPS,
-        ),
-    )
+def _variants(protocol: Protocol) -> Iterator[Protocol]:
+    """The 14-joint protocols also on other joint sets, under their own names, for datasets without the top of the
+    head."""
+    yield protocol
+    if protocol.skeleton == LSP_14:
+        for name, title, (skeleton, joints, root) in (
+            ("smpl14", "12 limb joints, neck and head of SMPL's 24 joints", _SMPL),
+            ("limb12", "12 limb joints, mid-hip aligned", _LIMBS),
+        ):
+            title = f"{protocol.title} ({title})"
+            yield replace(
+                protocol, id=f"{protocol.id}-{name}", title=title, skeleton=skeleton, joints=joints, root=root
+            )
 
 
 PROTOCOLS: dict[str, Protocol] = {variant.id: variant for base in _BASE for variant in _variants(base)}
 
 
 def parse_protocols(text: str, every: int | None = None, split: str | None = None) -> tuple[Protocol, ...]:
-    """'h36m-p1,h36m-p2' -> protocols; `every` and `split` replace the sampling that a protocol has by itself."""
+    """'h36m-p1,h36m-p2' -> protocols; `every` and `split` ('all': every one) replace a protocol's own sampling."""
     names = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     unknown = [name for name in names if name not in PROTOCOLS]
     if unknown or not names:
@@ -145,11 +142,13 @@ def parse_protocols(text: str, every: int | None = None, split: str | None = Non
     chosen = []
     for protocol in (PROTOCOLS[name] for name in names):
         sampling = protocol.sampling if every is None else replace(protocol.sampling, every=every)
-        chosen.append(replace(protocol, sampling=sampling if split is None else replace(sampling, split=split)))
+        if split is not None:
+            sampling = replace(sampling, split=None if split == "all" else split)
+        chosen.append(replace(protocol, sampling=sampling))
     return tuple(chosen)
 
 
-def select_records(protocol: Protocol, dataset: Dataset) -> np.ndarray:
+def select_records(protocol: Protocol, dataset: Records) -> np.ndarray:
     """Row numbers of the records that the protocol counts, in dataset order; never none."""
     sampling = protocol.sampling
     wanted: dict[str, tuple[str, ...]] = {}
@@ -173,7 +172,7 @@ def select_records(protocol: Protocol, dataset: Dataset) -> np.ndarray:
     return rows if sampling.every == 1 else _thin(rows, dataset, sampling.every)
 
 
-def _thin(rows: np.ndarray, dataset: Dataset, every: int) -> np.ndarray:
+def _thin(rows: np.ndarray, dataset: Records, every: int) -> np.ndarray:
     lines = [dataset.index[int(row)] for row in rows]
     tracks = [_track(line) for line in lines]
     kept: list[int] = []

@@ -1,27 +1,35 @@
 """Errors of one protocol: poses of any skeleton are brought to the protocol's joints and root, then measured.
 
-Values are keyed 'H/estimate/metric', e.g. '8/p-agg/pa_mpjpe'. With one hypothesis the estimate is 'single'. With more:
-'p-agg' the mean pose; 'p-best' the best hypothesis per pose; 'j-best' the best per joint; 'j-agg' per joint the
-hypothesis that projects nearest to the ANNOTATED 2D joint. The last three choose by the truth: oracles, bounds of what
-a user could get.
-"""
+Values are keyed 'H/estimate/metric', e.g. '8/p-agg/pa_mpjpe'; of some joints only '8/p-agg/pa_mpjpe_hidden'. With one
+hypothesis the estimate is 'single'. With more: 'p-agg' the mean pose; 'sample' one of them (the mean error of each);
+'p-best' the best hypothesis per pose; 'j-best' the best per joint; 'j-agg' per joint the hypothesis that projects
+nearest to the ANNOTATED 2D joint. The last three choose by the truth: oracles, bounds of what a user could get. H is 0
+for poses that are not drawn: the peer's, a regression's.
 
-from collections.abc import Sequence
+B records, H hypotheses, K joints of the protocol, G groups of joints.
+"""
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from di2pose.data.sample import Sample
+from di2pose.data.sample import OCCLUDED, SEEN, UNKNOWN, Sample
 from di2pose.errors import InputError
 from di2pose.evaluation.protocol import PROTOCOLS, Protocol
-from di2pose.pose import aggregate
-from di2pose.pose.metrics import mpjpe, pa_mpjpe
+from di2pose.occlusion.patches import Rectangle
+from di2pose.pose.aggregate import reprojected_pose
+from di2pose.pose.metrics import auc, joint_errors, pck, procrustes
 from di2pose.pose.skeleton import Skeleton, convert
 
-ORACLE = {"single": False, "p-agg": False, "p-best": True, "j-best": True, "j-agg": True}
-"""Does the estimate use the truth to choose? (j-agg does here, because its 2D joints are annotations.)"""
+DRAWN = ("single", "sample", "p-agg", "p-best", "j-best", "j-agg")
+"""Estimates made of hypotheses, in the order of the tables."""
+ORACLES = frozenset({"p-best", "j-best", "j-agg"})
+"""Estimates that use the truth to choose (j-agg does here, because its 2D joints are annotations)."""
+SHARES = {"pck": pck, "auc": auc}
+"""Metrics that are shares of joints, in per cent: of the estimate that a user could have only."""
+
+Groups = dict[str, Bool[np.ndarray, " K"]]
 
 
 def headline(hypotheses: int) -> str:
@@ -36,15 +44,18 @@ class Scorer:
         self.protocol, self.truth_skeleton, self.prediction_skeleton = protocol, truth, prediction
         self.columns = list(protocol.skeleton.indices(*protocol.joints))
         for whose, skeleton in (("the dataset", truth), ("the prediction", prediction)):
-            _, known = convert(np.zeros((skeleton.count, 3)), skeleton, protocol.skeleton)
-            missing = [name for name, j in zip(protocol.joints, self.columns, strict=True) if not known[j]]
-            if missing:
+            if missing := self.missing(skeleton):
                 base = protocol.id.removesuffix("-smpl14")
                 others = [name for name in PROTOCOLS if name.startswith(f"{base}-")] or ["limb-12"]
                 raise InputError(
                     f"protocol {protocol.id} needs {', '.join(missing)}, which {whose} ({skeleton.name}) lacks; other "
                     f" joint sets have their own protocols: {', '.join(others)}"
                 )
+
+    def missing(self, skeleton: Skeleton) -> list[str]:
+        """Joints of the protocol that a skeleton lacks."""
+        _, known = convert(np.zeros((skeleton.count, 3)), skeleton, self.protocol.skeleton)
+        return [name for name, j in zip(self.protocol.joints, self.columns, strict=True) if not known[j]]
 
     def truth(self, sample: Sample) -> tuple[Float[Tensor, "K 3"], Bool[Tensor, " K"]]:
         """The record's joints at the protocol's root, and which of them are annotated."""
@@ -62,9 +73,23 @@ class Scorer:
         joints, _ = convert(sample.joints_2d.astype(np.float64), self.truth_skeleton, self.protocol.skeleton)
         return joints[self.columns]
 
-    def prediction(self, joints_mm: Float[np.ndarray, "B H J 3"]) -> Float[Tensor, "B H K 3"]:
-        """Predicted hypotheses at the protocol's joints and root."""
-        return torch.from_numpy(self._aligned(joints_mm.astype(np.float64), self.prediction_skeleton))
+    def visibility(self, sample: Sample, patch: Rectangle | None = None) -> Int[np.ndarray, " K"]:
+        """The record's visibility of the joints; those under the patch are occluded."""
+        state = np.full(len(sample.valid), UNKNOWN) if sample.visibility is None else sample.visibility.astype(int)
+        if patch is not None and sample.joints_2d is not None:
+            state = np.where(patch.strictly_contains(sample.joints_2d), OCCLUDED, state)
+        if self.truth_skeleton == self.protocol.skeleton:
+            return state[self.columns]
+        # A joint that is built from others is hidden, or unknown, when one of them is: its flag is then above 0.
+        flags = np.stack([state > SEEN, state == UNKNOWN], axis=-1).astype(np.float64)
+        hidden, unknown = convert(flags, self.truth_skeleton, self.protocol.skeleton)[0][self.columns].T > 0
+        return np.where(hidden, OCCLUDED, np.where(unknown, UNKNOWN, SEEN))
+
+    def prediction(
+        self, joints_mm: Float[np.ndarray, "B H J 3"], skeleton: Skeleton | None = None
+    ) -> Float[Tensor, "B H K 3"]:
+        """Predicted hypotheses at the protocol's joints and root; `skeleton`: None is the predictor's."""
+        return torch.from_numpy(self._aligned(joints_mm.astype(np.float64), skeleton or self.prediction_skeleton))
 
     def _aligned(self, joints: np.ndarray, skeleton: Skeleton) -> np.ndarray:
         chosen, _ = convert(joints, skeleton, self.protocol.skeleton)
@@ -79,38 +104,73 @@ class Scorer:
         truth: Float[Tensor, "B K 3"],
         mask: Bool[Tensor, "B K"],
         hypotheses: int,
+        groups: Groups | None = None,
     ) -> dict[str, Float[Tensor, " B"]]:
-        """'H/estimate/metric' -> error in mm of every row, for the first `hypotheses` of the prediction."""
+        """'H/estimate/metric' -> error of every row, for the first `hypotheses` of the prediction, over all joints and
+        over each of the groups. PA errors of a group are measured after the alignment of all joints."""
         poses = prediction[:, :hypotheses]
+        values = self.score_pose(poses.mean(1), truth, mask, f"{hypotheses}/{headline(hypotheses)}", groups)
+        if hypotheses == 1:
+            return values
+        for metric in (metric for metric in self.protocol.metrics if metric not in SHARES):
+            each = _errors(metric, poses, truth, mask)  # B H K
+            choice = each.nanmean(-1).nan_to_num(nan=torch.inf).argmin(1)
+            found = {"sample": each.mean(1), "p-best": each[torch.arange(len(each)), choice], "j-best": each.amin(1)}
+            for estimate, errors in found.items():
+                values |= _means(f"{hypotheses}/{estimate}/{metric}", errors, groups)
+        return values
+
+    def score_pose(
+        self,
+        pose: Float[Tensor, "B K 3"],
+        truth: Float[Tensor, "B K 3"],
+        mask: Bool[Tensor, "B K"],
+        prefix: str,
+        groups: Groups | None = None,
+    ) -> dict[str, Float[Tensor, " B"]]:
+        """The same of single poses, under the keys 'prefix/metric'."""
         values = {}
         for metric in self.protocol.metrics:
-            pa = metric == "pa_mpjpe"
-            values[f"{hypotheses}/{headline(hypotheses)}/{metric}"] = aggregate.p_agg(poses, truth, mask, pa=pa)
-            if hypotheses > 1:
-                values[f"{hypotheses}/p-best/{metric}"] = aggregate.p_best(poses, truth, mask, pa=pa)
-                values[f"{hypotheses}/j-best/{metric}"] = aggregate.j_best(poses, truth, mask, pa=pa)
+            if metric in SHARES:
+                values[f"{prefix}/{metric}"] = 100 * SHARES[metric](pose, truth, mask)
+            else:
+                values |= _means(f"{prefix}/{metric}", _errors(metric, pose[:, None], truth, mask)[:, 0], groups)
         return values
 
     def score_reprojected(
         self,
-        prediction: Float[Tensor, "B H K 3"],
-        truth: Float[Tensor, "B K 3"],
-        mask: Bool[Tensor, "B K"],
+        prediction: Float[Tensor, "1 H K 3"],
+        truth: Float[Tensor, "1 K 3"],
+        mask: Bool[Tensor, "1 K"],
         hypotheses: int,
-        samples: Sequence[Sample],
-    ) -> list[dict[str, float]]:
-        """J-Agg per row; empty for records without 2D joints or camera."""
-        rows: list[dict[str, float]] = []
-        for row, sample in enumerate(samples):
-            rows.append({})
-            if hypotheses == 1 or sample.joints_2d is None or sample.camera is None:
-                continue
-            points = torch.from_numpy(self.points(sample))
-            if int(points.isfinite().all(-1).sum()) < 3:
-                continue
-            pose = aggregate.reprojected_pose(prediction[row : row + 1, :hypotheses], points[None], [sample.camera])
-            for metric in self.protocol.metrics:
-                measure = pa_mpjpe if metric == "pa_mpjpe" else mpjpe
-                error = measure(pose, truth[row : row + 1], mask[row : row + 1])
-                rows[-1][f"{hypotheses}/j-agg/{metric}"] = float(error)
-        return rows
+        sample: Sample,
+        groups: Groups | None = None,
+    ) -> dict[str, Float[Tensor, " 1"]]:
+        """J-Agg of one record; empty without 2D joints or camera."""
+        if hypotheses == 1 or sample.joints_2d is None or sample.camera is None:
+            return {}
+        points = torch.from_numpy(self.points(sample))
+        if int(points.isfinite().all(-1).sum()) < 3:
+            return {}
+        pose = reprojected_pose(prediction[:, :hypotheses], points[None], [sample.camera])
+        found = self.score_pose(pose, truth, mask, f"{hypotheses}/j-agg", groups)
+        return {key: value for key, value in found.items() if key.split("/")[2] not in SHARES}
+
+
+def _errors(metric: str, poses: Tensor, truth: Tensor, mask: Tensor) -> Float[Tensor, "B H K"]:
+    """Distance of every joint of poses (B, H, K, 3); NaN where a joint does not count, or where fewer than three do
+    for a Procrustes alignment: one or two points always fit."""
+    count = poses.shape[1]
+    flat, target, counting = poses.flatten(0, 1), truth.repeat_interleave(count, 0), mask.repeat_interleave(count, 0)
+    if metric == "pa_mpjpe":
+        counting = counting & (counting.sum(-1, keepdim=True) >= 3)
+        flat = procrustes(flat, target, counting)
+    errors = torch.where(counting, joint_errors(flat, target, counting), torch.nan)
+    return errors.unflatten(0, poses.shape[:2])
+
+
+def _means(key: str, errors: Float[Tensor, "B K"], groups: Groups | None) -> dict[str, Tensor]:
+    values = {key: errors.nanmean(-1)}
+    for name, chosen in (groups or {}).items():
+        values[f"{key}_{name}"] = torch.where(torch.from_numpy(chosen), errors, torch.nan).nanmean(-1)
+    return values

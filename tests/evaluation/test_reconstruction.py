@@ -11,14 +11,14 @@ from di2pose import Di2Pose, checkpoint, recipes
 from di2pose.cli import main
 from di2pose.data.sample import Sample, Writer
 from di2pose.errors import InputError
-from di2pose.evaluation.tokenizer import perplexity_per_position, read_poses, reconstruction
+from di2pose.evaluation.reconstruction import perplexity_per_position, read_poses, reconstruction
 from di2pose.pose.skeleton import H36M_17
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     torch.manual_seed(0)
-    return Di2Pose(recipes.tiny()).tokenizer.eval()
+    return Di2Pose(recipes.tiny()).model.tokenizer.eval()
 
 
 @pytest.fixture(scope="module")

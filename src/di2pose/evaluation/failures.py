@@ -5,18 +5,18 @@ import io
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from di2pose.data.sample import Dataset, Sample
+from di2pose.data.sample import Sample
 from di2pose.errors import InputError
-from di2pose.evaluation.passes import Line
+from di2pose.evaluation.cached_records import Records
 from di2pose.evaluation.protocol import Protocol
-from di2pose.evaluation.report import METRICS
-from di2pose.evaluation.scoring import Scorer, headline
-from di2pose.evaluation.shards import write_text
+from di2pose.evaluation.report import METRICS, EvaluationReport
+from di2pose.evaluation.runs import RecordLine, RecordResult
+from di2pose.evaluation.scoring import SHARES, Scorer, headline
+from di2pose.files import write_text
 from di2pose.image.crop import Roi, crop, roi_from_box
 from di2pose.occlusion.heatmap import draw_heatmap
 from di2pose.occlusion.patches import Rectangle
@@ -35,11 +35,11 @@ figure img{display:block;height:auto}figcaption{font-size:13px;overflow-wrap:any
 figure img{flex:0 1 auto;min-width:0}b.t{color:#15803d}b.p{color:#c2410c}"""
 
 
-def write_worst_page(
-    report: dict[str, Any],
+def write_failures_page(
+    report: EvaluationReport,
     protocols: Sequence[Protocol],
-    dataset: Dataset,
-    lines: dict[str, list[Line]],
+    dataset: Records,
+    lines: dict[str, list[RecordLine]],
     path: Path,
     count: int,
     seed: int,
@@ -50,25 +50,28 @@ def write_worst_page(
     body = [f"<h1>Worst {count} records</h1><p>{escape(report['run']['predictor'])} on {escape(dataset.name)}. "]
     body.append("<b class=t>Green: truth.</b> <b class=p>Orange: prediction.</b> Front is the camera's view.</p>")
     for protocol in protocols:
-        key = f"{most}/{headline(most)}/{protocol.metrics[0]}"
-        found = [line for line in lines[protocol.id] if "values" in line.get("results", {}).get(protocol.id, {})]
-        found.sort(key=lambda line: -(line["results"][protocol.id]["values"][key] or 0.0))
-        heading = f"{protocol.id}: {METRICS[protocol.metrics[0]][0]}, {headline(most)} ({most})"
+        metric = next(metric for metric in protocol.metrics if metric not in SHARES)
+        records = report["records"][protocol.id]
+        errors = dict(zip(records["ids"], records["values"][f"{most}/{headline(most)}/{metric}"], strict=True))
+        found = sorted(
+            (line for line in lines[protocol.id] if line["id"] in errors), key=lambda x: -(errors[x["id"]] or 0)
+        )
+        heading = f"{protocol.id}: {METRICS[metric][0]}, {headline(most)} ({most})"
         searched = protocol.occlusion is not None and protocol.occlusion.kind == "advocc"  # heat maps are wide
         body.append(f"<h2>{escape(heading)}</h2><section{' class=wide' if searched else ''}>")
         scorer = Scorer(protocol, dataset.skeleton, dataset.skeleton)
         for line in found[:count]:
-            body.append(_figure(scorer, dataset, line, key, seed, textures))
+            body.append(_figure(scorer, dataset, line, errors[line["id"]] or 0, seed, textures))
         body.append("</section>")
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
     text = f'<!doctype html><html lang="en"><head><title>Worst records</title>{head}</head><body>'
     write_text(path, text + "\n".join(body) + "</body></html>\n")
 
 
-def _figure(scorer: Scorer, dataset: Dataset, line: Line, key: str, seed: int, textures: TextureSource) -> str:
+def _figure(scorer: Scorer, dataset: Records, line: RecordLine, mm: float, seed: int, textures: TextureSource) -> str:
     sample = dataset[line["row"]]
     result = line["results"][scorer.protocol.id]
-    caption = f"<b>{result['values'][key]:.1f} mm</b> {escape(sample.id)}"
+    caption = f"<b>{mm:.1f} mm</b> {escape(sample.id)}"
     pose = np.array(result["pose"])
     truth, known = (part.numpy() for part in scorer.truth(sample))
     bones = _bones(scorer)
@@ -86,9 +89,9 @@ def _figure(scorer: Scorer, dataset: Dataset, line: Line, key: str, seed: int, t
 
 def _picture(
     scorer: Scorer,
-    dataset: Dataset,
+    dataset: Records,
     sample: Sample,
-    result: dict[str, Any],
+    result: RecordResult,
     pose: np.ndarray,
     bones: list[tuple[int, int]],
     seed: int,
@@ -101,7 +104,7 @@ def _picture(
         most = max(result["worst_placement"], key=int)
         placement = advocc_placements(occlusion.size)[result["worst_placement"][most]]
         occluded = advocc_image(image, sample.id, region, placement, seed, textures)
-        clean_mm = result["values"][f"{most}/{headline(int(most))}/clean_mpjpe"]
+        clean_mm = result["values"][f"{most}/{headline(int(most))}/clean_mpjpe"][0]
         return draw_heatmap(image, occluded, region, occlusion.size, errors, clean_mm)
     if occlusion is not None:
         patch = Rectangle(*result["patch"])

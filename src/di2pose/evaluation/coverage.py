@@ -1,6 +1,10 @@
-"""How true a calibration is on other people than its own: balls, curve, states.  n crops, H hypotheses, J joints."""
+"""Does a calibrated spread hold what it promises? Coverage on held-out joints, as tables and as a picture.
 
-import os
+A joint's spread is read as a 3D Gaussian round the predicted point. Its confidence level is the probability inside the
+smallest ball that holds the truth; for a true spread the levels are uniform on [0, 1], and a share q of the truths lies
+inside the ball of level q.
+"""
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,13 +12,14 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float
 from PIL import Image, ImageDraw, ImageFont
+from scipy.stats import chi2
 
 from di2pose.calibration import Calibration, sample_covariance
 from di2pose.errors import InputError
-from di2pose.evaluation.calibration import ball_level, coverage
-from di2pose.evaluation.crops import confusion_table, markdown
-from di2pose.evaluation.visibility import STATES, Confusion, confusion
+from di2pose.evaluation.joint_groups import STATES, Confusion, confusion
+from di2pose.files import replacing
 from di2pose.pose.skeleton import H36M_17
+from di2pose.text_table import markdown
 
 NOMINAL = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 LEAST_MM = 1e-3
@@ -54,7 +59,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Group:
+class CoveredGroup:
     """Some joints: how many, how many of their 90 % balls hold the truth, how large those are, and the whole curve."""
 
     joints: int
@@ -68,50 +73,56 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Report:
+class CoverageReport:
     """`groups` by 'all', 'true STATE' and 'said STATE'; `states` is None where nobody knows which joints are seen."""
 
-    groups: dict[str, Group]
+    groups: dict[str, CoveredGroup]
     states: Confusion | None
 
 
-def reliability_report(answers: Answers, calibration: Calibration) -> Report:
+def ball_level(
+    error_mm: Float[np.ndarray, "*n"], covariance_mm2: Float[np.ndarray, "*n 3 3"]
+) -> Float[np.ndarray, "*n"]:
+    """Level of the ball that just holds a truth so far off; its sigma is that of the mean variance of the axes, since
+    a covariance of few hypotheses is too uncertain to be taken as it is."""
+    sigma = np.maximum(np.sqrt(np.trace(covariance_mm2, axis1=-2, axis2=-1) / 3), LEAST_MM)
+    level: np.ndarray = chi2.cdf(np.square(error_mm / sigma), df=3)
+    return level
+
+
+def coverage(level: Float[np.ndarray, " n"], levels: Sequence[float] = NOMINAL) -> tuple[float, ...]:
+    """Share of the truths inside the ball of each nominal level; equal to `levels` when the spread is true."""
+    if not len(level):
+        raise InputError("coverage needs at least one joint, got none")
+    return tuple((level[:, None] <= np.asarray(levels)).mean(0).tolist())
+
+
+def coverage_report(answers: Answers, calibration: Calibration) -> CoverageReport:
     """Apply a calibration to answers that it was not fitted on."""
     said, known = calibration.state(answers.visibility), answers.known
     covariance = calibration.covariance_mm2(answers.samples_mm, said)
     radius, error = calibration.r90_mm(covariance, said), answers.error_mm
-    level, raw = (_levels(answers, c) for c in (covariance, sample_covariance(answers.samples_mm)))
+    level, raw = (ball_level(error, c) for c in (covariance, sample_covariance(answers.samples_mm)))
     masks = {"all": known}
     masks |= {f"true {state}": known & (answers.true_state == state) for state in STATES}
     masks |= {f"said {state}": known & (said == state) for state in STATES}
     groups = {
-        name: Group(
+        name: CoveredGroup(
             joints=int(mask.sum()),
             covered=float((error[mask] <= radius[mask]).mean()),
             mean_r90_mm=float(radius[mask].mean()),
             mean_error_mm=float(error[mask].mean()),
-            curve=tuple(coverage(level[mask], NOMINAL).tolist()),
-            raw_curve=tuple(coverage(raw[mask], NOMINAL).tolist()),
+            curve=coverage(level[mask]),
+            raw_curve=coverage(raw[mask]),
         )
         for name, mask in masks.items()
         if mask.any()
     }
     told = bool((answers.true_state[known] == "seen").any())  # not where only what a patch hides is labelled
-    return Report(groups, confusion(np.where(known, answers.true_state, ""), said) if told else None)
+    return CoverageReport(groups, confusion(np.where(known, answers.true_state, ""), said) if told else None)
 
 
-def _levels(answers: Answers, covariance_mm2: np.ndarray) -> Float[np.ndarray, "n J"]:
-    """Level of the ball that just holds the truth; NaN where that is not known."""
-    known = answers.known
-    sigma = np.sqrt(np.trace(covariance_mm2, axis1=-2, axis2=-1) / 3)
-    levels = np.full(known.shape, np.nan)
-    mean = answers.samples_mm.mean(1, dtype=np.float64)
-    truth = answers.truth_mm.astype(np.float64)
-    levels[known] = ball_level(mean[known], np.maximum(sigma[known], LEAST_MM), truth[known])
-    return levels
-
-
-def report_text(name: str, report: Report) -> str:
+def coverage_text(name: str, report: CoverageReport) -> str:
     """Three Markdown tables: the 90 % balls, the curve, the states."""
     balls = markdown(
         [f"90 % balls, {name}", "joints", "hold the truth", "mean radius, mm", "mean error, mm"],
@@ -128,11 +139,10 @@ def report_text(name: str, report: Report) -> str:
             for k, nominal in enumerate(NOMINAL)
         ],
     )
-    states = [] if report.states is None else [confusion_table(report.states)]
-    return "\n\n".join([balls, curve, *states])
+    return "\n\n".join([balls, curve, *([] if report.states is None else [report.states.text()])])
 
 
-def _curves(report: Report) -> dict[str, tuple[float, ...]]:
+def _curves(report: CoverageReport) -> dict[str, tuple[float, ...]]:
     """By the true state where it is known, else by the said one."""
     kind = "said" if report.states is None else "true"
     return {name: f.curve for name, f in report.groups.items() if name == "all" or name.startswith(kind)}
@@ -144,19 +154,17 @@ COLOURS = {"all": INK, "seen": (31, 119, 180), "occluded": (214, 39, 40), "out_o
 RAW = (255, 127, 14)
 
 
-def draw_curves(reports: dict[str, Report], path: Path) -> None:
+def draw_curves(reports: dict[str, CoverageReport], path: Path) -> None:
     """Nominal against actual coverage, a panel for each report; on the diagonal the spread is true."""
     picture = Image.new("RGB", (len(reports) * (LEFT + SIDE + LEGEND), TOP + SIDE + 60), "white")
     pen = ImageDraw.Draw(picture)
     for number, (name, report) in enumerate(reports.items()):
         _panel(pen, number * (LEFT + SIDE + LEGEND) + LEFT, name, report)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    picture.save(temporary, "PNG")
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        picture.save(temporary, "PNG")
 
 
-def _panel(pen: ImageDraw.ImageDraw, left: int, name: str, report: Report) -> None:
+def _panel(pen: ImageDraw.ImageDraw, left: int, name: str, report: CoverageReport) -> None:
     font = ImageFont.load_default(14)
 
     def place(nominal: float, actual: float) -> tuple[float, float]:

@@ -19,7 +19,7 @@ def test_a_prediction_file_is_evaluated_from_the_command_line(files, capsys):
     data, poses, out = files
     words = ("--predictions", poses, "--data", data, "--out", out, "--protocol", "h36m-p1,limb-12", "--every", 1)
     assert run(*words) == 0
-    assert "limb-12   12" in capsys.readouterr().out
+    assert "| limb-12 | 1 sample | 0.0 | 0.0 |" in " ".join(capsys.readouterr().out.split())
     report = json.loads((out / "report.json").read_text())
     assert [n["value"] for n in report["numbers"] if n["metric"] == "mpjpe"] == pytest.approx([0, 0], abs=1e-9)
     assert {path.name for path in out.iterdir()} == {
@@ -36,7 +36,7 @@ def test_a_prediction_file_is_evaluated_from_the_command_line(files, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--protocol", "limb-12"), "give either a CHECKPOINT folder or --predictions"),
+        (("--protocol", "limb-12"), "give either a MODEL (checkpoint folder, run, name) or --predictions"),
         (("--predictions", "POSES", "--protocol", "nope"), "no protocol is called nope"),
         (("--predictions", "POSES", "--hypotheses", "1;8"), "--hypotheses takes counts with commas"),
         (("--predictions", "POSES", "--protocol", "occ-40"), "occ-40 put patches on the pictures"),

@@ -1,7 +1,6 @@
 """The peer on real footage: BlazePose's own 3D, found, cropped and turned as any predictor of ours."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17
 
 @pytest.fixture(scope="module")
 def peer():
-    return load_predictor(Path("blazepose-full"))
+    return load_predictor("blazepose-full")
 
 
 def error_of(peer, samples, footage):
@@ -65,7 +64,7 @@ def test_what_it_cannot_do_is_named(footage, peer, tmp_path):
     with pytest.raises(InputError, match="has no picture"):
         peer.predict([None], [sample], 1, 1, 0)
     with pytest.raises(InputError, match="none of the peers blazepose-heavy"):
-        load_predictor(tmp_path / "nothing")
+        load_predictor(str(tmp_path / "nothing"))
     blank = footage.read_image(sample).crop((0, 0, 64, 64))
     with pytest.raises(InputError, match="finds nobody"):
         Finder()(replace(sample, box=None), blank)

@@ -1,7 +1,5 @@
 """`di2pose evaluate tokenizer`: what a pose loses on its way through tokens, and how many codes are used."""
 
-import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,10 +14,13 @@ from di2pose import checkpoint
 from di2pose.data.dataset import Dataset
 from di2pose.data.poses import crop_turns, dataset_poses
 from di2pose.errors import InputError
+from di2pose.files import write_json
+from di2pose.model import find_model
 from di2pose.people.store import HEADER, People
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of, uniform, uniform_integers
+from di2pose.text_table import aligned
 from di2pose.tokenizer.tokenizer import PoseTokenizer
 
 WRONG = 0.1
@@ -95,7 +96,7 @@ def read_poses(folder: Path, split: str) -> Float[Tensor, "n 17 3"]:
 
 
 def evaluate_tokenizer(
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")],
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")],
     data: Path,
     split: str = "test",
     every: int = 1,
@@ -107,14 +108,14 @@ def evaluate_tokenizer(
     Turned: roll uniform to +-55 degrees and tilt to +-25 about x and y, of a fixed seed.
 
     Args:
-        run: run of `di2pose train`, or a checkpoint folder
+        run: run of `di2pose train`, checkpoint folder, or name of a model in the package
         data: prepared dataset or rendered people
         split: of the data; `all` takes every pose
         every: take one pose of so many
         seed: of the turns and of the wrong tokens
         out: write the figures to this JSON file, too
     """
-    folder = run if (run / "config.json").is_file() else run / "model"
+    folder = find_model(run)
     config = checkpoint.read_config(folder)
     tokenizer = PoseTokenizer(config.tokenizer)
     checkpoint.load(folder, {"tokenizer": tokenizer})
@@ -126,26 +127,23 @@ def evaluate_tokenizer(
     }
     print(table(results, config.tokenizer.tokens, config.tokenizer.codes))
     if out is not None:
-        figures = {"run": str(run), "data": str(data), "split": split, "every": every, "seed": seed}
-        text = json.dumps({**figures, **{name: asdict(result) for name, result in results.items()}}, indent=1)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        temporary = out.with_name(f".{out.name}.tmp")
-        temporary.write_text(text + "\n", encoding="utf-8")
-        os.replace(temporary, out)
+        figures = {"run": run, "data": str(data), "split": split, "every": every, "seed": seed}
+        write_json(out, figures | {name: asdict(result) for name, result in results.items()})
 
 
 def table(results: dict[str, Reconstruction], tokens: int, codes: int) -> str:
     """The results side by side."""
-    rows = [("", list(results))]
-    first = next(iter(results.values()))
-    rows.append(("MPJPE, mm", [f"{r.mpjpe_mm:.2f}" for r in results.values()]))
-    rows.append(("PA-MPJPE, mm", [f"{r.pa_mpjpe_mm:.2f}" for r in results.values()]))
-    rows.append(("95th percentile, mm", [f"{r.p95_mm:.2f}" for r in results.values()]))
-    rows.append(("worst joint, mm", [f"{r.worst_joint} {r.worst_joint_mm:.2f}" for r in results.values()]))
-    rows.append(("MPJPE, 10 % wrong tokens", [f"{r.wrong_tokens_mm:.2f}" for r in results.values()]))
-    rows.append((f"codes used, of {codes}", [f"{r.codes_used}" for r in results.values()]))
-    rows.append(("  at a position", [f"{r.codes_used_per_position:.1f}" for r in results.values()]))
-    rows.append(("perplexity", [f"{r.perplexity:.1f}" for r in results.values()]))
-    rows.append(("  at a position", [f"{r.perplexity_per_position:.1f}" for r in results.values()]))
-    head = f"{first.poses} poses, {tokens} tokens of {codes} codes, 17 joints, pelvis-aligned"
-    return "\n".join([head, *(f"{name:<26}" + "".join(f"{cell:>22}" for cell in cells) for name, cells in rows)])
+    found = list(results.values())
+    rows = [
+        ["MPJPE, mm", *(f"{r.mpjpe_mm:.2f}" for r in found)],
+        ["PA-MPJPE, mm", *(f"{r.pa_mpjpe_mm:.2f}" for r in found)],
+        ["95th percentile, mm", *(f"{r.p95_mm:.2f}" for r in found)],
+        ["worst joint, mm", *(f"{r.worst_joint} {r.worst_joint_mm:.2f}" for r in found)],
+        ["MPJPE, 10 % wrong tokens", *(f"{r.wrong_tokens_mm:.2f}" for r in found)],
+        [f"codes used, of {codes}", *(f"{r.codes_used}" for r in found)],
+        ["- at a position", *(f"{r.codes_used_per_position:.1f}" for r in found)],
+        ["perplexity", *(f"{r.perplexity:.1f}" for r in found)],
+        ["- at a position", *(f"{r.perplexity_per_position:.1f}" for r in found)],
+    ]
+    head = f"{found[0].poses} poses, {tokens} tokens of {codes} codes, 17 joints, pelvis-aligned"
+    return f"{head}\n{aligned(['', *results], rows)}"

@@ -1,0 +1,226 @@
+"""`di2pose evaluate`: named protocols on one or several models, or on a file of poses, in one table."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from di2pose.baselines.blazepose import BlazePosePeer
+from di2pose.errors import InputError
+from di2pose.evaluation.cached_records import CachedRecords, open_records
+from di2pose.evaluation.evaluate import evaluate_dataset, torchrun_rank
+from di2pose.evaluation.prediction_file import PredictionFile
+from di2pose.evaluation.predictor import CachedPredictor, PicturePredictor, Predictor, fingerprint, load_predictor
+from di2pose.evaluation.protocol import PROTOCOLS, parse_protocols
+from di2pose.evaluation.report import EvaluationReport
+from di2pose.evaluation.report_text import markdown, write_report
+from di2pose.files import write_bytes
+from di2pose.image.find import Finder
+from di2pose.occlusion.textures import DtdTextures
+
+HYPOTHESES = 8
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One row of the joint table: a predictor, how it is called, and its counts."""
+
+    name: str
+    title: str
+    """The name, with what tells its weights or poses from others of that name."""
+    predictor: Predictor
+    hypotheses: tuple[int, ...]
+    steps: int | None
+
+
+def evaluate(
+    models: Annotated[
+        tyro.conf.Positional[tuple[str, ...]],
+        tyro.conf.arg(
+            help="checkpoint folders, runs, names in the package, or peers (blazepose-heavy, -full, -lite)",
+            metavar="MODEL",
+        ),
+    ] = (),
+    *,
+    data: Path,
+    out: Path,
+    protocol: Annotated[
+        str, tyro.conf.arg(help=f"one or several, with commas between them: {', '.join(PROTOCOLS)}")
+    ] = "limb-12",
+    predictions: Path | None = None,
+    hypotheses: str | None = None,
+    steps: str | None = None,
+    seed: int = 0,
+    seeds: str | None = None,
+    batch: int = 16,
+    every: int | None = None,
+    split: str | None = None,
+    limit: int | None = None,
+    plain: bool = False,
+    second_look: bool = True,
+    flip_test: bool = True,
+    encoder: str | None = None,
+    device: str = "cpu",
+    textures: Path | None = None,
+    images: Path | None = None,
+    worst: int = 20,
+) -> int:
+    """Evaluate models of any kind, a peer or anybody's poses on a prepared dataset or a feature cache.
+
+    Prints tables and writes report.json, report.md, report.tex and worst.html to --out; of several models each to
+    --out/NAME, and one joint table to --out. The same command goes on with a run that was stopped; under torchrun the
+    records are shared among the ranks.
+
+    Args:
+        data: prepared dataset (made by `di2pose data prepare`), or feature cache (`di2pose features`, `people
+            features`): crops with known poses, without pictures.
+        out: folder for the results.
+        predictions: npz file with ids and joints_mm (n, J, 3) or (n, H, J, 3) instead of a model.
+        hypotheses: hypothesis counts to report, e.g. 1,8; left out: 8 of a model, 1 of a peer or a prediction file.
+        steps: reverse steps of the sampler; left out: the model's own. Several, with commas: a table of them all.
+        seed: seeds sampler noise, patch places and textures, each per record.
+        seeds: several of them, e.g. 0,1,2: figures are means over their noise; patches are the first one's.
+        batch: pictures per call of the model.
+        every: keep a frame of every so many, instead of the protocol's own sampling.
+        split: dataset split, instead of the protocol's own; `all` takes every record.
+        limit: only the first so many records.
+        plain: of a cache of rendered people only those with nothing before them and nothing of them outside the
+            picture.
+        second_look: look again at people where the model is surer (pictures only).
+        flip_test: look at the crops' mirror images, too.
+        encoder: another image encoder than the model's own, e.g. vitpose:FOLDER.
+        device: cpu, cuda, mps.
+        textures: folder of the Describable Textures Dataset for the patches (left out: procedural textures).
+        images: where the pictures lie, if not where the prepared dataset says.
+        worst: how many of the worst records the HTML page shows per protocol.
+    """
+    if bool(models) == (predictions is not None):
+        raise InputError("give either a MODEL (checkpoint folder, run, name) or --predictions FILE.npz")
+    chosen, numbers = parse_protocols(protocol, every, split), _integers(seeds, "--seeds") or (seed,)
+    records, counts = open_records(data, images), _integers(hypotheses, "--hypotheses")
+    if predictions is not None:
+        file = PredictionFile(predictions)
+        title = f"{predictions.name} ({file.fingerprint})"
+        contestants = [Contestant(predictions.name, title, file, counts or (1,), None)]
+    else:
+        contestants = []
+        for model in models:
+            predictor = load_predictor(
+                model, records, device=device, encoder=encoder, second_look=second_look, flip_test=flip_test
+            )
+            looks = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [encoder or ""]
+            contestants += _contestants(model, predictor, counts, _integers(steps, "--steps"), looks)
+    regions = None if predictions is not None or isinstance(records, CachedRecords) else Finder()
+    reports: dict[str, EvaluationReport | None] = {}
+    for one in contestants:
+        name = _unused(one.name, reports)
+        reports[name] = evaluate_dataset(
+            one.predictor,
+            records,
+            chosen,
+            out if len(contestants) == 1 else out / name,
+            name=one.title,
+            hypotheses=one.hypotheses,
+            steps=one.steps,
+            seed=numbers[0],
+            more_seeds=numbers[1:],
+            batch=batch,
+            roi_of=regions,
+            textures=None if textures is None else DtdTextures(textures),
+            worst=worst,
+            limit=limit,
+            plain=plain,
+        )
+    done = {name: report for name, report in reports.items() if report is not None}
+    if len(done) < len(reports):
+        rank, ranks = torchrun_rank()
+        print(f"rank {rank} of {ranks} is done; the rank that finishes last writes the report")
+        return 0
+    if len(done) == 1:
+        done = dict(zip([""], done.values(), strict=True))  # in the only table there is no need of a name
+    else:
+        write_report(done, out)
+    print(markdown(done) + f"\nwritten: {out / 'report.json'}, report.md, report.tex")
+    return 0
+
+
+def evaluate_crops(
+    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")],
+    features: Path,
+    hypotheses: int = 8,
+    steps: tuple[int, ...] = (),
+    seeds: tuple[int, ...] = (0, 1, 2),
+    limit: int | None = None,
+    plain: bool = False,
+    device: str = "cpu",
+    out: Path | None = None,
+) -> int:
+    """Older name of `di2pose evaluate MODEL --data FEATURES --protocol limb-12,all-17 --split all`.
+
+    Args:
+        model: checkpoint folder, run of `di2pose train`, or name of a model in the package
+        features: feature cache of held-out crops (`di2pose people features`, `di2pose features`)
+        hypotheses: samples for each crop
+        steps: counts of reverse steps, one or several; left out: the model's own
+        seeds: of the sampler's noise; figures are means over them
+        limit: only the first so many crops
+        plain: only rendered people with nothing before them and nothing of them outside the picture
+        device: cpu, cuda, mps
+        out: write all figures to this JSON file, too
+    """
+    if hypotheses < 2 or not seeds or (limit is not None and limit < 1):
+        raise InputError(
+            "expected 2 hypotheses or more, a seed or more and a limit of 1 or more, "
+            f"got {hypotheses}, {seeds} and {limit}"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        code = evaluate(
+            (model,),
+            data=features,
+            out=Path(folder),
+            protocol="limb-12,all-17",
+            hypotheses=str(hypotheses),
+            steps=",".join(map(str, steps)) or None,
+            seeds=",".join(map(str, seeds)),
+            split="all",
+            limit=limit,
+            plain=plain,
+            device=device,
+            worst=0,
+        )
+        if out is not None:
+            write_bytes(out, (Path(folder) / "report.json").read_bytes())
+    return code
+
+
+def _contestants(
+    model: str, predictor: Predictor, counts: tuple[int, ...], steps: tuple[int, ...], looks: Sequence[str]
+) -> list[Contestant]:
+    """One model, once for each number of steps. A peer draws nothing: one hypothesis tells all, if none are named."""
+    path = Path(model)
+    name = (path.parent if path.name == "model" else path).resolve().name if path.exists() else model
+    if isinstance(predictor, BlazePosePeer):
+        return [Contestant(name, name, predictor, counts or (1,), None)]
+    assert isinstance(predictor, PicturePredictor | CachedPredictor)
+    title = f"{name} ({', '.join(filter(None, [fingerprint(predictor.model), *looks]))})"
+    drawn = counts or (HYPOTHESES,)
+    if len(steps) < 2:
+        return [Contestant(name, title, predictor, drawn, steps[0] if steps else None)]
+    return [Contestant(f"{name}-{count}-steps", title, predictor, drawn, count) for count in steps]
+
+
+def _unused(name: str, taken: Mapping[str, object]) -> str:
+    """The name, with a number behind it where it is taken."""
+    return next(word for word in (name, *(f"{name}-{k}" for k in range(2, 1000))) if word not in taken)
+
+
+def _integers(text: str | None, flag: str) -> tuple[int, ...]:
+    """'1,8' -> (1, 8); empty where nothing is given."""
+    words: Sequence[str] = [] if text is None else text.split(",")
+    try:
+        return tuple(int(word) for word in words)
+    except ValueError as error:
+        raise InputError(f"{flag} takes counts with commas between them, e.g. 1,8; got '{text}'") from error

@@ -1,0 +1,239 @@
+"""Reports as tables for people and papers: Markdown, which is also what the terminal shows, and LaTeX."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from pathlib import Path
+
+from di2pose.data.human36m_names import ACTIONS
+from di2pose.evaluation.joint_groups import Confusion
+from di2pose.evaluation.paper import ACTION_HEADINGS, PAPER_ACTIONS
+from di2pose.evaluation.predictor import PEER, PEER_FLIPPED
+from di2pose.evaluation.report import METRICS, ActionTable, EvaluationReport, Number, group_of
+from di2pose.evaluation.scoring import ORACLES, headline
+from di2pose.files import write_json, write_text
+from di2pose.text_table import latex as latex_table
+from di2pose.text_table import markdown as markdown_table
+
+Reports = Mapping[str, EvaluationReport]
+"""Name of a model -> its report; a single model goes without a name."""
+Table = tuple[list[str], list[list[str]]]
+"""Head and rows."""
+
+LABELS = {
+    "single": "1 sample",
+    "sample": "one sample of {}",
+    "p-agg": "mean of {} (p-agg)",
+    "p-best": "best of {} (p-best, oracle)",
+    "j-best": "best joints of {} (j-best, oracle)",
+    "j-agg": "joints of {} nearest in 2D (j-agg, oracle)",
+    PEER: "encoder's own 3D (peer)",
+    PEER_FLIPPED: "encoder's own 3D, flip test",
+}
+
+
+def write_report(reports: Reports, out: Path) -> None:
+    """report.json, report.md and report.tex in the folder `out`; of several models one joint table."""
+    whole = next(iter(reports.values())) if len(reports) == 1 else {"models": reports}
+    json.dumps(whole, allow_nan=False)  # NaN is no JSON: better here than in the reader's program
+    write_json(out / "report.json", whole)
+    write_text(out / "report.md", markdown(reports))
+    write_text(out / "report.tex", latex(reports))
+
+
+def markdown(reports: Reports) -> str:
+    """Everything, in Markdown."""
+    parts = ["# Evaluation", markdown_table(*number_table(reports))]
+    if (table := group_table(reports))[1]:
+        parts += ["## Seen and hidden joints (MPJPE / PA-MPJPE, mm)", markdown_table(*table)]
+    if (table := human36m_table(reports))[1]:
+        parts += ["## Human3.6M by action (mm)", markdown_table(*table)]
+    for name, report in reports.items():
+        of_model = f", {name}" if name else ""
+        for protocol, actions in report["actions"].items():
+            if not _of_human36m(actions):
+                head = f"## {protocol}{of_model}: by action (MPJPE / PA-MPJPE, mm)"
+                parts += [head, markdown_table(*action_table(actions, max(report["run"]["hypotheses"])))]
+        for protocol, figures in report["spread"].items():
+            parts += [f"## {protocol}{of_model}: spread against error", spread_text(figures)]
+        for protocol, states in report["states"].items():
+            counts = Confusion(tuple(map(tuple, states["counts"])))
+            parts += [f"## {protocol}{of_model}: states of the joints", counts.text()]
+    used = {number["metric"] for report in reports.values() for number in report["numbers"]}
+    meanings = [f"- {heading}: {text}." for metric, (heading, text) in METRICS.items() if metric in used]
+    parts += ["## What the numbers are", "\n".join([*meanings, *(f"- {line}" for line in notes(reports))])]
+    return "\n\n".join(parts) + "\n"
+
+
+def latex(reports: Reports) -> str:
+    """Two tabulars for booktabs; the notes are comments."""
+    parts = ["\n".join(f"% {line}" for line in notes(reports)), latex_table(*number_table(reports))]
+    if (table := human36m_table(reports))[1]:
+        parts.append(latex_table(*table))
+    return "\n\n".join(parts) + "\n"
+
+
+def number_table(reports: Reports) -> Table:
+    """A row for each estimate under each protocol: all metrics over all joints, their ratios to the peer's, and the
+    paper's numbers."""
+    rows = [(names, _chosen(numbers, None)) for names, numbers in _estimates(reports)]
+    shown = [metric for metric in METRICS if any(metric in numbers for _, numbers in rows)]
+    every = [number for _, numbers in rows for number in numbers.values()]
+    ratios, papers = (any(number[part] is not None for number in every) for part in ("ratio", "paper"))
+    head = [*_names(reports), *(METRICS[metric][0] for metric in shown)]
+    head += ["over the peer"] * ratios + ["records"] + ["paper"] * papers
+    table = []
+    for names, numbers in rows:
+        cells = [_mm(numbers[metric]) if metric in numbers else "-" for metric in shown]
+        cells += [_joined(numbers, _ratio)] * ratios + [_count(numbers)]
+        table.append([*names, *cells, *([_joined(numbers, lambda n: _rounded(n["paper"]))] * papers)])
+    return head, table
+
+
+def group_table(reports: Reports) -> Table:
+    """The same over seen and over hidden joints, where somebody knows which are which."""
+    groups = ("seen", "hidden")
+    head = [*_names(reports), *(cell for group in groups for cell in (group, "joints", "over the peer"))]
+    table = []
+    for names, numbers in _estimates(reports):
+        chosen = [_chosen(numbers, group) for group in groups]
+        if any(chosen):
+            cells = [cell for mine in chosen for cell in (_joined(mine, _mm), _count(mine), _joined(mine, _ratio))]
+            table.append([*names, *cells])
+    return head, table
+
+
+def human36m_table(reports: Reports) -> Table:
+    """The 15-action table: a label, 15 means in the paper's order, and their average; then the paper's."""
+    rows: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        for number in report["numbers"]:
+            protocol, metric = number["protocol"], number["metric"]
+            actions = report["actions"].get(protocol)
+            if actions is None or not _of_human36m(actions):
+                continue
+            means = actions["mean_mm"][f"{number['hypotheses']}/{number['estimate']}/{metric}"]
+            label = f"{name + ', ' if name else ''}{protocol}, {METRICS[metric][0]}, {_label(number)}"
+            rows[label] = [_rounded(mean) for mean in (*means, number["value"])]
+            if number["paper"] is not None:
+                printed = (*PAPER_ACTIONS[protocol], number["paper"])
+                rows[f"{protocol}, paper ({number['paper_source']})"] = [_rounded(value) for value in printed]
+    return ["", *ACTION_HEADINGS, "Avg"], [[label, *cells] for label, cells in rows.items()]
+
+
+def action_table(actions: ActionTable, most: int) -> Table:
+    """A row for each action: every estimate but oracles, and the ratio of the headline to the peer."""
+    shown: dict[str, list[list[float | None]]] = {}
+    for key, means in actions["mean_mm"].items():
+        hypotheses, estimate, _ = key.split("/")
+        if estimate not in (*ORACLES, PEER_FLIPPED) and int(hypotheses) in (0, most):
+            shown.setdefault(LABELS.get(estimate, estimate).format(hypotheses), []).append(means)
+    best, peer = LABELS[headline(most)].format(most), LABELS[PEER]
+    rows = []
+    for place, (name, count) in enumerate(zip(actions["names"], actions["counts"], strict=True)):
+        cells = {label: [means[place] for means in metrics] for label, metrics in shown.items()}
+        rows.append([name, str(count), *(" / ".join(map(_rounded, values)) for values in cells.values())])
+        if peer in cells:
+            pairs = zip(cells[best], cells[peer], strict=True)
+            rows[-1].append(" / ".join("-" if not (a and b) else f"{a / b:.3f}" for a, b in pairs))
+    return ["action", "records", *shown, *([f"{best} over the peer"] * (peer in shown))], rows
+
+
+def spread_text(figures: dict[str, dict[str, float | int | None]]) -> str:
+    """Raw spread of the hypotheses against the error of their mean, by group of joints."""
+    gap = figures.get("hidden_over_seen")
+    rows = []
+    for group, f in figures.items():
+        if f is not gap:
+            mm = [_rounded(f["spread_mm"]), _rounded(f["error_mm"]), _rounded(f["rank_correlation"], 3)]
+            rows.append([group.replace("_", " "), str(f["joints"]), *mm])
+    table = markdown_table(["raw spread", "joints", "spread, mm", "error of the mean, mm", "rank correlation"], rows)
+    if gap is None:
+        return table
+    return (
+        f"{table}\n\nHidden over seen: spread {gap['spread']:.2f}, error {gap['error']:.2f}; "
+        f"the one over the other {gap['spread_over_error']:.2f}."
+    )
+
+
+def notes(reports: Reports) -> list[str]:
+    """What the numbers stand on, in sentences; each sentence once."""
+    lines = [line for name, report in reports.items() for line in _notes(name, report)]
+    numbers = [number for report in reports.values() for number in report["numbers"]]
+    if any(number["oracle"] for number in numbers):
+        lines.append("Oracle rows choose by the truth (j-agg by the annotated 2D joints): nobody can have them in use.")
+    if any(number["paper"] is not None for number in numbers):
+        lines.append(
+            "The paper states neither its joint set on 3DPW, nor its frame sampling, nor its hypothesis count."
+        )
+    return list(dict.fromkeys(lines))
+
+
+def _notes(name: str, report: EvaluationReport) -> Iterable[str]:
+    run = report["run"]
+    seeds = ", ".join(map(str, (run["seed"], *run["more_seeds"])))
+    steps = "" if run["steps"] is None else f", {run['steps']} sampling steps"
+    title = f"{name + ': ' if name else ''}{run['predictor']} on {run['dataset']}"
+    yield f"{title}{steps}, seed{'s' * bool(run['more_seeds'])} {seeds}."
+    for protocol in run["protocols"]:
+        sampling, key = protocol["sampling"], protocol["id"]
+        where = [f"every {sampling['every']} frames of each sequence" if sampling["every"] > 1 else "every record"]
+        where += [f"split {sampling['split']}"] if sampling["split"] else []
+        where += [f"subjects {' and '.join(sampling['subjects'])}"] if sampling["subjects"] else []
+        where += ["plain people only"] * run["plain"] + [f"the first {run['limit']}"] * bool(run["limit"])
+        yield (
+            f"{key}: {protocol['title']}; {protocol['joint_count']} joints ({protocol['joint_meaning']}), "
+            f"root {' + '.join(protocol['root'])}; {', '.join(where)}; {protocol['average']}."
+        )
+        if skipped := report["skipped"][key]:
+            yield f"{key}: {len(skipped)} records left out, first {skipped[0]['id']}: {skipped[0]['reason']}"
+        actions = report["actions"].get(key)
+        if actions is not None and _of_human36m(actions) and 0 in actions["counts"]:
+            absent = actions["counts"].count(0)
+            yield f"{key}: {absent} of the 15 actions have no record; the average is over the others."
+
+
+def _estimates(reports: Reports) -> Iterable[tuple[list[str], dict[str, Number]]]:
+    """The names of a row (model, where there are several; protocol; estimate), and its numbers by metric."""
+    for model, report in reports.items():
+        for (protocol, label), numbers in groupby(report["numbers"], lambda n: (n["protocol"], _label(n))):
+            names = [*([model] * (len(reports) > 1)), protocol, label]
+            yield names, {number["metric"]: number for number in numbers}
+
+
+def _names(reports: Reports) -> list[str]:
+    return [*(["model"] * (len(reports) > 1)), "protocol", "estimate"]
+
+
+def _label(number: Number) -> str:
+    return LABELS.get(number["estimate"], number["estimate"]).format(number["hypotheses"])
+
+
+def _of_human36m(actions: ActionTable) -> bool:
+    return actions["names"] == list(ACTIONS)
+
+
+def _chosen(numbers: dict[str, Number], group: str | None) -> dict[str, Number]:
+    """Those of a group of joints; None: of all joints."""
+    return {metric: number for metric, number in numbers.items() if group_of(metric) == group}
+
+
+def _joined(numbers: dict[str, Number], text: Callable[[Number], str]) -> str:
+    cells = [text(number) for number in numbers.values()]
+    return "-" if all(cell == "-" for cell in cells) else " / ".join(cells)
+
+
+def _count(numbers: dict[str, Number]) -> str:
+    return str(max((number["count"] for number in numbers.values()), default=0))
+
+
+def _mm(number: Number) -> str:
+    return f"{number['value']:.1f}" + ("" if number["deviation"] is None else f" ± {number['deviation']:.1f}")
+
+
+def _ratio(number: Number) -> str:
+    return _rounded(number["ratio"], 3)
+
+
+def _rounded(value: float | None, places: int = 1) -> str:
+    return "-" if value is None else f"{value:.{places}f}"

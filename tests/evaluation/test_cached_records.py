@@ -1,0 +1,284 @@
+"""Feature caches as records: every estimate of a tiny model, peers, flip test, groups, by the commands."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from di2pose.baselines.regression import Regression
+from di2pose.cli import main
+from di2pose.data.sample import OCCLUDED, SEEN
+from di2pose.errors import InputError
+from di2pose.evaluation.cached_records import CachedRecords, open_records
+from di2pose.evaluation.evaluate_models import evaluate, evaluate_crops
+from di2pose.image.blazepose import PEER_JOINTS
+from di2pose.model import load_model, save_model
+from di2pose.network import Di2PoseNetwork
+from di2pose.occlusion.protocols import LIMB_12
+from di2pose.pose.metrics import joint_errors, mpjpe, procrustes
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, mirror
+from di2pose.randomness import hypothesis_generators
+from di2pose.recipes import tiny
+
+COUNT = 24
+LIMBS = list(H36M_17.indices(*LIMB_12))
+HIPS = H36M_17.indices("left_hip", "right_hip")
+IDS = [f"id{i}" for i in range(COUNT)]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+def parts_of(joints):
+    """What an encoder sees of poses: features that are made of the joints, and an own 3D that is 10 % too large."""
+    world = np.zeros((len(joints), BLAZEPOSE_33.count, 3), np.float32)
+    world[:, list(BLAZEPOSE_33.indices(*PEER_JOINTS))] = 1.1 * joints[:, list(H36M_17.indices(*PEER_JOINTS))]
+    return {"tokens": np.concatenate([joints, joints**2 / 500], -1).astype(np.float32) / 1000, "world_mm": world}
+
+
+@pytest.fixture(scope="module")
+def poses(standing):
+    return standing(COUNT)
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory, write_cache, poses):
+    here = parts_of(poses)
+    rng, number = np.random.default_rng(0), np.arange(COUNT)
+    labels = {"joints_mm": poses, "visibility": rng.integers(0, 4, (COUNT, 17)).astype(np.int8)}
+    labels |= {"occlusion": (number % 3).astype(np.int8), "truncated": (number % 2).astype(np.int8)}
+    folder = tmp_path_factory.mktemp("features") / "crops"
+    actions = ["seated" if i % 2 else "upright" for i in range(COUNT)]
+    return write_cache(folder, {**labels, "world_mm": here["world_mm"]}, here["tokens"], actions=actions)
+
+
+@pytest.fixture(scope="module")
+def flipped(tmp_path_factory, write_cache, poses):
+    here, there = parts_of(poses), parts_of(mirror(poses, H36M_17))
+    columns = {"joints_mm": poses, "world_mm": here["world_mm"]}
+    columns |= {f"flipped_{name}": values for name, values in there.items()}
+    return write_cache(tmp_path_factory.mktemp("features") / "both", columns, here["tokens"])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    torch.manual_seed(0)
+    config = tiny(6)
+    adapter = {"adapter_layers": 1, "adapter_width": 32, "adapter_channels": 4, "adapter_tokens": 5}
+    config = replace(config, denoiser=replace(config.denoiser, feature_tokens=17, **adapter))
+    folder = tmp_path_factory.mktemp("run")
+    save_model(Di2PoseNetwork(config), folder / "model")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def regression(tmp_path_factory):
+    torch.manual_seed(0)
+    return save_model(Regression(Regression.recipe("none", 17, 6)), tmp_path_factory.mktemp("regression") / "plain")
+
+
+def value(report, key, protocol="limb-12", part="value"):
+    hypotheses, estimate, metric = key.split("/")
+    (found,) = [
+        number[part]
+        for number in report["numbers"]
+        if (number["protocol"], number["hypotheses"], number["estimate"], number["metric"])
+        == (protocol, int(hypotheses), estimate, metric)
+    ]
+    return found
+
+
+def errors_of(joints, truth):
+    """MPJPE and PA-MPJPE of every limb joint, aligned at the middle of the hips, as metric -> (n, 12)."""
+    joints, truth = (pose - pose[:, HIPS].mean(1, keepdim=True) for pose in (joints, truth))
+    pred, target = joints[:, LIMBS].double(), truth[:, LIMBS].double()
+    return {"mpjpe": joint_errors(pred, target), "pa_mpjpe": joint_errors(procrustes(pred, target), target)}
+
+
+def test_the_limbs_are_the_peers_joints_in_the_same_order():
+    assert PEER_JOINTS == LIMB_12
+
+
+def test_records_of_a_cache_are_samples_without_pictures(features, poses):
+    records = open_records(features)
+    assert isinstance(records, CachedRecords)
+    assert (len(records), records.name, records.skeleton) == (COUNT, "crops", H36M_17)
+    sample = records[20]
+    assert (sample.id, sample.split, sample.frame, sample.image) == ("id20", "test", 20, None)
+    np.testing.assert_array_equal(sample.joints_mm, poses[20])
+    assert records.select(action="seated").tolist() == list(range(1, COUNT, 2))
+    assert not records.only_hidden_labelled
+    with pytest.raises(InputError, match="no picture"):
+        records.read_image(sample)
+
+
+def test_every_estimate_is_a_row_of_one_table(run, features, poses, tmp_path, capsys):
+    words = ["evaluate", str(run), "--data", str(features), "--protocol", "limb-12,all-17", "--out", str(tmp_path)]
+    assert main([*words, "--hypotheses", "3", "--steps", "2", "--seeds", "0,5", "--limit", "20"]) == 0
+    text, report = capsys.readouterr().out, json.loads((tmp_path / "report.json").read_text())
+    for words in ("mean of 3 (p-agg)", "best of 3 (p-best, oracle)", "(peer)", "regression", "rank corr", "seeds 0, 5"):
+        assert words in text
+    model, records = load_model(run), CachedRecords(features)
+    truth, y = torch.from_numpy(poses[:20]), records.cache.features(np.arange(20))
+    at_hips = truth - truth[:, HIPS].mean(1, keepdim=True)
+    assert value(report, "0/peer/mpjpe") == pytest.approx(float(0.1 * at_hips[:, LIMBS].norm(dim=-1).mean()), rel=1e-4)
+    assert value(report, "0/peer/pa_mpjpe") < 0.1
+    assert not [n for n in report["numbers"] if n["protocol"] == "all-17" and n["estimate"] == "peer"]
+
+    points = model.point_estimates(y)
+    assert set(points) == {"regression", "soft decode"}
+    for name, pose in points.items():
+        assert value(report, f"0/{name}/mpjpe", "all-17") == pytest.approx(float(mpjpe(pose, truth).mean()), rel=1e-4)
+    drawn = [model.predict(y, 3, 2, hypothesis_generators(seed, IDS[:20], 3)).joints_mm for seed in (0, 5)]
+    means = [float(errors_of(samples.mean(1), truth)["pa_mpjpe"].mean()) for samples in drawn]
+    assert value(report, "3/p-agg/pa_mpjpe") == pytest.approx(np.mean(means), rel=1e-4)
+    assert value(report, "3/p-agg/pa_mpjpe", part="deviation") == pytest.approx(np.std(means, ddof=1), rel=1e-3)
+    assert value(report, "0/peer/mpjpe", part="deviation") is None
+    ratio = value(report, "3/p-agg/mpjpe") / value(report, "0/peer/mpjpe")
+    assert value(report, "3/p-agg/mpjpe", part="ratio") == pytest.approx(ratio)
+    each = [errors_of(samples[:, h], truth)["mpjpe"].mean() for samples in drawn for h in range(3)]
+    assert value(report, "3/sample/mpjpe") == pytest.approx(float(np.mean(each)), rel=1e-4)
+    assert value(report, "3/p-best/mpjpe", part="oracle") is True
+
+
+def test_groups_pool_the_joints_of_all_records_for_every_estimate_and_metric(run, features, poses, tmp_path):
+    evaluate((str(run),), data=features, out=tmp_path, hypotheses="2", steps="1", protocol="limb-12,all-17")
+    report, records = json.loads((tmp_path / "report.json").read_text()), CachedRecords(features)
+    y, truth = records.cache.features(np.arange(COUNT)), torch.from_numpy(poses)
+    visibility = torch.from_numpy(records.visibility[:, LIMBS].astype(int))
+    samples = load_model(run).predict(y, 2, 1, hypothesis_generators(0, IDS, 2)).joints_mm
+    for key, pose in (("2/p-agg", samples.mean(1)), ("0/regression", load_model(run).point_estimates(y)["regression"])):
+        for metric, errors in errors_of(pose, truth).items():
+            masks = {"hidden": visibility > SEEN, "seen": visibility == SEEN, "occluded": visibility == OCCLUDED}
+            for group, mask in masks.items():
+                found = value(report, f"{key}/{metric}_{group}")
+                assert found == pytest.approx(float(errors[mask].mean()), rel=1e-4)
+                assert value(report, f"{key}/{metric}_{group}", part="count") == int(mask.sum())
+    assert np.array(report["states"]["all-17"]["counts"]).sum() == COUNT * 17
+    spread = report["spread"]["limb-12"]
+    assert spread["all"]["joints"] == COUNT * 12
+    aligned = samples - samples[:, :, HIPS].mean(2, keepdim=True)
+    trace = aligned[:, :, LIMBS].double().var(1, correction=1).sum(-1)
+    assert spread["hidden"]["spread_mm"] == pytest.approx(float(trace.sqrt()[visibility > SEEN].mean()), rel=1e-3)
+    assert set(spread["hidden_over_seen"]) == {"spread", "error", "spread_over_error"}
+    text = (tmp_path / "report.md").read_text()
+    assert "## Seen and hidden joints" in text
+    assert "said occluded" in text
+
+
+def test_a_dataset_with_a_few_actions_has_a_table_of_them(run, features, poses, tmp_path):
+    evaluate((str(run),), data=features, out=tmp_path, hypotheses="2", steps="1")
+    report = json.loads((tmp_path / "report.json").read_text())
+    table = report["actions"]["limb-12"]
+    assert (table["names"], table["counts"]) == (["seated", "upright"], [12, 12])
+    y = CachedRecords(features).cache.features(np.arange(COUNT))
+    errors = errors_of(load_model(run).point_estimates(y)["regression"], torch.from_numpy(poses))["mpjpe"]
+    assert table["mean_mm"]["0/regression/mpjpe"][0] == pytest.approx(float(errors[1::2].mean()), rel=1e-4)
+    assert "mean of 2 (p-agg) over the peer" in (tmp_path / "report.md").read_text()
+
+
+def test_the_same_command_gives_the_same_figures_and_other_seeds_others(run, features, tmp_path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        evaluate((str(run),), data=features, out=tmp_path / name, hypotheses="2", steps="1", seed=seed, limit=5)
+    a, b, c = (json.loads((tmp_path / name / "report.json").read_text()) for name in "abc")
+    assert a == b
+    assert value(a, "2/p-agg/mpjpe") != value(c, "2/p-agg/mpjpe")
+    assert value(a, "0/soft decode/mpjpe") == value(c, "0/soft decode/mpjpe")
+
+
+def test_with_mirror_images_estimates_are_flip_tested(run, flipped, poses, tmp_path):
+    report = {}
+    for on in (True, False):
+        out = tmp_path / str(on)
+        evaluate((str(run),), data=flipped, out=out, protocol="limb-12,all-17", hypotheses="4", steps="2", flip_test=on)
+        report[on] = json.loads((out / "report.json").read_text())
+    # This peer is not led astray by mirrors.
+    assert value(report[True], "0/peer, flip test/mpjpe") == pytest.approx(value(report[True], "0/peer/mpjpe"))
+    assert not [n for n in report[False]["numbers"] if n["estimate"] == "peer, flip test"]
+    model, cache, rows = load_model(run), CachedRecords(flipped).cache, np.arange(COUNT)
+    truth, y, there = torch.from_numpy(poses), cache.features(rows), cache.features(rows, flipped=True)
+    assert (y - there).abs().max() > 0.01
+    read = [model.point_estimates(part)["regression"] for part in (y, there)]
+    found = value(report[True], "0/regression/mpjpe", "all-17")
+    both = (read[0] + mirror(read[1], H36M_17)) / 2
+    assert found == pytest.approx(float(mpjpe(both, truth).mean()), rel=1e-4)
+    alone = value(report[False], "0/regression/mpjpe", "all-17")
+    assert alone == pytest.approx(float(mpjpe(read[0], truth).mean()), rel=1e-4)
+    noise = hypothesis_generators(0, IDS, 4)
+    first = model.predict(y, 2, 2, [noise[4 * i + h] for i in rows for h in (0, 1)]).joints_mm
+    noise = hypothesis_generators(0, IDS, 4)
+    second = model.predict(there, 2, 2, [noise[4 * i + h] for i in rows for h in (2, 3)]).joints_mm
+    mean = torch.cat([first, mirror(second, H36M_17)], 1).mean(1)
+    found = value(report[True], "4/p-agg/mpjpe", "all-17")
+    assert found == pytest.approx(float(mpjpe(mean, truth).mean()), rel=1e-4)
+
+
+def test_plain_crops_have_nothing_before_them_and_nothing_outside(run, features, flipped, poses, tmp_path):
+    assert CachedRecords(features).plain_rows()[:4].tolist() == [0, 6, 12, 18]
+    options = {"protocol": "all-17", "hypotheses": "2", "steps": "1", "limit": 3, "plain": True}
+    evaluate((str(run),), data=features, out=tmp_path, **options)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["records"]["all-17"]["ids"] == ["id0", "id6", "id12"]
+    rows = np.array([0, 6, 12])
+    read = load_model(run).point_estimates(CachedRecords(features).cache.features(rows))["regression"]
+    expected = float(mpjpe(read, torch.from_numpy(poses[rows])).mean())
+    assert value(report, "0/regression/mpjpe", "all-17") == pytest.approx(expected, rel=1e-4)
+    with pytest.raises(InputError, match="does not say what stands before its people"):
+        evaluate((str(run),), data=flipped, out=tmp_path / "other", plain=True)
+
+
+def test_footage_that_labels_only_what_a_patch_hides_counts_all_other_joints_as_seen(run, write_cache, poses, tmp_path):
+    visibility = np.full((COUNT, 17), -1, np.int8)
+    visibility[::2, H36M_17.index("left_wrist")] = 2  # in every other record the patch hides nothing that counts
+    folder = write_cache(tmp_path / "occ", {"joints_mm": poses, "visibility": visibility}, parts_of(poses)["tokens"])
+    evaluate((str(run),), data=folder, out=tmp_path / "out", hypotheses="2", steps="1")
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert value(report, "2/p-agg/mpjpe_hidden", part="count") == COUNT // 2
+    assert value(report, "2/p-agg/mpjpe_seen", part="count") == COUNT * 12 - COUNT // 2
+    assert report["states"] == {}
+
+
+def test_several_models_of_any_kind_stand_in_one_table(run, regression, features, tmp_path, capsys):
+    models = (str(run), str(regression))
+    evaluate(models, data=features, out=tmp_path, hypotheses="2", steps="1", limit=6)
+    text, joint = capsys.readouterr().out, json.loads((tmp_path / "report.json").read_text())
+    assert list(joint["models"]) == [run.name, "plain"]
+    for name in joint["models"]:
+        assert json.loads((tmp_path / name / "report.json").read_text()) == joint["models"][name]
+        assert f"| {name}" in text
+    read = load_model(regression).predict(CachedRecords(features).cache.features(np.arange(6)), 1, 1, torch.Generator())
+    expected = errors_of(read.joints_mm[:, 0], torch.from_numpy(CachedRecords(features).joints_mm[:6]))["mpjpe"].mean()
+    assert value(joint["models"]["plain"], "2/p-agg/mpjpe") == pytest.approx(float(expected), rel=1e-4)
+    assert (tmp_path / "report.tex").is_file()
+
+
+def test_the_older_command_is_the_same_evaluation_with_a_row_for_each_number_of_steps(run, features, tmp_path, capsys):
+    out = tmp_path / "figures.json"
+    evaluate_crops(str(run), features, hypotheses=3, steps=(2, 4), seeds=(0, 5), limit=6, out=out)
+    assert f"| {run.name}-4-steps |" in capsys.readouterr().out
+    report = json.loads(out.read_text())["models"][f"{run.name}-2-steps"]
+    evaluate((str(run),), data=features, out=tmp_path / "new", hypotheses="3", steps="2", seeds="0,5", limit=6)
+    new = json.loads((tmp_path / "new" / "report.json").read_text())
+    assert value(report, "3/p-agg/mpjpe") == value(new, "3/p-agg/mpjpe")
+    evaluate_crops(str(run), features, hypotheses=2, seeds=(0,), limit=2, out=out)
+    assert json.loads(out.read_text())["run"]["steps"] == 20  # the model's own
+    with pytest.raises(InputError, match="2 hypotheses or more"):
+        evaluate_crops(str(run), features, hypotheses=1)
+
+
+def test_what_a_cache_cannot_do_is_named(run, features, write_cache, poses, tmp_path):
+    with pytest.raises(InputError, match=r"occ-80 put patches on the pictures.*features --occlusion"):
+        evaluate((str(run),), data=features, out=tmp_path / "out", protocol="occ-80")
+    with pytest.raises(InputError, match="needs pictures; its 3D of cached crops is the row 'peer'"):
+        evaluate(("blazepose-heavy",), data=features, out=tmp_path / "out")
+    other = write_cache(tmp_path / "wide", {"joints_mm": poses}, np.zeros((COUNT, 5, 9)), encoder="vitpose:x")
+    with pytest.raises(InputError, match=r"wants 17 image tokens of width 6; .*\(vitpose:x\) holds 5 of width 9"):
+        evaluate((str(run),), data=other, out=tmp_path / "out")
+    train = write_cache(tmp_path / "train", {"joints_mm": poses}, parts_of(poses)["tokens"], split="train")
+    with pytest.raises(InputError, match="another split is chosen by --split"):
+        evaluate((str(run),), data=train, out=tmp_path / "out", hypotheses="1", steps="1")
+    evaluate((str(run),), data=train, out=tmp_path / "all", hypotheses="1", steps="1", split="all")
