@@ -17,7 +17,7 @@ import tyro
 from tqdm import tqdm
 
 from di2pose import Di2Pose, photo
-from di2pose.data.dataset import Dataset
+from di2pose.data.sample import Dataset
 from di2pose.evaluation.estimates import load_model
 from di2pose.image.blazepose import PEER_JOINTS, peer
 from di2pose.image.crop import assumed_camera

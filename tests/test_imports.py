@@ -6,7 +6,7 @@ from pathlib import Path
 import di2pose
 
 ROOT = Path(di2pose.__file__).parent
-BASE = {"errors", "randomness"}
+BASE = {"errors", "randomness", "files", "text_table"}
 LEVEL = {"pose": BASE, "config": BASE, "assets": BASE}
 LEVEL |= {room: BASE | {"pose", "config", "assets", "tokenizer", room} for room in ("tokenizer", "diffusion", "image")}
 LEVEL |= {"data": BASE | {"pose", "assets", "image"}}

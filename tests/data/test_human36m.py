@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from data import layouts
 
-from di2pose.data.human36m import read
-from di2pose.data.human36m_names import ACTIONS, Clip
+from di2pose.data.human36m import ACTIONS, Clip, read
 from di2pose.data.prepare import prepare
 from di2pose.data.sample import OUT_OF_FRAME, Dataset, Sources
 from di2pose.errors import InputError

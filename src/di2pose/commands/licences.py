@@ -86,7 +86,7 @@ def everything() -> dict[str, list[Licence]]:
         "Python packages that it needs": installed["needed"],
         "Python packages of its extras": installed["optional"],
         "Data sets that you may bring": [
-            Licence(name, reader.licence, reader.origin) for name, reader in READERS.items() if not reader.fetched
+            Licence(name, reader.licence, reader.origin) for name, reader in READERS.items() if reader.fetch is None
         ],
     }  # fmt: skip
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from di2pose.data.dataset import Dataset
-from di2pose.data.sheet import draw_tile, write_sheet
+from di2pose.data.contact_sheet import draw_tile, write_sheet
+from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import Skeleton, bone_lengths
 

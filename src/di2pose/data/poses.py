@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from di2pose.data.dataset import Dataset
+from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17, convert, mirror
 from di2pose.randomness import Noise, uniform

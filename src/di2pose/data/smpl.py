@@ -6,15 +6,16 @@ exchanged: only sums over the vertices are kept, not the vertices of each frame.
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.sparse import csc_array
+from scipy.spatial.transform import Rotation
 
-from di2pose.data.numpy_pickle import DAMAGED, load_npz, load_pickle
+from di2pose.data.pickles import DAMAGED, load_npz, load_pickle
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17, SMPL_24
 
@@ -77,10 +78,6 @@ class Smpl:
         parents = tuple(-1 if parent > 23 else int(parent) for parent in tree[0])  # the root's is -1 as unsigned
         return cls(template, shapes, corrections, weights, joints, (-1, *parents[1:]))
 
-    def rest(self, betas: Float[np.ndarray, " b"]) -> Float[np.ndarray, "V 3"]:
-        """The shaped vertices before posing, metres."""
-        return self.template + self.shapes[..., : len(betas)] @ betas[: self.shapes.shape[-1]]
-
 
 @dataclass(frozen=True, eq=False)
 class Regressed:
@@ -95,7 +92,7 @@ class Regressed:
 
     @classmethod
     def of(cls, model: Smpl, regressor: Float[np.ndarray, "17 V"], betas: Float[np.ndarray, " b"]) -> "Regressed":
-        vertices = model.rest(betas)
+        vertices = model.template + model.shapes[..., : len(betas)] @ betas[: model.shapes.shape[-1]]
         return cls(
             model.joints @ vertices,
             model.parents,
@@ -106,7 +103,7 @@ class Regressed:
 
     def __call__(self, poses: Float[np.ndarray, "F 72"], translations: Float[np.ndarray, "F 3"]) -> np.ndarray:
         """World positions (F 17 3), metres."""
-        local = rodrigues(poses.reshape(-1, 24, 3))  # F 24 3 3
+        local = Rotation.from_rotvec(poses.reshape(-1, 3)).as_matrix().reshape(-1, 24, 3, 3)  # F 24 3 3
         turned, placed = np.empty_like(local), np.empty(local.shape[:3])
         for joint, parent in enumerate(self.parents):
             if parent < 0:
@@ -120,15 +117,6 @@ class Regressed:
         moment = self.moment + np.einsum("kjxp,fp->fkjx", self.bend, feature, optimize=True)
         moved = np.einsum("fjxy,fkjy->fkx", turned, moment, optimize=True) + np.einsum("kj,fjx->fkx", self.mass, shift)
         return moved + translations[:, None]
-
-
-def rodrigues(axis_angle: Float[np.ndarray, "*B 3"]) -> Float[np.ndarray, "*B 3 3"]:
-    """Rotation matrices of axis * angle vectors, radians."""
-    angle = np.linalg.norm(axis_angle, axis=-1)[..., None, None]
-    x, y, z = np.moveaxis(axis_angle / np.maximum(angle[..., 0], 1e-12), -1, 0)
-    zero = np.zeros_like(x)
-    cross = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(*x.shape, 3, 3)
-    return np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * (cross @ cross)
 
 
 class Models:
@@ -201,18 +189,11 @@ def _array(value: Any, where: str) -> Float[np.ndarray, "..."]:
         if "x" in state:
             value = state["x"]
         elif {"data", "indices", "indptr", "_shape"} <= set(state):
-            return _dense(*(state[name] for name in ("data", "indices", "indptr", "_shape")))
+            data, rows, starts = (state[name] for name in ("data", "indices", "indptr"))
+            return csc_array((data, rows, starts), state["_shape"], np.float64).toarray()
         else:
             raise InputError(f"{where}: stored in a way that is not known: {sorted(map(str, state))}")
     try:
         return np.asarray(value).astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: numbers expected ({error})") from error
-
-
-def _dense(data: np.ndarray, rows: np.ndarray, starts: np.ndarray, shape: Iterable[int]) -> np.ndarray:
-    """The full matrix of a compressed sparse column matrix."""
-    full = np.zeros(tuple(shape))
-    columns = np.repeat(np.arange(full.shape[1]), np.diff(starts))
-    np.add.at(full, (rows, columns), data)
-    return full

@@ -13,7 +13,7 @@ from di2pose.evaluation.predictor import PredictionFile, Predictor, load_predict
 from di2pose.evaluation.protocol import PROTOCOLS, parse_protocols
 from di2pose.evaluation.report import text_table
 from di2pose.image.find import Finder
-from di2pose.occlusion.textures import DtdTextures
+from di2pose.occlusion.patch_textures import DtdTextures
 
 
 def evaluate(

@@ -26,7 +26,7 @@ from di2pose.evaluation.scoring import Scorer
 from di2pose.evaluation.shards import Shards, write_text
 from di2pose.evaluation.worst import write_worst_page
 from di2pose.image.crop import Roi
-from di2pose.occlusion.textures import ProceduralTextures, TextureSource
+from di2pose.occlusion.patch_textures import ProceduralTextures, TextureSource
 from di2pose.pose.skeleton import H36M_17, Skeleton
 
 

@@ -19,9 +19,9 @@ from di2pose.errors import InputError
 from di2pose.evaluation.predictor import PredictionFile, Predictor
 from di2pose.evaluation.scoring import Scorer, headline
 from di2pose.image.crop import Roi
+from di2pose.occlusion.patch_textures import TextureSource
 from di2pose.occlusion.patches import Rectangle
 from di2pose.occlusion.protocols import advocc_image, advocc_placements, advocc_visible, occlude_limb, person_crop
-from di2pose.occlusion.textures import TextureSource
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import convert
 

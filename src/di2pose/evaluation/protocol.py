@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from di2pose.data.sample import Dataset
+from di2pose.data.sample import Dataset, IndexLine
 from di2pose.errors import InputError
 from di2pose.occlusion.protocols import LIMB_12, in_3dpw_occ
 from di2pose.pose.skeleton import H36M_17, LSP_14, SMPL_24, Skeleton
@@ -186,7 +186,7 @@ def _thin(rows: np.ndarray, dataset: Dataset, every: int) -> np.ndarray:
     return rows[sorted(kept)]
 
 
-def _track(line: dict[str, Any]) -> tuple[str, ...]:
+def _track(line: IndexLine) -> tuple[str, ...]:
     """One person seen by one camera in one take. The view is told by the video or the folder of the picture, since a
     moving camera has other parameters in every frame."""
     image = line["image"] or ""

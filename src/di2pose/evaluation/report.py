@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from di2pose import __version__
-from di2pose.data.human36m_names import ACTIONS, action_of
+from di2pose.data.human36m import ACTIONS, action_of
 from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.evaluation.paper import ACTION_HEADINGS, PAPER_ACTIONS, paper_number

@@ -7,8 +7,8 @@ import numpy as np
 import tyro
 from PIL import Image, ImageDraw
 
+from di2pose.data.contact_sheet import colour
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SELF_OCCLUDED
-from di2pose.data.sheet import colour
 from di2pose.errors import InputError
 from di2pose.people.store import SIZE, People
 from di2pose.pose.skeleton import H36M_17

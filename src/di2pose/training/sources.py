@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
-from di2pose.data.dataset import Dataset
 from di2pose.data.poses import dataset_poses
-from di2pose.data.sample import UNKNOWN
+from di2pose.data.sample import UNKNOWN, Dataset
 from di2pose.errors import InputError
 from di2pose.people.store import HEADER, People
 from di2pose.pose.skeleton import H36M_17, convert, get

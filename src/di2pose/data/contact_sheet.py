@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from di2pose.data.record import Sample
+from di2pose.data.sample import Sample
 from di2pose.pose.skeleton import Skeleton
 
 RIGHT, LEFT, MIDDLE = (40, 220, 60), (70, 130, 255), (255, 210, 60)
