@@ -27,23 +27,14 @@ PITCH_DEGREES = (-30.0, 45.0)
 # Human3.6M's joint -> the CMU nodes whose mean it is. An end site is called by its parent: "Head end".
 FROM_CMU: dict[str, tuple[str, ...]] = {
     "pelvis": ("LeftUpLeg", "RightUpLeg"),  # H36M's root is the middle of the hips; CMU's "Hips" lies 10 cm higher
-    "right_hip": ("RightUpLeg",),
-    "right_knee": ("RightLeg",),
-    "right_ankle": ("RightFoot",),
-    "left_hip": ("LeftUpLeg",),
-    "left_knee": ("LeftLeg",),
-    "left_ankle": ("LeftFoot",),
     "spine": ("Spine",),  # half way between pelvis and neck in both
     "thorax": ("Neck1",),  # base of the neck, at the height of the shoulders; CMU's "Neck" lies in the chest
     "nose": ("Head",),  # H36M's "Neck/Nose" is a mocap joint at the base of the skull, not the tip of the nose
     "head": ("Head end",),  # top of the head
-    "left_shoulder": ("LeftArm",),
-    "left_elbow": ("LeftForeArm",),
-    "left_wrist": ("LeftHand",),
-    "right_shoulder": ("RightArm",),
-    "right_elbow": ("RightForeArm",),
-    "right_wrist": ("RightHand",),
 }
+for _joints, _nodes in (("hip knee ankle", "UpLeg Leg Foot"), ("shoulder elbow wrist", "Arm ForeArm Hand")):
+    for _joint, _node in zip(_joints.split(), _nodes.split(), strict=True):
+        FROM_CMU |= {f"{side}_{_joint}": (f"{side.capitalize()}{_node}",) for side in ("left", "right")}
 
 # Subjects that the database holds two or three times, frame for frame: a split by subject must keep them together.
 TWINS = {
@@ -169,9 +160,8 @@ def _parse(text: str, unit_mm: float) -> Bvh:
         raise InputError(
             "the hierarchy is damaged: one ROOT, closed brackets and rotation or position channels expected"
         )
-    return Bvh(
-        tuple(joints), tuple(parents), np.array(offsets), tuple(channels), *_parse_motion(tail.split(), kinds, unit_mm)
-    )
+    motion, frame_time = _parse_motion(tail.split(), kinds, unit_mm)
+    return Bvh(tuple(joints), tuple(parents), np.array(offsets), tuple(channels), motion, frame_time)
 
 
 def _parse_motion(words: list[str], kinds: list[str], unit_mm: float) -> tuple[np.ndarray, float]:
@@ -203,9 +193,8 @@ def virtual_camera(seed: int, record: str) -> Float[np.ndarray, "3 3"]:
     uniform on PITCH_DEGREES, positive = from above. Yaw 0, pitch 0 looks the rest pose in the face."""
     digest = hashlib.blake2b(f"{seed}/{record}".encode(), digest_size=16).digest()
     first, second = (int.from_bytes(part, "little") / 2**64 for part in (digest[:8], digest[8:]))
-    yaw = np.array([2 * np.pi * first])
-    pitch = np.radians([PITCH_DEGREES[0] + (PITCH_DEGREES[1] - PITCH_DEGREES[0]) * second])
-    return axis_rotation(0, pitch)[0] @ np.diag([1.0, -1.0, -1.0]) @ axis_rotation(1, yaw)[0]
+    pitch = PITCH_DEGREES[0] + (PITCH_DEGREES[1] - PITCH_DEGREES[0]) * second
+    return Rotation.from_euler("XY", [180 + pitch, 360 * first], degrees=True).as_matrix()  # 180: y and z turn round
 
 
 def before_camera(
