@@ -1,5 +1,6 @@
 """`di2pose data prepare`: the whole command on small sets; damage is listed, resumed runs are identical."""
 
+import errno
 import json
 import re
 from pathlib import Path
@@ -80,6 +81,19 @@ def test_a_part_that_breaks_half_way_is_left_out_whole_and_skips_survive_a_resum
     dataset = Dataset(resumed.finish())
     assert len(dataset) == 2
     assert dataset.header["skipped"] == [{"file": "photo 7", "reason": "no such file"}]
+
+
+def test_a_full_disk_stops_the_run_and_is_not_taken_for_a_damaged_file(clips, tmp_path, monkeypatch):
+    def full(*arguments, **arrays):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", full)
+        with pytest.raises(InputError, match="No space left on device; make room"):
+            prepare("bvh", tmp_path / "out", clips)
+    assert prepare("bvh", tmp_path / "out", clips) == 0
+    assert len(Dataset(tmp_path / "out")) == 12
+    assert Dataset(tmp_path / "out").header["skipped"] == []
 
 
 def test_an_interrupted_run_resumes_without_reading_finished_parts_again(clips, tmp_path):

@@ -121,18 +121,19 @@ def prepare(
 
 
 def _write_part(writer: Writer, part: Part) -> None:
-    """All good records of a part. A part that breaks half way is left out whole."""
+    """All good records of a part. A part that breaks half way is left out whole; a full disk is not the part's fault."""
     try:
-        with writer.part(part.key):
-            for sample in part.samples():
-                if isinstance(sample, Skip):
-                    writer.skip(sample.file, sample.reason)
-                elif (fault := sample.fault(writer.skeleton)) is not None:
-                    writer.skip(f"{part.key} record {sample.id}", fault)
-                else:
-                    writer.add(sample)
+        samples = list(part.samples())
     except InputError as error:
-        writer.skip(part.key, str(error))
+        return writer.skip(part.key, str(error))
+    with writer.part(part.key):
+        for sample in samples:
+            if isinstance(sample, Skip):
+                writer.skip(sample.file, sample.reason)
+            elif (fault := sample.fault(writer.skeleton)) is not None:
+                writer.skip(f"{part.key} record {sample.id}", fault)
+            else:
+                writer.add(sample)
 
 
 def _image_root(sources: Sources, out: Path) -> str:
@@ -142,10 +143,8 @@ def _image_root(sources: Sources, out: Path) -> str:
 
 
 def _summary(dataset: Dataset) -> None:
-    skipped = dataset.header["skipped"]
-    print(
-        f"{dataset.folder}: {len(dataset)} records of {dataset.skeleton.name}, {len(skipped)} files or records skipped"
-    )
+    skipped, skeleton = dataset.header["skipped"], dataset.skeleton.name
+    print(f"{dataset.folder}: {len(dataset)} records of {skeleton}, {len(skipped)} files or records skipped")
     for skip in skipped[:20]:
         print(f"  skipped {skip['file']}: {skip['reason']}")
     if len(skipped) > 20:
