@@ -4,7 +4,6 @@ import re
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -70,35 +69,17 @@ def read(sources: Sources) -> Iterator[Part]:
     raise InputError(MISSING.format(src=sources.src))
 
 
-@dataclass(frozen=True)
-class Clip:
-    """One video. `base` is the action as the file spells it, with the number of the take: 'TakingPhoto 1'."""
-
-    subject: str
-    base: str
-    camera: str
-
-    @classmethod
-    def parse(cls, subject: str, stem: str) -> "Clip | None":
-        """From 'S1' and 'Directions 1.54138969'; None for '_ALL', the recording of no action."""
-        base, _, camera = stem.rpartition(".")
-        clip = cls(subject, base, camera)
-        if base.strip("_ 0123456789") == "ALL":
-            return None
-        if camera not in CAMERA_SIZES:
-            raise InputError(f"'{stem}' does not end in one of the cameras {', '.join(CAMERA_SIZES)}")
-        if clip.action not in ACTIONS:
-            raise InputError(f"'{base}' is none of the actions {', '.join(ACTIONS)}")
-        return clip
-
-    @property
-    def action(self) -> str:
-        return action_of(self.base)
-
-    @property
-    def labels(self) -> Labels:
-        sequence = f"{self.subject}_{self.base.replace(' ', '_')}.{self.camera}"
-        return Labels(subject=self.subject, action=self.action, sequence=sequence, split=split_of(self.subject))
+def parse_clip(subject: str, stem: str) -> Labels | None:
+    """What a video's name tells, from 'S1' and 'Directions 1.54138969'; None for '_ALL', the recording of no action."""
+    base, _, camera = stem.rpartition(".")
+    if base.strip("_ 0123456789") == "ALL":
+        return None
+    if camera not in CAMERA_SIZES:
+        raise InputError(f"'{stem}' does not end in one of the cameras {', '.join(CAMERA_SIZES)}")
+    action, sequence = action_of(base), f"{subject}_{stem.replace(' ', '_')}"
+    if action not in ACTIONS:
+        raise InputError(f"'{base}' is none of the actions {', '.join(ACTIONS)}")
+    return Labels(subject=subject, action=action, sequence=sequence, split=split_of(subject))
 
 
 def action_of(base: str) -> str:
@@ -114,11 +95,11 @@ def split_of(subject: str) -> str:
 
 def _parse_picture(file: str) -> PictureName:
     """From 'S1_Directions_1.54138969_000001.jpg'."""
-    match = re.fullmatch(r"(S\d+)_(.+\.\d+)_(\d+)\.\w+", file)
-    clip = None if match is None else Clip.parse(match[1], match[2])
-    if match is None or clip is None:
+    match = re.fullmatch(r"(S\d+)_(.+\.(\d+))_(\d+)\.\w+", file)
+    labels = None if match is None else parse_clip(match[1], match[2])
+    if match is None or labels is None:
         raise InputError(f"'{file}' is not a name like S1_Directions_1.54138969_000001.jpg")
-    return PictureName((clip.subject, clip.camera), int(match[3]) - 1, clip.labels, CAMERA_SIZES[clip.camera])
+    return PictureName((match[1], match[3]), int(match[4]) - 1, labels, CAMERA_SIZES[match[3]])
 
 
 PROCESSED = processed.ProcessedLayout(
@@ -139,13 +120,14 @@ def _read_official(sources: Sources, files: list[Path]) -> Iterator[Part]:
     for path in files:
         key = path.relative_to(sources.src).as_posix()
         try:
-            clip = Clip.parse(path.parents[2].name, path.stem)
+            labels = parse_clip(path.parents[2].name, path.stem)
         except InputError as error:
             yield Part.unreadable(key, error)
             continue
-        if clip is not None:
-            found.setdefault((path.parent, clip.base), set()).add(clip.camera)
-            yield Part(key, partial(_official_samples, sources, path, clip, cameras))
+        if labels is not None:
+            base, _, camera = path.stem.rpartition(".")
+            found.setdefault((path.parent, base), set()).add(camera)
+            yield Part(key, partial(_official_samples, sources, path, labels, cameras))
     for (folder, base), present in found.items():
         for camera in sorted(set(CAMERA_SIZES) - present):
             path = (folder / f"{base}.{camera}.cdf").relative_to(sources.src)
@@ -154,16 +136,17 @@ def _read_official(sources: Sources, files: list[Path]) -> Iterator[Part]:
 
 
 def _official_samples(
-    sources: Sources, path: Path, clip: Clip, cameras: Mapping[CameraKey, Camera] | None
+    sources: Sources, path: Path, clip: Labels, cameras: Mapping[CameraKey, Camera] | None
 ) -> Iterator[Sample | Skip]:
     joints_mm = read_cdf(path, 3)
     joints_2d = read_cdf(path.parents[1] / "D2_Positions" / path.name, 2)
     if len(joints_mm) != len(joints_2d):
         raise InputError(f"{path}: {len(joints_mm)} frames in 3D, {len(joints_2d)} in D2_Positions")
-    video = Path(clip.subject) / "Videos" / f"{path.stem}.mp4"
+    subject, (base, _, number) = clip["subject"], path.stem.rpartition(".")
+    video = Path(subject) / "Videos" / f"{path.stem}.mp4"
     count, pictures = len(joints_mm), (sources.image_root / video.parent).is_dir()
     if pictures and not (sources.image_root / video).exists():
-        known = (clip.subject, clip.base, clip.camera) == KNOWN_GAP
+        known = (subject, base, number) == KNOWN_GAP
         reason = "the official release does not have this video" if known else "the video is missing"
         yield Skip(video.as_posix(), f"{reason}: its {count} poses are left out")
         return
@@ -171,19 +154,19 @@ def _official_samples(
         count = min(count, video_frames(sources.image_root / video) or count)
     extra: Extra = {}
     if cameras is None:
-        fit = fit_camera(joints_mm.reshape(-1, 3), joints_2d.reshape(-1, 2), CAMERA_SIZES[clip.camera])
+        fit = fit_camera(joints_mm.reshape(-1, 3), joints_2d.reshape(-1, 2), CAMERA_SIZES[number])
         if fit.mean_px > MOST_RESIDUAL_PX:
             raise InputError(
                 f"{path}: no camera takes its 3D to its D2_Positions: the best is {fit.mean_px:.2f} px off on average"
             )
         camera, extra = fit.camera, fit.to_json()
-    elif (clip.subject, clip.camera) in cameras:
-        camera = cameras[clip.subject, clip.camera]
+    elif (subject, number) in cameras:
+        camera = cameras[subject, number]
     else:
-        raise InputError(f"{sources.cameras} has no camera ('{clip.subject}', '{clip.camera}')")
+        raise InputError(f"{sources.cameras} has no camera ('{subject}', '{number}')")
     for frame in range(0, count, sources.every):
         image = f"{video.as_posix()}#{frame}" if pictures else None
-        labels = clip.labels | Labels(image=image, frame=frame, extra=extra)
+        labels = clip | Labels(image=image, frame=frame, extra=extra)
         # As the processed layout names its images, so that records of both layouts have the same ids.
         id = f"{labels['sequence']}_{frame + 1:06d}"
         yield Sample.from_camera(id, joints_mm[frame].astype(np.float64), joints_2d[frame], camera, **labels)

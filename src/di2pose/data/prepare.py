@@ -121,7 +121,7 @@ def prepare(
 
 
 def _write_part(writer: Writer, part: Part) -> None:
-    """All good records of a part. A part that breaks half way is left out whole; a full disk is not the part's fault."""
+    """All good records of a part. A part that breaks half way is left out whole; a full disk is not its fault."""
     try:
         samples = list(part.samples())
     except InputError as error:
