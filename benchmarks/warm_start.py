@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from di2pose.data.dataset import Dataset
-from di2pose.data.sample import Sample
+from di2pose.data.sample import Dataset, Sample
 from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.camera import Camera

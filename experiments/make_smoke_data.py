@@ -37,7 +37,8 @@ def main(out: tyro.conf.Positional[Path], frames: int = 16, seed: int = 0) -> No
     for split, subjects in CLIPS.items():
         rows = [row for subject, actions in subjects.items() for action in actions
                 for row in clip(out / "H36M" / "images", subject, action, frames, seed)]  # fmt: skip
-        np.savez(annotations / "fps50" / f"h36m_{split}.npz", **{key: np.array([row[key] for row in rows]) for key in rows[0]})
+        columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+        np.savez(annotations / "fps50" / f"h36m_{split}.npz", **columns)
     lens = {"f": [[FOCAL]] * 2, "c": [[SIZE / 2]] * 2, "k": np.zeros((3, 1)), "p": np.zeros((2, 1))}
     camera = {name: np.array(value) for name, value in lens.items()} | {"w": SIZE, "h": SIZE}
     cameras = {(subject, CAMERA): camera for subjects in CLIPS.values() for subject in subjects}
@@ -55,7 +56,8 @@ def clip(images: Path, subject: str, action: str, frames: int, seed: int) -> Ite
     noise = generator_of(seed, subject, action)
     name = f"{subject}_{action}_1.{CAMERA}"
     (images / subject / name).mkdir(parents=True, exist_ok=True)
-    place = torch.rand(frames, 1, 3, generator=noise) * torch.tensor([400.0, 100, 500]) + torch.tensor([-200.0, -50, 2700])
+    place = torch.rand(frames, 1, 3, generator=noise) * torch.tensor([400.0, 100, 500])
+    place = place + torch.tensor([-200.0, -50, 2700])
     for frame, joints_mm in enumerate((stick_figures(frames, noise) + place).numpy()):
         pixels = FOCAL * joints_mm[:, :2] / joints_mm[:, 2:] + SIZE / 2
         file = f"{subject}/{name}/{name}_{frame + 1:06d}.jpg"

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from di2pose.data.bvh import Bvh, h36m_joints
+
 # name, parent, offset in CMU's units; the rest pose is a T-pose that faces +z with its left at +x.
 NODES = [
     ("Hips", None, (0, 0, 0)),
@@ -61,6 +63,12 @@ def write_cmu(path: Path, motion: np.ndarray, frame_time: float = 0.1666666) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{head}{rows}\n")
     return path
+
+
+def joints_world(path: Path) -> np.ndarray:
+    """(frames, 17, 3): Human3.6M's joints of every frame but a leading T-pose, y up, mm."""
+    bvh = Bvh.read(path)
+    return h36m_joints(bvh, slice(int(bvh.starts_at_rest), None))
 
 
 def real_clips() -> Path:

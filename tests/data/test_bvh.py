@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from data.cmu_files import CHANNELS, column, real_clips, walk, write_cmu
+from data.cmu_files import CHANNELS, column, joints_world, real_clips, walk, write_cmu
 
-from di2pose.data.bvh import PITCH_DEGREES, TWINS, Bvh, h36m_joints, joints_world, read, split_of, virtual_camera
+from di2pose.data.bvh import PITCH_DEGREES, TWINS, Bvh, h36m_joints, read, split_of, virtual_camera
 from di2pose.data.record import Sources
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17, bone_lengths

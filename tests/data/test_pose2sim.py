@@ -7,7 +7,7 @@ import pytest
 
 from di2pose.assets import extract
 from di2pose.data.check import examine
-from di2pose.data.pose2sim import CALIBRATION, FROM_MARKERS, MARKERS, fetch, read_camera, read_trc, rodrigues
+from di2pose.data.pose2sim import CALIBRATION, FROM_MARKERS, MARKERS, fetch, read_camera, read_trc
 from di2pose.data.prepare import prepare
 from di2pose.data.record import Sources
 from di2pose.data.sample import Dataset
@@ -95,11 +95,6 @@ def test_a_narrower_video_is_shrunk_evenly_between_black_bars(dataset):
     picture = np.asarray(dataset.read_image(dataset[0])).mean((1, 2))
     bar = round(960 * (1 - shrink))
     assert picture[: bar - 1].max() < 20 < picture[bar + 1 : -bar - 2].min() > picture[-bar + 2 :].max()
-
-
-def test_rodrigues_turns_about_its_vector():
-    np.testing.assert_allclose(rodrigues([0, 0, np.pi / 2]) @ [1, 0, 0], [0, 1, 0], atol=1e-15)
-    np.testing.assert_allclose(rodrigues([0.0, 0.0, 0.0]), np.eye(3))
 
 
 def test_damaged_or_missing_files_are_named(tmp_path):

@@ -1,8 +1,8 @@
 """`di2pose data prepare`: the whole command on small sets; damage is listed, resumed runs are identical."""
 
+import errno
 import json
 import re
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +83,19 @@ def test_a_part_that_breaks_half_way_is_left_out_whole_and_skips_survive_a_resum
     assert dataset.header["skipped"] == [{"file": "photo 7", "reason": "no such file"}]
 
 
+def test_a_full_disk_stops_the_run_and_is_not_taken_for_a_damaged_file(clips, tmp_path, monkeypatch):
+    def full(*arguments, **arrays):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", full)
+        with pytest.raises(InputError, match="No space left on device; make room"):
+            prepare("bvh", tmp_path / "out", clips)
+    assert prepare("bvh", tmp_path / "out", clips) == 0
+    assert len(Dataset(tmp_path / "out")) == 12
+    assert Dataset(tmp_path / "out").header["skipped"] == []
+
+
 def test_an_interrupted_run_resumes_without_reading_finished_parts_again(clips, tmp_path):
     prepare("bvh", tmp_path / "whole", clips)
     settings = Dataset(tmp_path / "whole").header
@@ -143,9 +156,5 @@ def test_relative_image_roots_are_kept_relative_to_the_dataset(tmp_path, monkeyp
     )
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_every_name_has_a_reader(name):
-    reader = READERS[name]
-    module = import_module(f"di2pose.data.{reader.module}")
-    assert callable(module.read)
-    assert hasattr(module, "fetch") == reader.fetched
+def test_only_pose2sim_is_fetched_by_the_program_itself():
+    assert [name for name, reader in READERS.items() if reader.fetch is not None] == ["pose2sim"]

@@ -1,5 +1,6 @@
 """The prepared form: what goes in comes out; what was killed goes on; what is damaged is refused."""
 
+import os
 import pickle
 import signal
 import subprocess
@@ -133,6 +134,30 @@ def test_a_killed_run_goes_on_and_gives_the_identical_files(tmp_path):
     assert [resumed.has(key) for key in "abc"] == [True, False, True]
     parts = {key: [full_sample(10 * ord(key) + k) for k in range(3)] for key in "bac"}
     write(tmp_path / "killed", parts)
+    write(tmp_path / "whole", parts)
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("move", range(9))
+def test_a_run_killed_while_the_parts_are_joined_goes_on(tmp_path, monkeypatch, move):
+    """Killed before each of the nine files is moved; and half a part, as a kill leaves one, is ignored."""
+    parts = {"a": [full_sample(k) for k in range(3)], ".b": [full_sample(k) for k in range(3, 5)]}
+    real, moves = os.replace, []
+
+    def replace(source, target):
+        if Path(target).parent.name == "killed":
+            moves.append(target)
+            if len(moves) == move + 1:
+                raise KeyboardInterrupt
+        real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            write(tmp_path / "killed", parts)
+    assert not (tmp_path / "killed/dataset.json").exists()
+    (tmp_path / "killed/parts.tmp/.a.x1.npz").write_bytes(b"PK half")
+    write(tmp_path / "killed", {key: [] for key in parts})  # nothing is asked for again
     write(tmp_path / "whole", parts)
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
 

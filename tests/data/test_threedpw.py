@@ -6,7 +6,7 @@ from data import layouts
 
 from di2pose.data.prepare import prepare
 from di2pose.data.sample import Dataset, Sources
-from di2pose.data.smpl import Models, Smpl, rodrigues
+from di2pose.data.smpl import Models, Smpl
 from di2pose.data.threedpw import read
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17, SMPL_24
@@ -250,11 +250,6 @@ def test_models_as_protocol_1_pickles_and_as_npz_are_the_same(tmp_path):
     for other in (old, Smpl.load(tmp_path / "SMPL_FEMALE.npz")):
         for name in ("template", "shapes", "corrections", "weights", "joints", "parents"):
             np.testing.assert_array_equal(getattr(other, name), getattr(new, name))
-
-
-def test_rodrigues_is_the_matrix_exponential_also_at_zero():
-    vectors = np.array([[0.0, 0.0, 0.0], [0.3, -0.2, 1.1], [0.0, np.pi, 0.0], [1e-9, 0.0, 0.0]])
-    np.testing.assert_allclose(rodrigues(vectors), [turn(vector) for vector in vectors], atol=1e-12)
 
 
 def test_missing_model_files_are_named_with_their_origin(folder):

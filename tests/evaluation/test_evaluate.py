@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from di2pose.data.human36m_names import ACTIONS
+from di2pose.data.human36m import ACTIONS
 from di2pose.errors import InputError
 from di2pose.evaluation.evaluate import evaluate_dataset
 from di2pose.evaluation.prediction_file import PredictionFile

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from data.cmu_files import real_clips
+from data.cmu_files import joints_world, real_clips
 from output.people import OFFSETS, person, pose, result
 
-from di2pose.data.bvh import Bvh, joints_world
+from di2pose.data.bvh import Bvh
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Motion

@@ -6,9 +6,10 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+from data.cmu_files import joints_world
 
 from di2pose.assets import extract
-from di2pose.data.bvh import TWINS, Bvh, h36m_joints, joints_world, split_of
+from di2pose.data.bvh import TWINS, Bvh, h36m_joints, split_of
 from di2pose.errors import InputError
 from di2pose.people.deepmimic import AXES, CLIPS, motion_folder
 from di2pose.people.motion import CLASSES, library

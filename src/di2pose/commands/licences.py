@@ -67,7 +67,7 @@ def everything() -> dict[str, list[Licence]]:
         (optional if extras else needed).append(row)
     registry = {"pip": "PyPI", "npm": "npm"}
     fetched = [Licence(a.name, a.licence, f"{registry[a.client]} {a.source}", a.note) for a in ASSETS.values()]
-    brought = [Licence(name, reader.licence, reader.origin) for name, reader in READERS.items() if not reader.fetched]
+    brought = [Licence(name, reader.licence, reader.origin) for name, reader in READERS.items() if reader.fetch is None]
     return {
         "This program": [
             Licence("code", "Apache-2.0", f"di2pose {__version__}"),

@@ -6,39 +6,35 @@ World axes of CMU's BVH: y up, z where the rest pose faces, x to its left. N nod
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from jaxtyping import Float
+from scipy.spatial.transform import Rotation
 
-from di2pose.data.record import Part, Sample, Sources
+from di2pose.data.record import Labels, Part, Sample, Sources
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17
 
-CMU_UNIT_MM = 25.4 / 0.45
+Rows = Sequence[int] | np.ndarray | slice
+ALL = slice(None)
+CMU_UNIT_MM = Sources.unit_mm
 """CMU's lengths are inches / 0.45: one unit is 56.44 mm."""
 PITCH_DEGREES = (-30.0, 45.0)
 
 # Human3.6M's joint -> the CMU nodes whose mean it is. An end site is called by its parent: "Head end".
 FROM_CMU: dict[str, tuple[str, ...]] = {
     "pelvis": ("LeftUpLeg", "RightUpLeg"),  # H36M's root is the middle of the hips; CMU's "Hips" lies 10 cm higher
-    "right_hip": ("RightUpLeg",),
-    "right_knee": ("RightLeg",),
-    "right_ankle": ("RightFoot",),
-    "left_hip": ("LeftUpLeg",),
-    "left_knee": ("LeftLeg",),
-    "left_ankle": ("LeftFoot",),
     "spine": ("Spine",),  # half way between pelvis and neck in both
     "thorax": ("Neck1",),  # base of the neck, at the height of the shoulders; CMU's "Neck" lies in the chest
     "nose": ("Head",),  # H36M's "Neck/Nose" is a mocap joint at the base of the skull, not the tip of the nose
     "head": ("Head end",),  # top of the head
-    "left_shoulder": ("LeftArm",),
-    "left_elbow": ("LeftForeArm",),
-    "left_wrist": ("LeftHand",),
-    "right_shoulder": ("RightArm",),
-    "right_elbow": ("RightForeArm",),
-    "right_wrist": ("RightHand",),
 }
+for _joints, _nodes in (("hip knee ankle", "UpLeg Leg Foot"), ("shoulder elbow wrist", "Arm ForeArm Hand")):
+    for _joint, _node in zip(_joints.split(), _nodes.split(), strict=True):
+        FROM_CMU |= {f"{side}_{_joint}": (f"{side.capitalize()}{_node}",) for side in ("left", "right")}
 
 # Subjects that the database holds two or three times, frame for frame: a split by subject must keep them together.
 TWINS = {
@@ -81,38 +77,33 @@ class Bvh:
         columns = [kind.endswith("rotation") for node in self.channels for kind in node]
         return self.frames > 0 and self.frame_time < 0.01 and bool((np.abs(self.motion[0, columns]) < 1e-3).all())
 
-    def rotations(self, frames: Sequence[int] | np.ndarray | slice = slice(None)) -> Float[np.ndarray, "F N 3 3"]:
+    def rotations(self, frames: Rows = ALL) -> Float[np.ndarray, "F N 3 3"]:
         """Each node's axes in the world: x_world = R x_node + position."""
         return self._solve(frames)[0]
 
-    def positions(self, frames: Sequence[int] | np.ndarray | slice = slice(None)) -> Float[np.ndarray, "F N 3"]:
+    def positions(self, frames: Rows = ALL) -> Float[np.ndarray, "F N 3"]:
         """Each node's place in the world, mm."""
         return self._solve(frames)[1]
 
-    def _solve(self, frames: Sequence[int] | np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
+    def _solve(self, frames: Rows) -> tuple[np.ndarray, np.ndarray]:
         """Forward kinematics, all frames at once: R_child = R_parent R_local, x_child = x_parent + R_parent offset."""
         motion = self.motion[frames]
         rotations = np.empty((len(motion), len(self.joints), 3, 3))
         positions = np.empty((len(motion), len(self.joints), 3))
         column = 0
         for node, (parent, kinds) in enumerate(zip(self.parents, self.channels, strict=True)):
-            local, offset = np.broadcast_to(np.eye(3), (len(motion), 3, 3)), self.offsets[node]
+            local, offset = np.eye(3), np.tile(self.offsets[node], (len(motion), 1))
             for kind in kinds:
                 axis, values = "XYZ".index(kind[0]), motion[:, column]
                 if kind.endswith("rotation"):
                     local = local @ axis_rotation(axis, np.radians(values))
                 else:  # a position channel stands in place of the offset
-                    offset = np.broadcast_to(offset, (len(motion), 3)).copy()
                     offset[:, axis] = values
                 column += 1
-            if parent < 0:
-                rotations[:, node], positions[:, node] = local, offset
-            else:
+            if parent >= 0:
                 turn = rotations[:, parent]
-                rotations[:, node] = turn @ local
-                positions[:, node] = positions[:, parent] + (
-                    turn @ np.broadcast_to(offset, (len(motion), 3))[..., None]
-                ).squeeze(-1)
+                local, offset = turn @ local, positions[:, parent] + (turn @ offset[..., None])[..., 0]
+            rotations[:, node], positions[:, node] = local, offset
         return rotations, positions
 
     def nodes(self, *names: str) -> list[int]:
@@ -127,13 +118,7 @@ class Bvh:
 
 def axis_rotation(axis: int, angle: np.ndarray) -> Float[np.ndarray, "F 3 3"]:
     """Right-handed rotation by `angle` radians about x (0), y (1) or z (2)."""
-    cos, sin = np.cos(angle), np.sin(angle)
-    matrix = np.zeros((len(angle), 3, 3))
-    i, j = (axis + 1) % 3, (axis + 2) % 3
-    matrix[:, axis, axis] = 1
-    matrix[:, i, i], matrix[:, i, j] = cos, -sin
-    matrix[:, j, i], matrix[:, j, j] = sin, cos
-    return matrix
+    return Rotation.from_euler("xyz"[axis], angle[:, None]).as_matrix()
 
 
 def _parse(text: str, unit_mm: float) -> Bvh:
@@ -175,9 +160,8 @@ def _parse(text: str, unit_mm: float) -> Bvh:
         raise InputError(
             "the hierarchy is damaged: one ROOT, closed brackets and rotation or position channels expected"
         )
-    return Bvh(
-        tuple(joints), tuple(parents), np.array(offsets), tuple(channels), *_parse_motion(tail.split(), kinds, unit_mm)
-    )
+    motion, frame_time = _parse_motion(tail.split(), kinds, unit_mm)
+    return Bvh(tuple(joints), tuple(parents), np.array(offsets), tuple(channels), motion, frame_time)
 
 
 def _parse_motion(words: list[str], kinds: list[str], unit_mm: float) -> tuple[np.ndarray, float]:
@@ -197,17 +181,11 @@ def _parse_motion(words: list[str], kinds: list[str], unit_mm: float) -> tuple[n
     return values.reshape(frames, len(kinds)) * scale, frame_time
 
 
-def h36m_joints(bvh: Bvh, frames: Sequence[int] | np.ndarray | slice = slice(None)) -> Float[np.ndarray, "F 17 3"]:
+def h36m_joints(bvh: Bvh, frames: Rows = ALL) -> Float[np.ndarray, "F 17 3"]:
     """Human3.6M's 17 joints in the world of the file, y up, mm."""
     nodes = [bvh.nodes(*FROM_CMU[name]) for name in H36M_17.joints]
     positions = bvh.positions(frames)
     return np.stack([positions[:, node].mean(1) for node in nodes], 1)
-
-
-def joints_world(path: Path, unit_mm: float = CMU_UNIT_MM) -> Float[np.ndarray, "F 17 3"]:
-    """Human3.6M's 17 joints of every frame of a CMU file but a leading T-pose: y up, mm."""
-    bvh = Bvh.read(path, unit_mm)
-    return h36m_joints(bvh, slice(int(bvh.starts_at_rest), None))
 
 
 def virtual_camera(seed: int, record: str) -> Float[np.ndarray, "3 3"]:
@@ -215,9 +193,17 @@ def virtual_camera(seed: int, record: str) -> Float[np.ndarray, "3 3"]:
     uniform on PITCH_DEGREES, positive = from above. Yaw 0, pitch 0 looks the rest pose in the face."""
     digest = hashlib.blake2b(f"{seed}/{record}".encode(), digest_size=16).digest()
     first, second = (int.from_bytes(part, "little") / 2**64 for part in (digest[:8], digest[8:]))
-    yaw = np.array([2 * np.pi * first])
-    pitch = np.radians([PITCH_DEGREES[0] + (PITCH_DEGREES[1] - PITCH_DEGREES[0]) * second])
-    return axis_rotation(0, pitch)[0] @ np.diag([1.0, -1.0, -1.0]) @ axis_rotation(1, yaw)[0]
+    pitch = PITCH_DEGREES[0] + (PITCH_DEGREES[1] - PITCH_DEGREES[0]) * second
+    return Rotation.from_euler("XY", [180 + pitch, 360 * first], degrees=True).as_matrix()  # 180: y and z turn round
+
+
+def before_camera(
+    id: str, pose_mm: Float[np.ndarray, "J 3"], seed: int, y_up: Float[np.ndarray, "3 3"], **labels: Unpack[Labels]
+) -> Sample:
+    """A root-relative pose without a camera, set before a virtual one. `y_up` turns its world to one with y up."""
+    rotation = virtual_camera(seed, id) @ y_up
+    labels["extra"] = {"seed": seed, "rotation": rotation.round(7).tolist()}
+    return Sample(id, (pose_mm @ rotation.T).astype(np.float32), **labels)
 
 
 def read(sources: Sources) -> Iterator[Part]:
@@ -229,7 +215,7 @@ def read(sources: Sources) -> Iterator[Part]:
             "(B. Hahne, 2010; folders 001, 002, ... with 01_01.bvh, ...)"
         )
     for path in files:
-        yield Part(path.relative_to(sources.src).as_posix(), lambda path=path: _samples(path, sources))  # type: ignore[misc]
+        yield Part(path.relative_to(sources.src).as_posix(), partial(_samples, path, sources))
 
 
 def _samples(path: Path, sources: Sources) -> Iterator[Sample]:
@@ -237,22 +223,12 @@ def _samples(path: Path, sources: Sources) -> Iterator[Sample]:
     frames = np.arange(int(bvh.starts_at_rest), bvh.frames, sources.every)
     if not len(frames):
         raise InputError("no frame of motion")
-    clip = path.stem
-    subject = clip.partition("_")[0].zfill(3)
+    clip, subject = path.stem, path.stem.partition("_")[0].zfill(3)
+    labels: Labels = {"subject": subject, "sequence": clip, "split": split_of(subject)}
     world = h36m_joints(bvh, frames)
-    world = world - world[:, :1]
-    for frame, pose in zip(frames.tolist(), world, strict=True):
-        record = f"{clip}_{frame:06d}"
-        rotation = virtual_camera(sources.seed, record)
-        yield Sample(
-            id=record,
-            joints_mm=(pose @ rotation.T).astype(np.float32),
-            subject=subject,
-            sequence=clip,
-            frame=frame,
-            split=split_of(subject),
-            extra={"seed": sources.seed, "rotation": rotation.round(7).tolist()},
-        )
+    for frame, pose in zip(frames.tolist(), world - world[:, :1], strict=True):
+        labels["frame"] = frame
+        yield before_camera(f"{clip}_{frame:06d}", pose, sources.seed, np.eye(3), **labels)
 
 
 def split_of(subject: str) -> str:

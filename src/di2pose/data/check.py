@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from di2pose.data.dataset import Dataset
-from di2pose.data.sheet import draw_tile, write_sheet
+from di2pose.data.contact_sheet import draw_tile, write_sheet
+from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import Skeleton, bone_lengths
+from di2pose.text_table import aligned
 
 MOST_ROWS = 100_000
 """Statistics are taken on at most this many records, evenly spread."""
@@ -27,7 +28,7 @@ GOOD_PX, BAD_PX = 0.5, 3.0
 
 
 @dataclass
-class Report:
+class CheckReport:
     """Lines to print; problems make the command fail, warnings do not."""
 
     lines: list[str] = field(default_factory=list)
@@ -66,45 +67,43 @@ def check(folder: tyro.conf.Positional[Path], out: Path | None = None, samples: 
     return 1 if report.problems else 0
 
 
-def examine(dataset: Dataset) -> Report:
+def examine(dataset: Dataset) -> CheckReport:
     """Everything that needs no picture."""
-    report = Report()
+    report = CheckReport()
     _counts(dataset, report)
     rows = np.unique(np.linspace(0, len(dataset) - 1, min(len(dataset), MOST_ROWS)).astype(int))
     if len(rows) < len(dataset):
         report.lines.append(f"the following on {len(rows)} records, evenly spread")
-    joints = np.array(dataset.joints_mm[rows], np.float64)
-    joints[~dataset.valid[rows]] = np.nan
-    _ranges(dataset, rows, joints, report)
-    _bones(dataset.skeleton, joints, report)
-    _sides(dataset.skeleton, joints, report)
+    joints = np.where(dataset.valid[rows][..., None], dataset.joints_mm[rows].astype(np.float64), np.nan)
+    place = dict(zip(dataset.skeleton.joints, np.moveaxis(joints, 1, 0), strict=True))
+    _ranges(dataset, rows, joints, place, report)
+    _bones(dataset.skeleton, joints, place, report)
+    _sides(place, report)
     _reprojection(dataset, rows, report)
     return report
 
 
-def _counts(dataset: Dataset, report: Report) -> None:
-    header = dataset.header
-    report.lines.append(
-        f"{dataset.name}: {len(dataset)} records, {dataset.skeleton.name}, {len(header['skipped'])} skipped"
-    )
+def _counts(dataset: Dataset, report: CheckReport) -> None:
+    skipped = len(dataset.header["skipped"])
+    report.lines.append(f"{dataset.name}: {len(dataset)} records, {dataset.skeleton.name}, {skipped} skipped")
     for name in ("split", "subject", "action"):
         values, counts = np.unique(dataset.column(name), return_counts=True)
         shown = ", ".join(f"{value or '(none)'} {count}" for value, count in zip(values[:30], counts[:30], strict=True))
         report.lines.append(f"{name} ({len(values)}): {shown}{', ...' if len(values) > 30 else ''}")
-    ids = {line["id"] for line in dataset.index}
-    if len(ids) != len(dataset):
-        report.problems.append(f"{len(dataset) - len(ids)} ids occur more than once")
+    twice = len(dataset) - len({line["id"] for line in dataset.index})
+    if twice:
+        report.problems.append(f"{twice} ids occur more than once")
     broken = int((dataset.valid & ~np.isfinite(dataset.joints_mm).all(-1)).any(-1).sum())
     if broken:
         report.problems.append(f"{broken} records have NaN or infinite joints that count as annotated")
 
 
-def _ranges(dataset: Dataset, rows: np.ndarray, joints: np.ndarray, report: Report) -> None:
-    skeleton = dataset.skeleton
-    seen = dataset.valid[rows].mean(0)
-    if (seen < 1).any():
-        part = ", ".join(f"{name} {share:.0%}" for name, share in zip(skeleton.joints, seen, strict=True) if share < 1)
-        report.lines.append(f"joints not annotated everywhere: {part}")
+def _ranges(
+    dataset: Dataset, rows: np.ndarray, joints: np.ndarray, place: dict[str, np.ndarray], report: CheckReport
+) -> None:
+    part = [f"{name} {share:.0%}" for name, share in zip(place, dataset.valid[rows].mean(0), strict=True) if share < 1]
+    if part:
+        report.lines.append(f"joints not annotated everywhere: {', '.join(part)}")
     for axis, name in enumerate(("x right", "y down", "z away")):
         low, high = np.nanmin(joints[..., axis]), np.nanmax(joints[..., axis])
         report.lines.append(f"{name}: {low:.0f} to {high:.0f} mm from the root")
@@ -113,29 +112,32 @@ def _ranges(dataset: Dataset, rows: np.ndarray, joints: np.ndarray, report: Repo
         report.lines.append(f"root: {np.nanmin(distance):.0f} to {np.nanmax(distance):.0f} mm from the camera")
         if np.nanmin(dataset.root_mm[rows][:, 2]) <= 0:
             report.problems.append("a root lies behind the camera")
-    if "pelvis" in skeleton.joints and np.nanmax(np.abs(joints[:, skeleton.index("pelvis")]), initial=0) > 1:
+    if "pelvis" in place and np.nanmax(np.abs(place["pelvis"]), initial=0) > 1:
         report.problems.append("poses are not root-relative: the pelvis is not at 0")
-    upper = next((name for name in ("thorax", "neck", "upper_neck") if name in skeleton.joints), None)
+    upper = next((name for name in ("thorax", "neck", "upper_neck") if name in place), None)
     if upper is not None:
-        hips = joints[:, list(skeleton.indices("left_hip", "right_hip"))].mean(1)
-        upright = float(np.mean(joints[:, skeleton.index(upper), 1] < hips[:, 1]))
+        hips = (place["left_hip"] + place["right_hip"]) / 2
+        upright = float(np.mean(place[upper][:, 1] < hips[:, 1]))
         report.lines.append(f"upright (neck above the hips): {upright:.1%}")
         if upright < 0.5:
             report.problems.append("most poses are upside down: y must point down")
 
 
-def _bones(skeleton: Skeleton, joints: np.ndarray, report: Report) -> None:
-    lengths = bone_lengths(joints, skeleton)
-    report.lines.append("bone lengths in mm: median (5 % to 95 %)")
-    for k, (child, parent) in enumerate(skeleton.bones):
-        if np.isfinite(lengths[:, k]).any():
-            low, middle, high = np.nanpercentile(lengths[:, k], [5, 50, 95])
+def _bones(skeleton: Skeleton, joints: np.ndarray, place: dict[str, np.ndarray], report: CheckReport) -> None:
+    rows = []
+    for (child, parent), lengths in zip(skeleton.bones, bone_lengths(joints, skeleton).T, strict=True):
+        if np.isfinite(lengths).any():
+            low, middle, high = np.nanpercentile(lengths, [5, 50, 95])
             name = f"{skeleton.joints[parent]} - {skeleton.joints[child]}"
-            report.lines.append(f"  {name:<32} {middle:6.1f} ({low:.1f} to {high:.1f})")
+            rows.append((name, f"{middle:.1f}", f"{low:.1f} to {high:.1f}"))
+    report.lines.append(aligned(("bone lengths in mm", "median", "5 % to 95 %"), rows))
     for (upper, lower), (low, high) in ADULT_MM.items():
-        sides = {side: _limb(skeleton, joints, side, upper, lower) for side in ("left", "right")}
-        medians = {side: float(np.nanmedian(x)) for side, x in sides.items() if np.isfinite(x).any()}
-        for side, median in medians.items():
+        medians = {}
+        for side in ("left", "right"):
+            lengths = np.linalg.norm(place[f"{side}_{upper}"] - place[f"{side}_{lower}"], axis=-1)
+            if not np.isfinite(lengths).any():
+                continue
+            median = medians[side] = float(np.nanmedian(lengths))
             text = f"{side} {upper} - {lower} has a median of {median:.1f} mm, adults have {low} to {high}"
             if not low / 2 < median < high * 2:
                 report.problems.append(f"{text}: wrong unit?")
@@ -146,44 +148,34 @@ def _bones(skeleton: Skeleton, joints: np.ndarray, report: Report) -> None:
             report.warnings.append(f"left and right {upper} - {lower} differ: {both}")
 
 
-def _limb(skeleton: Skeleton, joints: np.ndarray, side: str, upper: str, lower: str) -> np.ndarray:
-    a, b = skeleton.indices(f"{side}_{upper}", f"{side}_{lower}")
-    return np.linalg.norm(joints[:, a] - joints[:, b], axis=-1)
-
-
-def _sides(skeleton: Skeleton, joints: np.ndarray, report: Report) -> None:
+def _sides(place: dict[str, np.ndarray], report: CheckReport) -> None:
     """Knees bend forwards and elbows backwards. Forwards is left x up (camera axes are right-handed), so a pose whose
     sides were swapped, or that was mirrored, bends the wrong way."""
-    place = {name: joints[:, skeleton.index(name)] for name in skeleton.joints if name.startswith(("left_", "right_"))}
-    hips = place["left_hip"] + place["right_hip"]
-    up = place["left_shoulder"] + place["right_shoulder"] - hips
+    up = place["left_shoulder"] + place["right_shoulder"] - place["left_hip"] - place["right_hip"]
     across = place["left_hip"] - place["right_hip"] + place["left_shoulder"] - place["right_shoulder"]
     forwards = np.cross(across, up)
-    forwards /= np.linalg.norm(forwards, axis=-1, keepdims=True)
-    for chain, sign in ((("hip", "knee", "ankle"), 1), (("shoulder", "elbow", "wrist"), -1)):
+    for (upper, bend, lower), sign in ((("hip", "knee", "ankle"), 1), (("shoulder", "elbow", "wrist"), -1)):
         right_way = []
         for side in ("left", "right"):
-            start, middle, end = (place[f"{side}_{name}"] for name in chain)
+            start, middle, end = (place[f"{side}_{name}"] for name in (upper, bend, lower))
             offset = middle - (start + end) / 2
             length = np.linalg.norm(middle - start, axis=-1) + np.linalg.norm(end - middle, axis=-1)
             bent = np.linalg.norm(offset, axis=-1) > BENT * length
-            right_way.append(sign * (offset[bent] * forwards[bent]).sum(-1) > 0)
-        votes = np.concatenate(right_way)
-        if not len(votes):
+            right_way += (sign * (offset[bent] * forwards[bent]).sum(-1) > 0).tolist()
+        if not right_way:
             continue
-        report.lines.append(f"{chain[1]}s that bend the human way: {votes.mean():.1%} of {len(votes)} bent ones")
-        if len(votes) >= 20 and votes.mean() < 0.5:
-            report.problems.append(
-                f"most {chain[1]}s bend the wrong way: left and right are swapped, or poses mirrored"
-            )
+        share = sum(right_way) / len(right_way)
+        report.lines.append(f"{bend}s that bend the human way: {share:.1%} of {len(right_way)} bent ones")
+        if len(right_way) >= 20 and share < 0.5:
+            report.problems.append(f"most {bend}s bend the wrong way: left and right are swapped, or poses mirrored")
 
 
-def _reprojection(dataset: Dataset, rows: np.ndarray, report: Report) -> None:
+def _reprojection(dataset: Dataset, rows: np.ndarray, report: CheckReport) -> None:
     """Distance from the projected 3D joints to the 2D joints."""
     of_camera: dict[str, list[int]] = {}
-    for row in rows:
-        if (camera := dataset.index[int(row)]["camera"]) is not None:
-            of_camera.setdefault(camera, []).append(int(row))
+    for row in rows.tolist():
+        if (camera := dataset.index[row]["camera"]) is not None:
+            of_camera.setdefault(camera, []).append(row)
     errors = []
     for key, members in of_camera.items():
         points = dataset.cameras[key].project(dataset.joints_mm[members] + dataset.root_mm[members][:, None])

@@ -119,3 +119,13 @@ def upright(frame: Any) -> Image.Image:
     if frame.rotation:  # phones store the turn as a matrix beside the picture, counter-clockwise degrees
         image = image.rotate(frame.rotation, expand=True)
     return image
+
+
+def video_frames(path: Path) -> int | None:
+    """How many frames the header of a video promises; None where it does not say."""
+    av = require("av", extra="video")
+    try:
+        with av.open(str(path)) as container:
+            return container.streams.video[0].frames or None
+    except (OSError, IndexError, av.error.FFmpegError) as error:
+        raise InputError(f"cannot read the video {path}: {error}") from error

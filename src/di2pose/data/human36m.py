@@ -1,28 +1,45 @@
-"""Human3.6M: its names, its official download (CDF files and videos), and which of three layouts a folder holds."""
+"""Human3.6M: its names, its official download (CDF files and videos), the poses of VideoPose3D, mmpose's layout."""
 
+import re
 import struct
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
-from di2pose.data import human36m_poses, processed
-from di2pose.data.annotation import failed, record, thin, video_frames
-from di2pose.data.camera_pickle import CameraKey, load_cameras
-from di2pose.data.human36m_names import CAMERA_SIZES, JOINTS_17_OF_32, Clip
-from di2pose.data.intrinsics import fit_camera
-from di2pose.data.numpy_pickle import DAMAGED
-from di2pose.data.record import Part, Sample, Skip, Sources
+from di2pose.data import processed
+from di2pose.data.bvh import before_camera
+from di2pose.data.frames import video_frames
+from di2pose.data.pickles import DAMAGED, load_npz, text
+from di2pose.data.processed import CameraKey, PictureName, load_cameras
+from di2pose.data.record import Extra, Labels, Part, Sample, Skip, Sources
 from di2pose.errors import InputError, require
-from di2pose.pose.camera import Camera
+from di2pose.pose.camera import Camera, fit_camera
+from di2pose.pose.skeleton import H36M_17
 
-SITE = "vision.imar.ro/human3.6m (registration)"
+ACTIONS = (
+    "Directions", "Discussion", "Eating", "Greeting", "Phoning", "Photo", "Posing", "Purchases", "Sitting",
+    "SittingDown", "Smoking", "Waiting", "WalkDog", "Walking", "WalkTogether",
+)  # fmt: skip
+"""In the column order of the paper's table: Dir Disc Eat Greet Phone Photo Pose Purch Sit SitD Smoke Wait WalkD Walk
+WalkT."""
+SPELLINGS = {"TakingPhoto": "Photo", "WalkingDog": "WalkDog"}
+"""S1's files spell two actions differently."""
+TRAIN, TEST = ("S1", "S5", "S6", "S7", "S8"), ("S9", "S11")
+CAMERA_SIZES = {"54138969": (1000, 1002), "55011271": (1000, 1000), "58860488": (1000, 1000), "60457274": (1000, 1002)}
+"""(width, height) of the four cameras' pictures."""
+JOINTS_17_OF_32 = (0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 15, 17, 18, 19, 25, 26, 27)
+"""The joints that move, in the order of H36M_17; the other 15 repeat them or are toes and fingers."""
 KNOWN_GAP = ("S11", "Directions", "54138969")
 """The one video that the official release lacks."""
 MOST_RESIDUAL_PX = 0.5
+POSES = "data_3d_h36m.npz"
+Y_UP_FROM_Z_UP = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])
 
+SITE = "vision.imar.ro/human3.6m (registration)"
 MISSING = f"""no Human3.6M annotations found in {{src}}. One of these three layouts is needed:
   official:   S1/MyPoseFeatures/D3_Positions_mono/*.cdf and D2_Positions/*.cdf, with S1/Videos/*.mp4 for pictures
               (unpack Poses_D3_Positions_mono_S1.tgz, Poses_D2_Positions_S1.tgz, Videos_S1.tgz, ... from {SITE})
@@ -42,13 +59,55 @@ def read(sources: Sources) -> Iterator[Part]:
         if official:
             return _read_official(sources, official)
     if sources.name != "h36m-npz":
-        found = [path for path in processed.find(sources, processed.HUMAN36M) if not human36m_poses.is_ours(path)]
+        found = [path for path in processed.find(sources, PROCESSED) if not _holds_poses(path)]
         if found:
-            return processed.read(sources, processed.HUMAN36M, found)
-    poses = None if sources.name == "h36m-processed" else human36m_poses.find(sources)
-    if poses is not None:
-        return human36m_poses.read(sources, poses)
+            return processed.read(sources, PROCESSED, found)
+    if sources.name != "h36m-processed":
+        path = sources.annotations or (sources.src / POSES if sources.src.is_dir() else sources.src)
+        if path.exists() and _holds_poses(path):
+            return _read_poses(sources, path)
     raise InputError(MISSING.format(src=sources.src))
+
+
+def parse_clip(subject: str, stem: str) -> Labels | None:
+    """What a video's name tells, from 'S1' and 'Directions 1.54138969'; None for '_ALL', the recording of no action."""
+    base, _, camera = stem.rpartition(".")
+    if base.strip("_ 0123456789") == "ALL":
+        return None
+    if camera not in CAMERA_SIZES:
+        raise InputError(f"'{stem}' does not end in one of the cameras {', '.join(CAMERA_SIZES)}")
+    action, sequence = action_of(base), f"{subject}_{stem.replace(' ', '_')}"
+    if action not in ACTIONS:
+        raise InputError(f"'{base}' is none of the actions {', '.join(ACTIONS)}")
+    return Labels(subject=subject, action=action, sequence=sequence, split=split_of(subject))
+
+
+def action_of(base: str) -> str:
+    """One of ACTIONS from 'Directions 1', 'Directions_1', 'TakingPhoto': without the take, in the common spelling."""
+    name = re.sub(r"[ _]\d+$", "", base)
+    return SPELLINGS.get(name, name)
+
+
+def split_of(subject: str) -> str:
+    """train, test, or '' for a subject of neither."""
+    return "train" if subject in TRAIN else "test" if subject in TEST else ""
+
+
+def _parse_picture(file: str) -> PictureName:
+    """From 'S1_Directions_1.54138969_000001.jpg'."""
+    match = re.fullmatch(r"(S\d+)_(.+\.(\d+))_(\d+)\.\w+", file)
+    labels = None if match is None else parse_clip(match[1], match[2])
+    if match is None or labels is None:
+        raise InputError(f"'{file}' is not a name like S1_Directions_1.54138969_000001.jpg")
+    return PictureName((match[1], match[3]), int(match[4]) - 1, labels, CAMERA_SIZES[match[3]])
+
+
+PROCESSED = processed.ProcessedLayout(
+    "Human3.6M",
+    H36M_17,
+    _parse_picture,
+    ("annotation_body3d/fps50", "annotation_body3d/fps*", "fps50", "fps*", "annotations", "."),
+)
 
 
 def _read_official(sources: Sources, files: list[Path]) -> Iterator[Part]:
@@ -59,64 +118,58 @@ def _read_official(sources: Sources, files: list[Path]) -> Iterator[Part]:
     cameras = None if sources.cameras is None else load_cameras(sources.cameras)
     found: dict[tuple[Path, str], set[str]] = {}
     for path in files:
+        key = path.relative_to(sources.src).as_posix()
         try:
-            clip = Clip.parse(path.parents[2].name, path.stem)
+            labels = parse_clip(path.parents[2].name, path.stem)
         except InputError as error:
-            yield failed(path.relative_to(sources.src).as_posix(), error)
+            yield Part.unreadable(key, error)
             continue
-        if clip is None:
-            continue
-        found.setdefault((path.parent, clip.base), set()).add(clip.camera)
-        yield Part(path.relative_to(sources.src).as_posix(), partial(_samples, sources, path, clip, cameras))
+        if labels is not None:
+            base, _, camera = path.stem.rpartition(".")
+            found.setdefault((path.parent, base), set()).add(camera)
+            yield Part(key, partial(_official_samples, sources, path, labels, cameras))
     for (folder, base), present in found.items():
         for camera in sorted(set(CAMERA_SIZES) - present):
             path = (folder / f"{base}.{camera}.cdf").relative_to(sources.src)
             gap = InputError("this camera's file is missing; the other cameras of the action are there")
-            yield failed(path.as_posix(), gap)
+            yield Part.unreadable(path.as_posix(), gap)
 
 
-def _samples(
-    sources: Sources, path: Path, clip: Clip, cameras: dict[CameraKey, Camera] | None
+def _official_samples(
+    sources: Sources, path: Path, clip: Labels, cameras: Mapping[CameraKey, Camera] | None
 ) -> Iterator[Sample | Skip]:
     joints_mm = read_cdf(path, 3)
     joints_2d = read_cdf(path.parents[1] / "D2_Positions" / path.name, 2)
     if len(joints_mm) != len(joints_2d):
         raise InputError(f"{path}: {len(joints_mm)} frames in 3D, {len(joints_2d)} in D2_Positions")
-    video = Path(clip.subject) / "Videos" / f"{path.stem}.mp4"
+    subject, (base, _, number) = clip["subject"], path.stem.rpartition(".")
+    video = Path(subject) / "Videos" / f"{path.stem}.mp4"
     count, pictures = len(joints_mm), (sources.image_root / video.parent).is_dir()
     if pictures and not (sources.image_root / video).exists():
-        known = (clip.subject, clip.base, clip.camera) == KNOWN_GAP
+        known = (subject, base, number) == KNOWN_GAP
         reason = "the official release does not have this video" if known else "the video is missing"
         yield Skip(video.as_posix(), f"{reason}: its {count} poses are left out")
         return
     if pictures:
         count = min(count, video_frames(sources.image_root / video) or count)
-    extra: dict[str, float] = {}
+    extra: Extra = {}
     if cameras is None:
-        fit = fit_camera(joints_mm.reshape(-1, 3), joints_2d.reshape(-1, 2), CAMERA_SIZES[clip.camera])
+        fit = fit_camera(joints_mm.reshape(-1, 3), joints_2d.reshape(-1, 2), CAMERA_SIZES[number])
         if fit.mean_px > MOST_RESIDUAL_PX:
             raise InputError(
                 f"{path}: no camera takes its 3D to its D2_Positions: the best is {fit.mean_px:.2f} px off on average"
             )
-        camera, extra = fit.camera, {"camera_fit_mean_px": fit.mean_px, "camera_fit_largest_px": fit.largest_px}
-    elif (clip.subject, clip.camera) in cameras:
-        camera = cameras[clip.subject, clip.camera]
+        camera, extra = fit.camera, fit.to_json()
+    elif (subject, number) in cameras:
+        camera = cameras[subject, number]
     else:
-        raise InputError(f"{sources.cameras} has no camera ('{clip.subject}', '{clip.camera}')")
-    for frame in thin(count, sources.every).tolist():
-        yield record(
-            clip.id(frame),
-            joints_mm[frame].astype(np.float64),
-            joints_2d[frame],
-            camera,
-            image=f"{video.as_posix()}#{frame}" if pictures else None,
-            subject=clip.subject,
-            action=clip.action,
-            sequence=clip.sequence,
-            frame=frame,
-            split=clip.split,
-            extra=dict(extra),
-        )
+        raise InputError(f"{sources.cameras} has no camera ('{subject}', '{number}')")
+    for frame in range(0, count, sources.every):
+        image = f"{video.as_posix()}#{frame}" if pictures else None
+        labels = clip | Labels(image=image, frame=frame, extra=extra)
+        # As the processed layout names its images, so that records of both layouts have the same ids.
+        id = f"{labels['sequence']}_{frame + 1:06d}"
+        yield Sample.from_camera(id, joints_mm[frame].astype(np.float64), joints_2d[frame], camera, **labels)
 
 
 def read_cdf(path: Path, width: int) -> Float[np.ndarray, "F 17 D"]:
@@ -136,3 +189,46 @@ def read_cdf(path: Path, width: int) -> Float[np.ndarray, "F 17 D"]:
             f"{path}: 'Pose' has shape {values.shape}, expected (1, frames, {32 * width}): 32 joints of {width} numbers"
         )
     return values.reshape(-1, 32, width)[:, JOINTS_17_OF_32]
+
+
+def _holds_poses(path: Path) -> bool:
+    """Is it VideoPose3D's file, by its name or by the array in it?"""
+    if path.name == POSES:
+        return True
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return "positions_3d.npy" in archive.namelist()
+
+
+def _read_poses(sources: Sources, path: Path) -> Iterator[Part]:
+    """One part per subject and action of `positions_3d`: subject -> action -> (frames, 32 or 17, 3), metres, in the
+    world of the recording hall (z up)."""
+    positions = load_npz(path, ["positions_3d"])["positions_3d"]
+    positions = positions.item() if isinstance(positions, np.ndarray) and positions.shape == () else positions
+    if not isinstance(positions, dict) or not all(isinstance(actions, dict) for actions in positions.values()):
+        raise InputError(f"{path}: 'positions_3d' must be a dictionary subject -> action -> poses")
+    for key, actions in positions.items():
+        for name, poses in actions.items():
+            subject, base = text(key), text(name)
+            sequence, action = f"{subject}_{base.replace(' ', '_')}", action_of(base)
+            labels = Labels(subject=subject, action=action, sequence=sequence, split=split_of(subject))
+            if action in ACTIONS:
+                yield Part(sequence, partial(_pose_samples, sources, labels, poses))
+            else:
+                yield Part.unreadable(sequence, InputError(f"'{base}' is none of the actions {', '.join(ACTIONS)}"))
+
+
+def _pose_samples(sources: Sources, labels: Labels, poses: object) -> Iterator[Sample]:
+    """Each pose before a seeded virtual camera, like the BVH motion."""
+    world = np.asarray(poses)
+    if world.ndim != 3 or world.shape[1] not in (17, 32) or world.shape[2] != 3 or world.dtype.kind != "f":
+        raise InputError(f"poses of shape (frames, 32 or 17, 3) expected, got {world.dtype} of shape {world.shape}")
+    if world.shape[1] == 32:
+        world = world[:, JOINTS_17_OF_32]
+    world = (world - world[:, :1]).astype(np.float64) * 1000
+    if np.nanmedian(np.linalg.norm(world, axis=-1)) > 10_000:
+        raise InputError("the poses are not in metres: the median joint is more than 10 m from the pelvis")
+    for frame in range(0, len(world), sources.every):
+        id = f"{labels['sequence']}_{frame + 1:06d}"
+        yield before_camera(id, world[frame], sources.seed, Y_UP_FROM_Z_UP, **labels | Labels(frame=frame))

@@ -9,18 +9,17 @@ import zlib
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from di2pose.data import processed
-from di2pose.data.annotation import record, thin, video_frames
-from di2pose.data.intrinsics import fit_camera
-from di2pose.data.numpy_pickle import DAMAGED
-from di2pose.data.record import Part, Sample, Skip, Sources
+from di2pose.data.frames import video_frames
+from di2pose.data.pickles import DAMAGED
+from di2pose.data.processed import PictureName, ProcessedLayout
+from di2pose.data.record import Labels, Part, Sample, Skip, Sources
 from di2pose.errors import InputError, require
-from di2pose.pose.camera import Camera
+from di2pose.pose.camera import Camera, fit_camera
 from di2pose.pose.skeleton import H36M_17, MPI_INF_3DHP_17, MPI_INF_3DHP_28, Skeleton, convert
 
 SITE = "vcai.mpi-inf.mpg.de/3dhp-dataset"
@@ -28,6 +27,7 @@ CAMERAS = (0, 1, 2, 4, 5, 6, 7, 8)
 """The eight cameras of the 14 that everybody uses: the others look down from the ceiling or up from the floor."""
 ACTIVITIES = ("Stand/Walk", "Exercise", "Sit on Chair", "Reach/Crouch", "On Floor", "Sports", "Misc")
 """`activity_annotation` of the test set, counted from 1."""
+VARIABLES = ("annot2", "annot3", "valid_frame", "activity_annotation")
 TEST_SIZES = {"TS5": (1920, 1080), "TS6": (1920, 1080)}
 """The two outdoor sequences; the others are 2048 x 2048."""
 
@@ -44,9 +44,23 @@ def read(sources: Sources) -> Iterator[Part]:
         train, test = (sorted(sources.src.rglob(name)) for name in ("annot.mat", "annot_data.mat"))
         if train or test:
             return _read_official(sources, train, test)
-    if files := processed.find(sources, processed.MPI_INF_3DHP):
-        return processed.read(sources, processed.MPI_INF_3DHP, files)
+    if files := processed.find(sources, PROCESSED):
+        return processed.read(sources, PROCESSED, files)
     raise InputError(MISSING.format(src=sources.src))
+
+
+def _parse_picture(file: str) -> PictureName:
+    """From 'S4_Seq2_Cam0_001033.jpg' (training) or 'TS1_002001.jpg' (test)."""
+    match = re.fullmatch(r"((?:(S\d+)_(Seq\d+)_Cam\d+)|(TS\d+))_(\d+)\.\w+", file)
+    if match is None:
+        raise InputError(f"'{file}' is not a name like S4_Seq2_Cam0_001033.jpg or TS1_002001.jpg")
+    sequence, subject, take, test, frame = match.groups()
+    split = "test" if test else "train"
+    labels = Labels(subject=subject or test, action=take or "", sequence=sequence, split=split)
+    return PictureName((sequence,), int(frame) - 1, labels)
+
+
+PROCESSED = ProcessedLayout("MPI-INF-3DHP", MPI_INF_3DHP_17, _parse_picture, ("annotations", "."))
 
 
 def _read_official(sources: Sources, train: list[Path], test: list[Path]) -> Iterator[Part]:
@@ -77,19 +91,11 @@ def _train_samples(sources: Sources, path: Path, number: int) -> Iterator[Sample
         return
     if pictures:  # some sequences have more annotations than pictures
         count = min(count, video_frames(sources.image_root / video) or count)
-    for frame in thin(count, sources.every).tolist():
-        yield record(
-            f"{sequence}_{frame + 1:06d}",
-            joints_mm[frame],
-            joints_2d[frame],
-            camera,
-            image=f"{video.as_posix()}#{frame}" if pictures else None,
-            subject=subject,
-            action=take,
-            sequence=sequence,
-            frame=frame,
-            split="train",
-        )
+    labels = Labels(subject=subject, action=take, sequence=sequence, split="train")
+    for frame in range(0, count, sources.every):
+        labels |= {"image": f"{video.as_posix()}#{frame}" if pictures else None, "frame": frame}
+        id = f"{sequence}_{frame + 1:06d}"
+        yield Sample.from_camera(id, joints_mm[frame], joints_2d[frame], camera, **labels)
 
 
 def _test_samples(sources: Sources, path: Path) -> Iterator[Sample | Skip]:
@@ -112,21 +118,13 @@ def _test_samples(sources: Sources, path: Path) -> Iterator[Sample | Skip]:
         raise InputError(f"{path}: no camera takes annot3 to annot2: the best is {fit.mean_px:.1f} px off on average")
     folder = path.parent.relative_to(sources.src) / "imageSequence"
     pictures = (sources.image_root / folder).is_dir()
-    for frame in valid[thin(len(valid), sources.every)].tolist():
+    labels = Labels(subject=subject, sequence=subject, split="test", extra=fit.to_json())
+    for frame in valid[:: sources.every].tolist():
         known = frame < len(activity) and 1 <= activity[frame] <= len(ACTIVITIES)
-        yield record(
-            f"{subject}_{frame + 1:06d}",
-            joints_mm[frame],
-            joints_2d[frame],
-            fit.camera,
-            image=f"{folder.as_posix()}/img_{frame + 1:06d}.jpg" if pictures else None,
-            subject=subject,
-            action=ACTIVITIES[activity[frame] - 1] if known else "",
-            sequence=subject,
-            frame=frame,
-            split="test",
-            extra={"camera_fit_mean_px": fit.mean_px, "camera_fit_largest_px": fit.largest_px},
-        )
+        labels |= {"action": ACTIVITIES[activity[frame] - 1] if known else "", "frame": frame}
+        labels["image"] = f"{folder.as_posix()}/img_{frame + 1:06d}.jpg" if pictures else None
+        id = f"{subject}_{frame + 1:06d}"
+        yield Sample.from_camera(id, joints_mm[frame], joints_2d[frame], fit.camera, **labels)
 
 
 def _joints(flat: np.ndarray, skeleton: Skeleton, width: int, where: str) -> Float[np.ndarray, "F 17 D"]:
@@ -137,22 +135,21 @@ def _joints(flat: np.ndarray, skeleton: Skeleton, width: int, where: str) -> Flo
     return joints
 
 
-def _cell(data: dict[str, Any], key: str, number: int, path: Path) -> np.ndarray:
+def _cell(data: dict[str, np.ndarray], key: str, number: int, path: Path) -> np.ndarray:
     cells = data.get(key)
     if cells is None or cells.dtype != object or cells.size <= number:
         raise InputError(f"{path}: '{key}' must be a cell array with an entry for camera {number}")
     return np.asarray(cells.ravel()[number])
 
 
-def _frames_first(array: Any, width: int) -> np.ndarray:
+def _frames_first(array: np.ndarray, width: int) -> np.ndarray:
     """Matlab's (width, 17, 1, frames) as (frames, 17 * width); HDF5 has the axes the other way round already."""
-    array = np.asarray(array)
     array = array.T if array.shape[:1] == (width,) and array.shape[-1:] != (width,) else array
     return array.reshape(len(array), -1)
 
 
 @lru_cache(maxsize=1)  # the cameras of a sequence are asked for one after the other
-def _load_mat(path: Path) -> dict[str, Any]:
+def _load_mat(path: Path) -> dict[str, np.ndarray]:
     """The variables of a .mat file: by scipy up to version 7, by h5py from version 7.3, as the test set is."""
     matlab = require("scipy.io", extra="mpi")
     try:
@@ -161,9 +158,9 @@ def _load_mat(path: Path) -> dict[str, Any]:
         if head.startswith(b"MATLAB 7.3") or head.startswith(b"\x89HDF"):
             h5py = require("h5py", extra="mpi")
             with h5py.File(path, "r") as file:
-                wanted = ("annot2", "annot3", "valid_frame", "activity_annotation")
-                return {key: np.array(file[key]) for key in wanted if key in file}
-        return matlab.loadmat(str(path))
+                return {key: np.array(file[key]) for key in VARIABLES if key in file}
+        variables = matlab.loadmat(str(path), variable_names=VARIABLES)
+        return {key: value for key, value in variables.items() if key in VARIABLES}
     except (*DAMAGED, matlab.matlab.MatReadError, struct.error, zlib.error) as error:
         raise InputError(f"{path} is damaged or not a .mat file ({error}): fetch it again from {SITE}") from error
 
@@ -182,8 +179,5 @@ def read_calibration(path: Path) -> dict[int, Camera]:
             number = int(block.split()[0])
         except (KeyError, ValueError, IndexError) as error:
             raise InputError(f"{path} is damaged near camera '{block[:8].strip()}' ({error})") from error
-        rotation: Any = tuple(tuple(float(value) for value in row) for row in pose[:3, :3])
-        translation: Any = tuple(float(value) for value in pose[:3, 3])
-        focal, centre = (float(k[0, 0]), float(k[1, 1])), (float(k[0, 2]), float(k[1, 2]))
-        cameras[number] = Camera(focal, centre, (width, height), rotation=rotation, translation_mm=translation)
+        cameras[number] = Camera.from_matrices(k, pose, (width, height))
     return cameras

@@ -4,14 +4,14 @@ Videos, calibration and joints come out of two releases of the PyPI package `pos
 an estimate: OpenPose BODY_25B in each view, triangulated and smoothed, good to 2-4 cm.
 """
 
-import math
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.spatial.transform import Rotation
 
 from di2pose.assets import extract
 from di2pose.data.frames import Video
@@ -23,7 +23,7 @@ from di2pose.pose.skeleton import H36M_17
 VIDEOS = "Pose2Sim/Demo_SinglePerson/videos"
 CALIBRATION = "Pose2Sim/Demo/calibration/Calib_qualisys.toml"
 MARKERS = "Pose2Sim/Demo/opensim/Balancing_for_IK.trc"
-BOX_MARGIN = 0.1
+MARKER_MARGIN = 0.1
 """The box is the extent of all projected markers (with toes, heels and head), wider and higher by this on each side."""
 
 # Human3.6M's joint -> the markers whose mean it is. Spine, nose (base of the skull) and head have none of their kind.
@@ -56,10 +56,7 @@ def read(sources: Sources) -> Iterator[Part]:
     names, world_mm = read_trc(markers)
     for video in videos:
         camera = read_camera(calibration, f"cam_{video.stem.removeprefix('cam')}", Video(video).size)
-        yield Part(
-            video.stem,
-            lambda video=video, camera=camera: _samples(video.name, camera, names, world_mm, sources),  # type: ignore[misc]
-        )
+        yield Part(video.stem, partial(_samples, video.name, camera, names, world_mm, sources))
 
 
 def read_trc(path: Path) -> tuple[list[str], Float[np.ndarray, "F M 3"]]:
@@ -80,33 +77,16 @@ def read_camera(path: Path, name: str, size: tuple[int, int]) -> Camera:
     Two of the videos are 1080 wide where 1088 were calibrated: shrunk evenly by the width, with black bars above and
     below. (Checked against the still pictures that the calibration was made on.)
     """
-    entry: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get(name, {})
+    entry = tomllib.loads(path.read_text(encoding="utf-8")).get(name, {})
     missing = {"size", "matrix", "distortions", "rotation", "translation"} - set(entry)
     if missing:
         raise InputError(f"{path}: camera [{name}] lacks {', '.join(sorted(missing))}")
-    (fx, _, cx), (_, fy, cy), _ = entry["matrix"]
     scale = size[0] / entry["size"][0]
-    bar = (size[1] - scale * entry["size"][1]) / 2
-    rotation: Any = tuple(tuple(row) for row in rodrigues(entry["rotation"]).tolist())
-    x, y, z = (1000.0 * value for value in entry["translation"])
-    return Camera(
-        focal=(fx * scale, fy * scale),
-        centre=(cx * scale, cy * scale + bar),
-        size=size,
-        distortion=tuple(entry["distortions"]),
-        rotation=rotation,
-        translation_mm=(x, y, z),
-    )
-
-
-def rodrigues(vector: list[float]) -> Float[np.ndarray, "3 3"]:
-    """Rotation about `vector` by its length in radians."""
-    angle = math.hypot(*vector)
-    if angle == 0:
-        return np.eye(3)
-    x, y, z = (value / angle for value in vector)
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.eye(3) + math.sin(angle) * cross + (1 - math.cos(angle)) * cross @ cross
+    intrinsic = np.array(entry["matrix"]) * scale
+    intrinsic[1, 2] += (size[1] - scale * entry["size"][1]) / 2
+    turn = Rotation.from_rotvec(entry["rotation"]).as_matrix()
+    pose = np.column_stack([turn, entry["translation"]])
+    return Camera.from_matrices(intrinsic, pose, size, unit_mm=1000, distortion=tuple(entry["distortions"]))
 
 
 def _samples(video: str, camera: Camera, names: list[str], world_mm: np.ndarray, sources: Sources) -> Iterator[Sample]:
@@ -120,6 +100,10 @@ def _samples(video: str, camera: Camera, names: list[str], world_mm: np.ndarray,
         for joint, parts in FROM_MARKERS.items():
             joints[H36M_17.index(joint)] = markers[[names.index(part) for part in parts]].mean(0)
         root = joints[H36M_17.root]
+        points = camera.project(markers)
+        low, high = points.min(0), points.max(0)
+        margin = MARKER_MARGIN * (high - low)
+        (x0, y0), (x1, y1) = np.clip([low - margin, high + margin], 0, camera.size).tolist()
         yield Sample(
             id=f"{Path(video).stem}_{frame:03d}",
             joints_mm=(joints - root).astype(np.float32),
@@ -127,7 +111,7 @@ def _samples(video: str, camera: Camera, names: list[str], world_mm: np.ndarray,
             joints_2d=camera.project(joints).astype(np.float32),
             valid=valid,
             image=f"{video}#{frame}",
-            box=_box(camera.project(markers), camera),
+            box=(x0, y0, x1, y1),
             camera=camera,
             subject="demo",
             action="balancing",
@@ -135,10 +119,3 @@ def _samples(video: str, camera: Camera, names: list[str], world_mm: np.ndarray,
             frame=frame,
             split="test",
         )
-
-
-def _box(points: np.ndarray, camera: Camera) -> tuple[float, float, float, float]:
-    low, high = points.min(0), points.max(0)
-    margin = BOX_MARGIN * (high - low)
-    (x0, y0), (x1, y1) = np.clip([low - margin, high + margin], 0, camera.size)
-    return float(x0), float(y0), float(x1), float(y1)

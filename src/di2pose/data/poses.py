@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from di2pose.data.dataset import Dataset
+from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17, convert, mirror
 from di2pose.randomness import Noise, uniform
@@ -67,24 +67,12 @@ def _axis(axis: int, angle: Tensor) -> Tensor:
     return torch.stack(turned, -2)
 
 
-def _bone_groups() -> Tensor:
-    """A number for each bone, left and right alike."""
-    names = [H36M_17.joints[child].removeprefix("left_").removeprefix("right_") for child, _ in H36M_17.bones]
-    order = list(dict.fromkeys(names))
-    return torch.tensor([order.index(name) for name in names])
-
-
-def _paths() -> Tensor:
-    """(17, 16): 1 where a bone lies between the pelvis and the joint, so that paths @ bones = joints."""
-    paths = torch.zeros(H36M_17.count, len(H36M_17.bones))
-    for joint in range(H36M_17.count):
-        at = joint
-        while H36M_17.parents[at] != -1:
-            paths[joint, [child for child, _ in H36M_17.bones].index(at)] = 1
-            at = H36M_17.parents[at]
-    return paths
-
-
 _CHILDREN, _PARENTS = (list(side) for side in zip(*H36M_17.bones, strict=True))
-_GROUPS = _bone_groups()
-_PATHS = _paths()
+_KINDS = [H36M_17.joints[child].removeprefix("left_").removeprefix("right_") for child in _CHILDREN]
+_GROUPS = torch.tensor([list(dict.fromkeys(_KINDS)).index(kind) for kind in _KINDS])
+"""A number for each bone, left and right alike."""
+_PATHS = torch.zeros(H36M_17.count, len(H36M_17.bones))
+"""(17, 16): 1 where a bone lies between the pelvis and the joint, so that paths @ bones = joints."""
+for _bone, (_child, _parent) in enumerate(H36M_17.bones):  # parents come first
+    _PATHS[_child] = _PATHS[_parent]
+    _PATHS[_child, _bone] = 1

@@ -4,37 +4,26 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 from tqdm import tqdm
 
-from di2pose.data.dataset import Dataset
-from di2pose.data.record import Part, Skip, Sources
-from di2pose.data.writer import Writer
+from di2pose.data import bvh, human36m, mpi_inf_3dhp, pose2sim, threedpw
+from di2pose.data.sample import Dataset, Part, Skip, Sources, Writer
 from di2pose.errors import InputError
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Where a dataset's reader is: a module of this room with `read(sources) -> Iterator[Part]`, and with
-    `fetch() -> Path` where the program itself can get the files."""
+    """How a dataset is read, whose it is, and `fetch` where the program itself can get the files."""
 
-    module: str
+    read: Callable[[Sources], Iterator[Part]]
     licence: str
     origin: str
-    fetched: bool = False
+    fetch: Callable[[], Path] | None = None
     images: bool = True
-
-    def read(self, sources: Sources) -> Iterator[Part]:
-        read: Callable[[Sources], Iterator[Part]] = import_module(f"di2pose.data.{self.module}").read
-        return read(sources)
-
-    def fetch(self) -> Path:
-        fetch: Callable[[], Path] = import_module(f"di2pose.data.{self.module}").fetch
-        return fetch()
 
 
 _H36M = ("Human3.6M licence: academic use, after registration", "vision.imar.ro/human3.6m")
@@ -46,15 +35,18 @@ _CMU = (
 )
 
 READERS: dict[str, Reader] = {
-    "bvh": Reader("bvh", *_CMU, images=False),
-    "pose2sim": Reader("pose2sim", "BSD-3-Clause", "the PyPI package pose2sim, 0.10.49 and 0.4.15", fetched=True),
-    "h36m": Reader("human36m", *_H36M),
-    "h36m-processed": Reader("human36m", *_H36M),
-    "h36m-npz": Reader("human36m", *_H36M, images=False),
-    "3dpw": Reader("threedpw", *_PW3D),
-    "mpi-inf-3dhp": Reader("mpi_inf_3dhp", *_MPI),
-    "mpi-inf-3dhp-processed": Reader("mpi_inf_3dhp", *_MPI),
+    "bvh": Reader(bvh.read, *_CMU, images=False),
+    "pose2sim": Reader(
+        pose2sim.read, "BSD-3-Clause", "the PyPI package pose2sim, 0.10.49 and 0.4.15", fetch=pose2sim.fetch
+    ),
+    "h36m": Reader(human36m.read, *_H36M),
+    "h36m-processed": Reader(human36m.read, *_H36M),
+    "h36m-npz": Reader(human36m.read, *_H36M, images=False),
+    "3dpw": Reader(threedpw.read, *_PW3D),
+    "mpi-inf-3dhp": Reader(mpi_inf_3dhp.read, *_MPI),
+    "mpi-inf-3dhp-processed": Reader(mpi_inf_3dhp.read, *_MPI),
 }
+"""A new dataset is a file with a `read` and a line here."""
 
 
 def prepare(
@@ -87,11 +79,9 @@ def prepare(
     """
     if name not in READERS:
         raise InputError(f"no dataset is called '{name}': choose from {', '.join(READERS)}")
-    if every < 1:
-        raise InputError(f"--every must be 1 or more, got {every}")
     reader = READERS[name]
     if src is None:
-        if not reader.fetched:
+        if reader.fetch is None:
             raise InputError(f"{name} needs --src DIR, the dataset as it was downloaded from {reader.origin}")
         src = reader.fetch()
     for flag, path in (("src", src), ("annotations", annotations), ("cameras", cameras), ("images", images)):
@@ -131,18 +121,19 @@ def prepare(
 
 
 def _write_part(writer: Writer, part: Part) -> None:
-    """All good records of a part. A part that breaks half way is left out whole."""
+    """All good records of a part. A part that breaks half way is left out whole; a full disk is not its fault."""
     try:
-        with writer.part(part.key):
-            for sample in part.samples():
-                if isinstance(sample, Skip):
-                    writer.skip(sample.file, sample.reason)
-                elif (fault := sample.fault(writer.skeleton)) is not None:
-                    writer.skip(f"{part.key} record {sample.id}", fault)
-                else:
-                    writer.add(sample)
+        samples = list(part.samples())
     except InputError as error:
-        writer.skip(part.key, str(error))
+        return writer.skip(part.key, str(error))
+    with writer.part(part.key):
+        for sample in samples:
+            if isinstance(sample, Skip):
+                writer.skip(sample.file, sample.reason)
+            elif (fault := sample.fault(writer.skeleton)) is not None:
+                writer.skip(f"{part.key} record {sample.id}", fault)
+            else:
+                writer.add(sample)
 
 
 def _image_root(sources: Sources, out: Path) -> str:
@@ -152,10 +143,8 @@ def _image_root(sources: Sources, out: Path) -> str:
 
 
 def _summary(dataset: Dataset) -> None:
-    skipped = dataset.header["skipped"]
-    print(
-        f"{dataset.folder}: {len(dataset)} records of {dataset.skeleton.name}, {len(skipped)} files or records skipped"
-    )
+    skipped, skeleton = dataset.header["skipped"], dataset.skeleton.name
+    print(f"{dataset.folder}: {len(dataset)} records of {skeleton}, {len(skipped)} files or records skipped")
     for skip in skipped[:20]:
         print(f"  skipped {skip['file']}: {skip['reason']}")
     if len(skipped) > 20:

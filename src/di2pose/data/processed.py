@@ -6,89 +6,55 @@ An npz with a row per picture, and a pickle of cameras:
     S        n 17 4 (3)  metres in the CAMERA frame; the last column is a flag and is not read
     part     n 17 3 (2)  pixels of the full picture; the last column is a flag and is not read
     center   n 2         with scale (n) the box: a square of side 200 * scale
-    cameras.pkl          see camera_pickle.py
+    cameras.pkl          key -> f, c (2 1), k (3 1), p (2 1), w, h. Human3.6M's key is ('S1', '54138969'), that of
+                         MPI-INF-3DHP 'TS1' or 'S4_Seq2_Cam0'. R and T are not read: S is in the camera frame already
 """
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from di2pose.data.annotation import failed, record, square, thin
-from di2pose.data.camera_pickle import CameraKey, find_cameras
-from di2pose.data.human36m_names import CAMERA_SIZES, Clip
-from di2pose.data.intrinsics import fit_camera
-from di2pose.data.numpy_pickle import load_npz, text
-from di2pose.data.record import Part, Sample, Skip, Sources
+from di2pose.data.pickles import load_npz, load_pickle, text
+from di2pose.data.record import Extra, Labels, Part, Sample, Skip, Sources, square
 from di2pose.errors import InputError
-from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import H36M_17, MPI_INF_3DHP_17, Skeleton, convert
+from di2pose.pose.camera import Camera, fit_camera
+from di2pose.pose.skeleton import H36M_17, Skeleton, convert
 
 MOST_MEDIAN_PX = 20.0
 """Beyond this the 3D is in another frame or unit, or the camera is another one: not noise of annotation."""
+CAMERA_FILES = "cameras*.pkl"
+CameraKey = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Name:
+class PictureName:
     """What a picture's file name tells."""
 
     camera: CameraKey
-    subject: str
-    action: str
-    sequence: str
     frame: int
-    split: str
+    labels: Labels
+    """subject, action, sequence and split"""
     size: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
-class Layout:
+class ProcessedLayout:
     """How one dataset fills the common layout."""
 
     title: str
     skeleton: Skeleton
-    parse: Callable[[str], Name]
+    parse: Callable[[str], PictureName]
     folders: tuple[str, ...]
     """Where the npz files are looked for below the source folder, first come."""
 
 
-def parse_human36m(file: str) -> Name:
-    """From 'S1_Directions_1.54138969_000001.jpg'."""
-    match = re.fullmatch(r"(S\d+)_(.+\.\d+)_(\d+)\.\w+", file)
-    clip = None if match is None else Clip.parse(match[1], match[2])
-    if match is None or clip is None:
-        raise InputError(f"'{file}' is not a name like S1_Directions_1.54138969_000001.jpg")
-    frame = int(match[3]) - 1
-    key, size = (clip.subject, clip.camera), CAMERA_SIZES[clip.camera]
-    return Name(key, clip.subject, clip.action, clip.sequence, frame, clip.split, size)
-
-
-def parse_mpi_inf_3dhp(file: str) -> Name:
-    """From 'S4_Seq2_Cam0_001033.jpg' (training) or 'TS1_002001.jpg' (test)."""
-    match = re.fullmatch(r"((?:(S\d+)_(Seq\d+)_Cam\d+)|(TS\d+))_(\d+)\.\w+", file)
-    if match is None:
-        raise InputError(f"'{file}' is not a name like S4_Seq2_Cam0_001033.jpg or TS1_002001.jpg")
-    sequence, subject, take, test, frame = match.groups()
-    return Name((sequence,), subject or test, take or "", sequence, int(frame) - 1, "test" if test else "train")
-
-
-HUMAN36M = Layout(
-    "Human3.6M",
-    H36M_17,
-    parse_human36m,
-    ("annotation_body3d/fps50", "annotation_body3d/fps*", "fps50", "fps*", "annotations", "."),
-)
-MPI_INF_3DHP = Layout("MPI-INF-3DHP", MPI_INF_3DHP_17, parse_mpi_inf_3dhp, ("annotations", "."))
-
-
-def find(sources: Sources, layout: Layout) -> list[Path]:
+def find(sources: Sources, layout: ProcessedLayout) -> list[Path]:
     """The npz files: those of --annotations, or of the first of the layout's folders that has any."""
-    place = sources.src if sources.annotations is None else sources.annotations
+    place = sources.annotations or sources.src
     if place.is_file():
         return [place] if place.suffix == ".npz" else []
     for folder in layout.folders:
@@ -98,25 +64,28 @@ def find(sources: Sources, layout: Layout) -> list[Path]:
     return []
 
 
-def read(sources: Sources, layout: Layout, files: list[Path]) -> Iterator[Part]:
+def read(sources: Sources, layout: ProcessedLayout, files: list[Path]) -> Iterator[Part]:
     """One part per sequence and npz file."""
-    cameras = find_cameras(sources, [path.parent for path in files])
+    cameras = _find_cameras(sources, [path.parent for path in files])
     for path in files:
         table = _Table(path, layout, sources, cameras)
         try:
             sequences, _ = table.sequences, table.arrays
         except InputError as error:
-            yield failed(path.name, error)
+            yield Part.unreadable(path.name, error)
             continue
         for sequence in sequences:
             yield Part(f"{path.stem}/{sequence}", partial(table.samples, sequence))
 
 
+@dataclass(eq=False)
 class _Table:
     """One npz file."""
 
-    def __init__(self, path: Path, layout: Layout, sources: Sources, cameras: dict[CameraKey, Camera] | None) -> None:
-        self.path, self.layout, self.sources, self.cameras = path, layout, sources, cameras
+    path: Path
+    layout: ProcessedLayout
+    sources: Sources
+    cameras: Mapping[CameraKey, Camera] | None
 
     @cached_property
     def files(self) -> list[str]:
@@ -124,17 +93,17 @@ class _Table:
         return [text(name).replace("\\", "/") for name in np.atleast_1d(names)]
 
     @cached_property
-    def sequences(self) -> dict[str, list[tuple[int, Name | str]]]:
+    def sequences(self) -> dict[str, list[tuple[int, PictureName | str]]]:
         """Sequence -> its rows, by frame. Rows with a name that tells nothing stand under their own name."""
-        found: dict[str, list[tuple[int, Name | str]]] = {}
+        found: dict[str, list[tuple[int, PictureName | str]]] = {}
         for row, file in enumerate(self.files):
             try:
                 name = self.layout.parse(PurePosixPath(file).name)
-                found.setdefault(name.sequence, []).append((row, name))
+                found.setdefault(name.labels["sequence"], []).append((row, name))
             except InputError as error:
                 found.setdefault(file, []).append((row, str(error)))
         for rows in found.values():
-            rows.sort(key=lambda item: item[1].frame if isinstance(item[1], Name) else -1)
+            rows.sort(key=lambda item: -1 if isinstance(item[1], str) else item[1].frame)
         if not found:
             raise InputError(f"{self.path} has no rows")
         return found
@@ -186,41 +155,42 @@ class _Table:
         return ways[0] if self.sources.images is not None else lambda file: None
 
     @cached_property
-    def fitted(self) -> dict[str, tuple[Camera, dict[str, float]] | str]:
+    def fitted(self) -> dict[str, tuple[Camera | None, Extra]]:
         """Without a camera file: what each camera (by its last word) must be to take the 3D to the 2D, or why not."""
         rows: dict[str, list[int]] = {}
         sizes: dict[str, tuple[int, int] | None] = {}
         for items in self.sequences.values():
             for row, name in items:
-                if isinstance(name, Name):
+                if isinstance(name, PictureName):
                     rows.setdefault(name.camera[-1], []).append(row)
                     sizes[name.camera[-1]] = name.size
-        found: dict[str, tuple[Camera, dict[str, float]] | str] = {}
+        found: dict[str, tuple[Camera | None, Extra]] = {}
         for key, chosen in rows.items():
             points, pixels = self.joints(chosen)
             try:
                 fit = fit_camera(points.reshape(-1, 3), pixels.reshape(-1, 2), sizes[key])
+                found[key] = fit.camera, fit.to_json()
             except InputError as error:
-                found[key] = str(error)
-            else:
-                found[key] = fit.camera, {"camera_fit_mean_px": fit.mean_px, "camera_fit_largest_px": fit.largest_px}
+                found[key] = None, {"camera": f"not given, and {error}"}
         return found
 
-    def camera(self, key: CameraKey) -> tuple[Camera | None, dict[str, Any]]:
+    def camera(self, key: CameraKey) -> tuple[Camera | None, Extra]:
         """The camera and what to note about it; InputError where the camera file lacks it."""
         if self.cameras is None:
-            fitted = self.fitted[key[-1]]
-            return (None, {"camera": f"not given, and {fitted}"}) if isinstance(fitted, str) else fitted
+            return self.fitted[key[-1]]
         if key not in self.cameras:
             known = ", ".join("/".join(other) for other in list(self.cameras)[:8])
             raise InputError(f"the camera file has no camera {'/'.join(key)}; it has {known}, ...")
         return self.cameras[key], {}
 
     def samples(self, sequence: str) -> Iterator[Sample | Skip]:
-        items = self.sequences[sequence]
-        rows = [row for row, name in items if isinstance(name, Name)]
-        yield from (Skip(self.files[row], name) for row, name in items if isinstance(name, str))
-        names = [name for _, name in items if isinstance(name, Name)]
+        rows, names = [], []
+        for row, name in self.sequences[sequence]:
+            if isinstance(name, str):
+                yield Skip(self.files[row], name)
+            else:
+                rows.append(row)
+                names.append(name)
         if not names:
             return
         camera, extra = self.camera(names[0].camera)
@@ -232,22 +202,54 @@ class _Table:
                     f"{self.path}: the 3D joints of {sequence} do not project onto its 2D joints: 'S' must be in the "
                     f"camera frame, in metres, and the camera of {'/'.join(names[0].camera)} must be its own"
                 )
-        for at in thin(len(rows), self.sources.every).tolist():
-            row, name = rows[at], names[at]
-            box = None
+        for at in range(0, len(rows), self.sources.every):
+            row, name, box = rows[at], names[at], None
             if "center" in self.arrays and "scale" in self.arrays:
                 box = square(self.arrays["center"][row], 200 * float(self.arrays["scale"][row]))
-            yield record(
-                f"{name.sequence}_{name.frame + 1:06d}",
-                camera_mm[at],
-                pixels[at],
-                camera,
-                box,
-                image=self.place(self.files[row]),
-                subject=name.subject,
-                action=name.action,
-                sequence=name.sequence,
-                frame=name.frame,
-                split=name.split,
-                extra=dict(extra),
-            )
+            labels = name.labels | Labels(image=self.place(self.files[row]), frame=name.frame, extra=extra)
+            id = f"{sequence}_{name.frame + 1:06d}"
+            yield Sample.from_camera(id, camera_mm[at], pixels[at], camera, box, **labels)
+
+
+def _find_cameras(sources: Sources, folders: list[Path]) -> dict[CameraKey, Camera] | None:
+    """Those of --cameras (a file or a folder), else of the first of `folders`, or the folder above it, that has camera
+    files; None where there is none. Several files (train, test) are taken together."""
+    if sources.cameras is not None and sources.cameras.is_file():
+        return load_cameras(sources.cameras)
+    places = [place for folder in folders for place in (folder, folder.parent)]
+    for place in [*places, sources.src] if sources.cameras is None else [sources.cameras]:
+        if found := sorted(place.glob(CAMERA_FILES)):
+            return {key: camera for path in found for key, camera in load_cameras(path).items()}
+    if sources.cameras is not None:
+        raise InputError(f"--cameras {sources.cameras}: neither a file nor a folder with {CAMERA_FILES}")
+    return None
+
+
+def load_cameras(path: Path) -> dict[CameraKey, Camera]:
+    """The cameras of a pickle: keys ('S1', '54138969') or 'TS1', whether written as str, bytes or int."""
+    cameras = load_pickle(path)
+    if not isinstance(cameras, dict) or not cameras:
+        raise InputError(f"{path}: a dictionary of cameras expected, got {type(cameras).__name__}")
+    return {_camera_key(key): _camera(value, f"{path}: camera {key}") for key, value in cameras.items()}
+
+
+def _camera_key(key: object) -> CameraKey:
+    words = [text(word) for word in key] if isinstance(key, tuple | list) else [text(key)]
+    if len(words) == 2 and words[0].isdecimal():
+        words[0] = f"S{words[0]}"
+    return tuple(words)
+
+
+def _camera(value: object, where: str) -> Camera:
+    if not isinstance(value, dict) or not {"f", "c"} <= set(value):
+        raise InputError(f"{where}: 'f' and 'c' expected, got {list(value) if isinstance(value, dict) else value!r}")
+    try:
+        numbers = {name: np.asarray(value.get(name, ()), np.float64).ravel().tolist() for name in "fckp"}
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where}: f, c, k and p must be numbers ({error})") from error
+    f, c, k, p = numbers.values()
+    if (len(f), len(c)) != (2, 2) or len(k) not in (0, 2, 3) or len(p) not in (0, 2):
+        raise InputError(f"{where}: 2 numbers in f and c, 2 or 3 in k, 2 in p expected, got {numbers}")
+    k1, k2, k3, p1, p2 = (*k, *[0.0] * (3 - len(k)), *p, *[0.0] * (2 - len(p)))
+    size = (int(value["w"]), int(value["h"])) if {"w", "h"} <= set(value) else None
+    return Camera((f[0], f[1]), (c[0], c[1]), size, (k1, k2, p1, p2, k3) if k or p else ())

@@ -3,29 +3,51 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
+from jaxtyping import Float
 
+from di2pose.errors import InputError
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, Skeleton
 
 UNKNOWN, SEEN, SELF_OCCLUDED, OCCLUDED, OUT_OF_FRAME = -1, 0, 1, 2, 3
+BOX_MARGIN = 1.2
+"""Boxes are squares of 1.2 times the larger extent of the 2D joints, as in SPIN, mmpose and mmhuman3d."""
 
-FORMAT_VERSION = 1
-ARRAYS: dict[str, tuple[str, tuple[int | str, ...]]] = {
-    "joints_mm": ("float32", ("J", 3)),
-    "root_mm": ("float64", (3,)),
-    "joints_2d": ("float32", ("J", 2)),
-    "valid": ("bool", ("J",)),
-    "visibility": ("int8", ("J",)),
-    "box": ("float64", (4,)),
-}
+Box = tuple[float, float, float, float]
+Extra = dict[str, Any]
+"""Anything of JSON: the seed and rotation of a virtual camera, the wardrobe of a rendered person, ..."""
+
+
+class Labels(TypedDict, total=False):
+    """The fields of a Sample that are not arrays."""
+
+    image: str | None
+    subject: str
+    action: str
+    sequence: str
+    frame: int
+    split: str
+    extra: Extra
+
+
+def row_arrays(joints: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Array -> type and shape of its row for one record."""
+    return {
+        "joints_mm": ("float32", (joints, 3)),
+        "root_mm": ("float64", (3,)),
+        "joints_2d": ("float32", (joints, 2)),
+        "valid": ("bool", (joints,)),
+        "visibility": ("int8", (joints,)),
+        "box": ("float64", (4,)),
+    }
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One person in one frame. Arrays as in the head of this file; None where a dataset does not tell."""
+    """One person in one frame. Arrays as in the head of sample.py; None where a dataset does not tell."""
 
     id: str
     joints_mm: np.ndarray
@@ -36,29 +58,50 @@ class Sample:
     """Left out: all joints are annotated."""
     image: str | None = None
     """Path relative to the image root, or `video.mp4#12` for frame 12 (from 0) of that video."""
-    box: tuple[float, float, float, float] | None = None
+    box: Box | None = None
     camera: Camera | None = None
     subject: str = ""
     action: str = ""
     sequence: str = ""
     frame: int = 0
     split: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
-    """Anything of JSON: the seed and rotation of a virtual camera, the wardrobe of a rendered person, ..."""
+    extra: Extra = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.valid.size:
             object.__setattr__(self, "valid", np.ones(len(self.joints_mm), bool))
 
+    @classmethod
+    def from_camera(
+        cls,
+        id: str,
+        camera_mm: Float[np.ndarray, "J 3"],
+        joints_2d: Float[np.ndarray, "J 2"],
+        camera: Camera | None,
+        box: Box | None = None,
+        **labels: Unpack[Labels],
+    ) -> "Sample":
+        """From joints in the camera frame (mm, not root-relative, the pelvis first) and in pixels.
+
+        Without a box: the square round the finite 2D joints. Joints outside the picture are marked; whether the others
+        are hidden, no published dataset tells.
+        """
+        visibility = None
+        if box is None and np.isfinite(joints_2d).all(-1).any():
+            box = box_round(joints_2d)
+        if camera is not None and camera.size is not None:
+            inside = ((joints_2d >= 0) & (joints_2d < np.array(camera.size))).all(-1)
+            visibility = np.where(inside, UNKNOWN, OUT_OF_FRAME).astype(np.int8)
+        root = camera_mm[0].astype(np.float64)
+        joints_mm = (camera_mm - camera_mm[0]).astype(np.float32)
+        return cls(id, joints_mm, root, joints_2d.astype(np.float32), visibility, box=box, camera=camera, **labels)
+
     def fault(self, skeleton: Skeleton) -> str | None:
         """Why this record cannot be used, or None. Joints that are not `valid` may hold anything."""
-        joints = skeleton.count
-        if self.joints_mm.shape != (joints, 3):
-            return f"joints_mm has shape {self.joints_mm.shape}, {skeleton.name} needs ({joints}, 3)"
-        for name in ("joints_2d", "visibility", "valid", "root_mm"):
-            value, shape = getattr(self, name), row_shape(name, joints)
-            if value is not None and value.shape != shape:
-                return f"{name} has shape {value.shape}, expected {shape}"
+        for name, (_, shape) in row_arrays(skeleton.count).items():
+            value = getattr(self, name)
+            if value is not None and np.shape(value) != shape:
+                return f"{name} has shape {np.shape(value)}, {skeleton.name} needs {shape}"
         if not self.valid.any():
             return "no joint is annotated"
         broken = self.valid & ~np.isfinite(self.joints_mm).all(-1)
@@ -69,6 +112,18 @@ class Sample:
         if self.box is not None and not (self.box[0] < self.box[2] and self.box[1] < self.box[3]):
             return f"the box is empty: {self.box}"
         return None
+
+
+def box_round(points: Float[np.ndarray, "n 2"]) -> Box:
+    """The square of BOX_MARGIN times the larger extent, round the middle of the finite points."""
+    points = points[np.isfinite(points).all(-1)].astype(np.float64)
+    low, high = points.min(0), points.max(0)
+    return square((low + high) / 2, BOX_MARGIN * float((high - low).max()))
+
+
+def square(centre: Float[np.ndarray, "2"], side: float) -> Box:
+    x, y = (float(value) for value in centre)
+    return x - side / 2, y - side / 2, x + side / 2, y + side / 2
 
 
 @dataclass(frozen=True)
@@ -88,6 +143,15 @@ class Part:
     samples: Callable[[], Iterable[Sample | Skip]]
     skeleton: Skeleton = H36M_17
 
+    @classmethod
+    def unreadable(cls, key: str, error: InputError) -> "Part":
+        """It is listed with its reason when its turn comes."""
+
+        def samples() -> Iterable[Sample | Skip]:
+            raise error
+
+        return cls(key, samples)
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -104,10 +168,10 @@ class Sources:
     every: int = 1
     unit_mm: float = 25.4 / 0.45
 
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise InputError(f"--every must be 1 or more, got {self.every}")
+
     @property
     def image_root(self) -> Path:
         return self.src if self.images is None else self.images
-
-
-def row_shape(name: str, joints: int) -> tuple[int, ...]:
-    return tuple(joints if size == "J" else int(size) for size in ARRAYS[name][1])

@@ -1,4 +1,4 @@
-"""The one record type and the one prepared form on disk.
+"""The one prepared form on disk: Dataset reads it, Writer writes it.
 
 A prepared folder holds memory-mapped arrays with a row per record, one line of JSON per record, and a header:
 
@@ -14,20 +14,319 @@ A prepared folder holds memory-mapped arrays with a row per record, one line of 
                     that has it is whole
 """
 
-from di2pose.data.dataset import Dataset
-from di2pose.data.record import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Part, Sample, Skip, Sources
-from di2pose.data.writer import Writer
+import json
+import mmap
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict, overload
+from urllib.parse import quote, unquote
 
-__all__ = [
-    "OCCLUDED",
-    "OUT_OF_FRAME",
-    "SEEN",
-    "SELF_OCCLUDED",
-    "UNKNOWN",
-    "Dataset",
-    "Part",
-    "Sample",
-    "Skip",
-    "Sources",
-    "Writer",
-]
+import numpy as np
+from PIL import Image
+
+from di2pose.data import record
+from di2pose.data.frames import Frames
+from di2pose.data.record import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Part, Sample, Skip, Sources
+from di2pose.errors import InputError
+from di2pose.files import replacing, write_json
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import Skeleton, get
+
+__all__ = ["OCCLUDED", "OUT_OF_FRAME", "SEEN", "SELF_OCCLUDED", "UNKNOWN"]
+__all__ += ["Dataset", "Part", "Sample", "Skip", "Sources", "Writer"]
+
+FORMAT_VERSION = 1
+LINE = ("id", "image", "camera", "subject", "action", "sequence", "frame", "split", "extra")
+"""What stands in index.jsonl."""
+
+
+class IndexLine(record.Labels):
+    """A line of index.jsonl."""
+
+    id: str
+    camera: str | None
+
+
+class Header(TypedDict):
+    """dataset.json. The last two are known at the end."""
+
+    format_version: int
+    name: str
+    skeleton: str
+    image_root: str | None
+    licence: str
+    source: str
+    settings: record.Extra
+    count: NotRequired[int]
+    skipped: NotRequired[list[dict[str, str]]]
+
+
+class Index:
+    """The lines of index.jsonl, parsed when asked for."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._ends = np.flatnonzero(np.frombuffer(self._text, np.uint8) == ord("\n"))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __iter__(self) -> Iterator[IndexLine]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, i: int) -> IndexLine:
+        i = range(len(self))[i]
+        start = 0 if i == 0 else int(self._ends[i - 1]) + 1
+        line: IndexLine = json.loads(self._text[start : int(self._ends[i])])
+        return line
+
+
+class Dataset:
+    """A prepared folder: a sequence of Samples. `image_root` overrides where the images are looked for."""
+
+    joints_mm: np.ndarray
+    root_mm: np.ndarray
+    joints_2d: np.ndarray
+    valid: np.ndarray
+    visibility: np.ndarray
+    box: np.ndarray
+
+    def __init__(self, folder: Path | str, image_root: Path | str | None = None) -> None:
+        self.folder, self._image_root = Path(folder), image_root
+        path = self.folder / "dataset.json"
+        if not path.exists():
+            state = "an unfinished preparation" if (self.folder / "parts.tmp").exists() else "no dataset.json"
+            raise InputError(f"{self.folder} holds {state}: make it with `di2pose data prepare NAME --out {folder}`")
+        self.header: Header = json.loads(path.read_text(encoding="utf-8"))
+        if self.header["format_version"] != FORMAT_VERSION:
+            raise InputError(
+                f"{path}: format version {self.header['format_version']}, this program reads {FORMAT_VERSION}: "
+                "prepare it again"
+            )
+        self.name = self.header["name"]
+        self.skeleton = get(self.header["skeleton"])
+        for name, (_, shape) in record.row_arrays(self.skeleton.count).items():
+            file, expected = f"{name}.npy in {folder}", (len(self), *shape)
+            try:
+                array = np.load(self.folder / f"{name}.npy", mmap_mode="r")
+            except (OSError, ValueError) as error:
+                raise InputError(f"{file} cannot be read ({error}): prepare the dataset again") from error
+            if array.shape != expected:
+                raise InputError(f"{file} has shape {array.shape}, expected {expected}: prepare it again")
+            setattr(self, name, array)
+        if len(self.index) != len(self):
+            raise InputError(
+                f"index.jsonl in {folder} has {len(self.index)} lines for {len(self)} records: prepare it again"
+            )
+
+    def __reduce__(self) -> tuple[type["Dataset"], tuple[Path, Path | str | None]]:
+        return Dataset, (self.folder, self._image_root)  # workers map the files again instead of copying them
+
+    @cached_property
+    def index(self) -> Index:
+        return Index(self.folder / "index.jsonl")
+
+    @cached_property
+    def cameras(self) -> dict[str, Camera]:
+        text = (self.folder / "cameras.json").read_text(encoding="utf-8")
+        return {key: Camera.from_json(value) for key, value in json.loads(text).items()}
+
+    @cached_property
+    def _columns(self) -> dict[str, np.ndarray]:
+        rows = [(line["subject"], line["action"], line["sequence"], line["split"]) for line in self.index]
+        columns = (np.array(column) for column in zip(*rows, strict=True))
+        return dict(zip(("subject", "action", "sequence", "split"), columns, strict=True))
+
+    def column(self, name: str) -> np.ndarray:
+        """subject, action, sequence or split of every record, as an array of strings."""
+        if name not in self._columns:
+            raise InputError(f"no column '{name}': choose from {', '.join(self._columns)}")
+        return self._columns[name]
+
+    def select(self, **wanted: str | Sequence[str]) -> np.ndarray:
+        """Row numbers of the records that match all of e.g. split="test", subject=("S9", "S11")."""
+        keep = np.ones(len(self), bool)
+        for name, values in wanted.items():
+            keep &= np.isin(self.column(name), [values] if isinstance(values, str) else list(values))
+        return np.flatnonzero(keep)
+
+    def __len__(self) -> int:
+        return self.header["count"]
+
+    @overload
+    def __getitem__(self, i: int) -> Sample: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Sample]: ...
+    def __getitem__(self, i: int | slice) -> Sample | list[Sample]:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        i = range(len(self))[i]
+        line: Any = dict(self.index[i])
+        camera = line.pop("camera")
+        root_mm, joints_2d, visibility = (np.array(a[i]) for a in (self.root_mm, self.joints_2d, self.visibility))
+        x0, y0, x1, y1 = self.box[i].tolist()
+        return Sample(
+            **line,
+            joints_mm=np.array(self.joints_mm[i]),
+            valid=np.array(self.valid[i]),
+            root_mm=None if np.isnan(root_mm).any() else root_mm,
+            joints_2d=None if np.isnan(joints_2d).all() else joints_2d,
+            visibility=None if (visibility == UNKNOWN).all() else visibility,
+            box=None if np.isnan(self.box[i]).any() else (x0, y0, x1, y1),
+            camera=None if camera is None else self.cameras[camera],
+        )
+
+    @cached_property
+    def frames(self) -> Frames:
+        root = self.header["image_root"] if self._image_root is None else os.path.abspath(self._image_root)
+        if root is None:
+            raise InputError(f"{self.folder}: the dataset '{self.name}' has no images")
+        return Frames(self.folder / root)
+
+    def read_image(self, sample: Sample) -> Image.Image:
+        """The whole picture, RGB, turned upright by its own EXIF tag."""
+        if sample.image is None:
+            raise InputError(f"record {sample.id} of {self.name} has no image")
+        return self.frames.read(sample.image)
+
+
+class Writer:
+    """Writes a prepared folder part by part. Finished parts survive a kill and are not asked for again:
+
+    writer = Writer(folder, "h36m", H36M_17, settings={"every": 5})
+    for key in keys:
+        if not writer.has(key):
+            with writer.part(key):
+                writer.add(sample)
+    writer.finish()
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        skeleton: Skeleton,
+        *,
+        image_root: str | None = None,
+        licence: str = "",
+        source: str = "",
+        settings: record.Extra | None = None,
+    ) -> None:
+        self.folder, self.skeleton = Path(folder), skeleton
+        self.header: Header = {
+            "format_version": FORMAT_VERSION,
+            "name": name,
+            "skeleton": skeleton.name.lower(),
+            "image_root": image_root,
+            "licence": licence,
+            "source": source,
+            "settings": settings or {},
+        }
+        self.parts = self.folder / "parts.tmp"
+        self.skipped: list[dict[str, str]] = []
+        self._samples: list[Sample] | None = None
+        self._skips: list[dict[str, str]] = []
+        if (self.folder / "dataset.json").exists():
+            raise InputError(f"{self.folder} is already a finished dataset: delete it, or write to another folder")
+        stamp, header = self.parts / "header.json", json.loads(json.dumps(self.header))
+        if stamp.exists() and json.loads(stamp.read_text(encoding="utf-8")) != header:
+            raise InputError(
+                f"{self.folder} holds an unfinished preparation with other settings (see {stamp}): "
+                "rerun with the same ones, or delete the folder"
+            )
+        write_json(stamp, header)
+
+    def _file(self, key: str) -> Path:
+        name = quote(key, safe="")  # a leading point is kept for files that are being written
+        return self.parts / f"{'%2E' + name[1:] if name.startswith('.') else name}.npz"
+
+    def has(self, key: str) -> bool:
+        """Is this part already on disk?"""
+        return self._file(key).exists()
+
+    @contextmanager
+    def part(self, key: str) -> Iterator[None]:
+        """Samples added inside are kept together when the block ends well, and dropped when it raises."""
+        self._samples, self._skips = [], []
+        try:
+            yield
+            self._commit(key, self._samples)
+        finally:
+            self._samples = None
+
+    def add(self, sample: Sample) -> None:
+        if self._samples is None:
+            raise RuntimeError("Writer.add outside of `with writer.part(key):`")
+        fault = sample.fault(self.skeleton)
+        if fault is not None:
+            raise InputError(f"record {sample.id}: {fault}")
+        self._samples.append(sample)
+
+    def skip(self, file: str, reason: str) -> None:
+        """List something that was left out. Inside a part it is kept with the part."""
+        (self.skipped if self._samples is None else self._skips).append({"file": file, "reason": reason})
+
+    def _commit(self, key: str, samples: list[Sample]) -> None:
+        arrays = {}
+        for name, (kind, shape) in record.row_arrays(self.skeleton.count).items():
+            unknown = np.full(shape, UNKNOWN if name == "visibility" else np.nan)
+            rows = [unknown if (row := getattr(sample, name)) is None else row for sample in samples]
+            arrays[name] = np.array(rows, kind).reshape(len(samples), *shape)
+        arrays["joints_mm"][~arrays["valid"]] = np.nan
+        lines = [
+            {key: getattr(sample, key) for key in LINE} | {"camera": sample.camera and sample.camera.to_json()}
+            for sample in samples
+        ]
+        text = json.dumps({"lines": lines, "skipped": self._skips}, allow_nan=False)
+        with replacing(self._file(key)) as temporary:
+            np.savez(temporary, allow_pickle=False, text=np.frombuffer(text.encode(), np.uint8), **arrays)
+
+    def finish(self) -> Path:
+        """Join the parts in the order of their keys, so the result does not depend on interruptions.
+
+        The joined files are made among the parts and moved when all are whole: a run that is killed here, too, goes on.
+        """
+        files = sorted(self.parts.glob("[!.]*.npz"), key=lambda path: unquote(path.stem))
+        counts = []
+        for path in files:
+            with np.load(path) as part:
+                counts.append(len(part["valid"]))
+        if not sum(counts):
+            reasons = "".join(f"\n  {skip['file']}: {skip['reason']}" for skip in self.skipped[:10])
+            shutil.rmtree(self.parts)
+            raise InputError(f"nothing to write to {self.folder}: the source gave no usable record{reasons}")
+        targets = {
+            name: np.lib.format.open_memmap(self.parts / f"{name}.npy", "w+", kind, (sum(counts), *shape))
+            for name, (kind, shape) in record.row_arrays(self.skeleton.count).items()
+        }
+        cameras: dict[str, str] = {}  # camera as text -> id
+        seen: set[str] = set()
+        row = 0
+        with (self.parts / "index.jsonl").open("w", encoding="utf-8") as index:
+            for path, count in zip(files, counts, strict=True):
+                with np.load(path) as part:
+                    text = json.loads(part["text"].tobytes())
+                    for name, target in targets.items():
+                        target[row : row + count] = part[name]
+                self.skipped += text["skipped"]
+                for line in text["lines"]:
+                    if line["id"] in seen:
+                        raise InputError(f"the id {line['id']} occurs twice (again in {unquote(path.stem)})")
+                    seen.add(line["id"])
+                    if line["camera"] is not None:
+                        line["camera"] = cameras.setdefault(json.dumps(line["camera"]), str(len(cameras)))
+                    index.write(json.dumps(line, separators=(",", ":")) + "\n")
+                row += count
+        for target in targets.values():
+            target.flush()
+        for file in (*(f"{name}.npy" for name in targets), "index.jsonl"):
+            os.replace(self.parts / file, self.folder / file)
+        write_json(self.folder / "cameras.json", {key: json.loads(text) for text, key in cameras.items()}, None)
+        write_json(self.folder / "dataset.json", self.header | {"count": row, "skipped": self.skipped})
+        shutil.rmtree(self.parts)
+        return self.folder

@@ -6,15 +6,15 @@ exchanged: only sums over the vertices are kept, not the vertices of each frame.
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.sparse import csc_array
+from scipy.spatial.transform import Rotation
 
-from di2pose.data.numpy_pickle import DAMAGED, load_npz, load_pickle
+from di2pose.data.pickles import DAMAGED, Allowed, load_npz, load_pickle
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17, SMPL_24
 
@@ -28,18 +28,18 @@ LIMBS = ("hip", "knee", "ankle"), ("shoulder", "elbow", "wrist")
 class Stored:
     """Stands for a chumpy array or a scipy sparse matrix in a model file: keeps what was stored, does nothing."""
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
 
-def _rebuild(kind: type, base: type, state: Any) -> Any:
+def _rebuild(kind: type, base: type, state: object) -> Stored:
     """Stands for copy_reg._reconstructor, by which old pickles make objects; makes nothing but `Stored`."""
     if kind is not Stored:
         raise InputError(f"refused: an object of {kind}")
     return Stored()
 
 
-_ALSO: dict[tuple[str, str], Any] = {
+_ALSO: Allowed = {
     ("chumpy.ch", "Ch"): Stored,
     ("scipy.sparse.csc", "csc_matrix"): Stored,
     ("scipy.sparse._csc", "csc_matrix"): Stored,
@@ -74,12 +74,7 @@ class Smpl:
         wanted = [(count, 3), (count, 3, 1), (count, 3, 207), (count, 24), (24, count), (2, 24)]
         if given != wanted:
             raise InputError(f"{path} is not an SMPL model of 24 joints: shapes {given}, expected {wanted}")
-        parents = tuple(-1 if parent > 23 else int(parent) for parent in tree[0])  # the root's is -1 as unsigned
-        return cls(template, shapes, corrections, weights, joints, (-1, *parents[1:]))
-
-    def rest(self, betas: Float[np.ndarray, " b"]) -> Float[np.ndarray, "V 3"]:
-        """The shaped vertices before posing, metres."""
-        return self.template + self.shapes[..., : len(betas)] @ betas[: self.shapes.shape[-1]]
+        return cls(template, shapes, corrections, weights, joints, (-1, *(int(parent) for parent in tree[0, 1:])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +90,7 @@ class Regressed:
 
     @classmethod
     def of(cls, model: Smpl, regressor: Float[np.ndarray, "17 V"], betas: Float[np.ndarray, " b"]) -> "Regressed":
-        vertices = model.rest(betas)
+        vertices = model.template + model.shapes[..., : len(betas)] @ betas[: model.shapes.shape[-1]]
         return cls(
             model.joints @ vertices,
             model.parents,
@@ -106,15 +101,13 @@ class Regressed:
 
     def __call__(self, poses: Float[np.ndarray, "F 72"], translations: Float[np.ndarray, "F 3"]) -> np.ndarray:
         """World positions (F 17 3), metres."""
-        local = rodrigues(poses.reshape(-1, 24, 3))  # F 24 3 3
+        local = Rotation.from_rotvec(poses.reshape(-1, 3)).as_matrix().reshape(-1, 24, 3, 3)  # F 24 3 3
         turned, placed = np.empty_like(local), np.empty(local.shape[:3])
-        for joint, parent in enumerate(self.parents):
-            if parent < 0:
-                turned[:, joint], placed[:, joint] = local[:, joint], self.rest_joints[joint]
-            else:
-                bone = self.rest_joints[joint] - self.rest_joints[parent]
-                turned[:, joint] = turned[:, parent] @ local[:, joint]
-                placed[:, joint] = placed[:, parent] + turned[:, parent] @ bone
+        turned[:, 0], placed[:, 0] = local[:, 0], self.rest_joints[0]
+        for joint, parent in enumerate(self.parents[1:], 1):
+            turned[:, joint] = turned[:, parent] @ local[:, joint]
+            bone = self.rest_joints[joint] - self.rest_joints[parent]
+            placed[:, joint] = placed[:, parent] + turned[:, parent] @ bone
         shift = placed - np.einsum("fjxy,jy->fjx", turned, self.rest_joints)
         feature = (local[:, 1:] - np.eye(3)).reshape(len(poses), 207)
         moment = self.moment + np.einsum("kjxp,fp->fkjx", self.bend, feature, optimize=True)
@@ -122,20 +115,10 @@ class Regressed:
         return moved + translations[:, None]
 
 
-def rodrigues(axis_angle: Float[np.ndarray, "*B 3"]) -> Float[np.ndarray, "*B 3 3"]:
-    """Rotation matrices of axis * angle vectors, radians."""
-    angle = np.linalg.norm(axis_angle, axis=-1)[..., None, None]
-    x, y, z = np.moveaxis(axis_angle / np.maximum(angle[..., 0], 1e-12), -1, 0)
-    zero = np.zeros_like(x)
-    cross = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(*x.shape, 3, 3)
-    return np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * (cross @ cross)
-
-
 class Models:
     """The model files of a folder, opened when their gender is first asked for."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         files = sorted(path for path in folder.rglob("*") if path.suffix in (".pkl", ".npz"))
         self.files = {
             gender: next((path for path in files if re.search(pattern, path.name.lower())), None)
@@ -152,10 +135,10 @@ class Models:
 
     def person(self, gender: str, betas: Float[np.ndarray, " b"]) -> Regressed:
         """gender 'f' or 'm'; the first ten shape numbers are used."""
-        path = self.files.get(gender[:1].lower())
+        key = gender[:1].lower()
+        path = self.files.get(key)
         if path is None:
             raise InputError(f"the gender must be 'f' or 'm', got '{gender}'")
-        key = gender[:1].lower()
         if key not in self._loaded:
             model = Smpl.load(path)
             self._loaded[key] = model, load_regressor(self.regressor_file, model)
@@ -178,41 +161,30 @@ def load_regressor(path: Path, model: Smpl) -> Float[np.ndarray, "17 V"]:
     regressed, own = regressor @ model.template, model.joints @ model.template
     order = list(range(17))
     for limb in LIMBS:
-        left, right = ([H36M_17.index(f"{side}_{joint}") for joint in limb] for side in ("left", "right"))
-        truth = {side: own[list(SMPL_24.indices(*(f"{side}_{joint}" for joint in limb)))] for side in ("left", "right")}
-        straight = _distance(regressed[left], truth["left"]) + _distance(regressed[right], truth["right"])
-        crossed = _distance(regressed[left], truth["right"]) + _distance(regressed[right], truth["left"])
+        names = [f"{side}_{joint}" for side in ("left", "right") for joint in limb]
+        here, truth = H36M_17.indices(*names), own[list(SMPL_24.indices(*names))]
+        other = [*here[3:], *here[:3]]
+        straight, crossed = (np.linalg.norm(regressed[list(a)] - truth, axis=-1).sum() for a in (here, other))
         if min(straight, crossed) > 0.5 * max(straight, crossed):
             raise InputError(f"{path}: cannot tell left from right: its {limb[0]}s are near neither side of the model")
         if crossed < straight:
-            for a, b in zip(left, right, strict=True):
-                order[a], order[b] = b, a
+            for joint, swapped in zip(here, other, strict=True):
+                order[joint] = swapped
     return regressor[order]
 
 
-def _distance(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.linalg.norm(a - b, axis=-1).mean())
-
-
-def _array(value: Any, where: str) -> Float[np.ndarray, "..."]:
+def _array(value: object, where: str) -> Float[np.ndarray, "..."]:
     """A plain array from what a model file may hold: an array, a chumpy array, a sparse matrix."""
     if isinstance(value, Stored):
         state = value.state if isinstance(value.state, dict) else {}
         if "x" in state:
             value = state["x"]
         elif {"data", "indices", "indptr", "_shape"} <= set(state):
-            return _dense(*(state[name] for name in ("data", "indices", "indptr", "_shape")))
+            data, rows, starts = (state[name] for name in ("data", "indices", "indptr"))
+            return csc_array((data, rows, starts), state["_shape"], np.float64).toarray()
         else:
             raise InputError(f"{where}: stored in a way that is not known: {sorted(map(str, state))}")
     try:
         return np.asarray(value).astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: numbers expected ({error})") from error
-
-
-def _dense(data: np.ndarray, rows: np.ndarray, starts: np.ndarray, shape: Iterable[int]) -> np.ndarray:
-    """The full matrix of a compressed sparse column matrix."""
-    full = np.zeros(tuple(shape))
-    columns = np.repeat(np.arange(full.shape[1]), np.diff(starts))
-    np.add.at(full, (rows, columns), data)
-    return full

@@ -4,18 +4,16 @@ Without --smpl a record has the 24 joints of SMPL that the files hold; with it, 
 protocol of the literature regresses them. The two are different joints and are evaluated under different names.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from PIL import Image, UnidentifiedImageError
 
-from di2pose.data.annotation import Box, box_round, record, thin
-from di2pose.data.numpy_pickle import load_pickle, text
-from di2pose.data.record import Part, Sample, Skip, Sources
+from di2pose.data.pickles import load_pickle, text
+from di2pose.data.record import Labels, Part, Sample, Skip, Sources, box_round
 from di2pose.data.smpl import Models
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera
@@ -62,7 +60,8 @@ def _samples(sources: Sources, path: Path, models: Models | None) -> Iterator[Sa
                 f"{path}, person {person}: {len(world_m)} poses, {len(poses)} cameras, {len(valid)} campose_valid and "
                 f"{len(detected)} poses2d: one per frame expected"
             )
-        for frame in thin(len(poses), sources.every).tolist():
+        labels = Labels(subject=f"{sequence}/p{person}", sequence=sequence, split=path.parent.name)
+        for frame in range(0, len(poses), sources.every):
             if not valid[frame]:
                 continue
             name = f"{sequence}/p{person}/{frame:05d}"
@@ -73,23 +72,17 @@ def _samples(sources: Sources, path: Path, models: Models | None) -> Iterator[Sa
                 continue
             camera_mm = camera.to_camera(world_m[frame] * 1000)
             joints_2d = camera.project(camera_mm)
-            box, box_from = _box(detected[frame], joints_2d)
-            yield record(
-                name,
-                camera_mm,
-                joints_2d,
-                camera,
-                box,
-                image=f"{folder}{sequence}/image_{frame:05d}.jpg" if pictures else None,
-                subject=f"{sequence}/p{person}",
-                sequence=sequence,
-                frame=frame,
-                split=path.parent.name,
-                extra={"person": person, "box": box_from},
-            )
+            x, y, confidence = detected[frame].astype(np.float64)  # of OpenPose's 18 joints
+            found = np.stack([x, y], 1)[confidence > 0]
+            enough = len(found) >= FEWEST_DETECTED
+            labels["image"] = f"{folder}{sequence}/image_{frame:05d}.jpg" if pictures else None
+            labels["frame"] = frame
+            labels["extra"] = {"person": person, "box": "detected 2D joints" if enough else "projected joints"}
+            box = box_round(found) if enough else None
+            yield Sample.from_camera(name, camera_mm, joints_2d, camera, box, **labels)
 
 
-def _joints(data: dict[str, Any], person: int, models: Models | None, path: Path) -> Float[np.ndarray, "F J 3"]:
+def _joints(data: dict[str, Sequence], person: int, models: Models | None, path: Path) -> Float[np.ndarray, "F J 3"]:
     """World positions in metres: SMPL's 24 from the file, or Human3.6M's 17 from the SMPL model."""
     if models is None:
         positions = np.asarray(data["jointPositions"][person], np.float64)
@@ -102,23 +95,12 @@ def _joints(data: dict[str, Any], person: int, models: Models | None, path: Path
     return models.person(text(data["genders"][person]), betas.ravel())(poses, trans)
 
 
-def _camera(intrinsics: Any, pose: Float[np.ndarray, "4 4"], size: tuple[int, int] | None) -> Camera:
+def _camera(intrinsics: object, pose: Float[np.ndarray, "4 4"], size: tuple[int, int] | None) -> Camera:
     """`pose` takes the world to the camera, in metres."""
     k = np.asarray(intrinsics, np.float64)
     if k.shape != (3, 3) or not np.isfinite(pose).all():
         raise InputError("its camera is missing: finite 'cam_poses' and 'cam_intrinsics' of shape (3, 3) are needed")
-    rotation: Any = tuple(tuple(float(value) for value in row) for row in pose[:3, :3])
-    translation: Any = tuple(float(value) * 1000 for value in pose[:3, 3])
-    focal, centre = (float(k[0, 0]), float(k[1, 1])), (float(k[0, 2]), float(k[1, 2]))
-    return Camera(focal, centre, size, rotation=rotation, translation_mm=translation)
-
-
-def _box(detected: Float[np.ndarray, "3 18"], joints_2d: Float[np.ndarray, "J 2"]) -> tuple[Box | None, str]:
-    """Round the 2D detection (x, y, confidence of OpenPose's 18 joints), else round the projected joints."""
-    points = detected[:2, detected[2] > 0].T.astype(np.float64)
-    if len(points) >= FEWEST_DETECTED:
-        return box_round(points), "detected 2D joints"
-    return None, "projected joints"
+    return Camera.from_matrices(k, pose, size, unit_mm=1000)
 
 
 def _image_folder(sources: Sources) -> str:

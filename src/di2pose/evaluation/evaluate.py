@@ -29,7 +29,7 @@ from di2pose.evaluation.runs import RecordLog, Work, run_advocc, run_clean, run_
 from di2pose.evaluation.scoring import Scorer
 from di2pose.files import write_json
 from di2pose.image.crop import Roi
-from di2pose.occlusion.textures import ProceduralTextures, TextureSource
+from di2pose.occlusion.patch_textures import ProceduralTextures, TextureSource
 from di2pose.pose.skeleton import H36M_17, Skeleton
 
 

@@ -19,7 +19,7 @@ from di2pose.evaluation.report import EvaluationReport
 from di2pose.evaluation.report_text import markdown, write_report
 from di2pose.files import write_bytes
 from di2pose.image.find import Finder
-from di2pose.occlusion.textures import DtdTextures
+from di2pose.occlusion.patch_textures import DtdTextures
 
 HYPOTHESES = 8
 

@@ -23,7 +23,7 @@ PAPER_ACTIONS: dict[str, tuple[float, ...]] = {
     "h36m-p2": (34.5, 38.4, 35.1, 40.8, 39.8, 47.0, 34.9, 34.7, 47.1, 52.3, 40.4, 36.1, 42.9, 30.0, 33.4),
 }
 """Protocol -> the Di2Pose row of tab:h36m and tab:app_h36m, in the order of
-data.human36m_names.ACTIONS."""
+data.human36m.ACTIONS."""
 
 DATASETS = {"h36m": "h36m", "3dpw": "3dpw", "advocc": "3dpw"}
 """Start of a protocol's id -> start of the name of the dataset on which the paper's number was measured."""

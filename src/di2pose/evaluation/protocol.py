@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from di2pose.data.sample import IndexLine
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import Records
 from di2pose.occlusion.protocols import LIMB_12, in_3dpw_occ
@@ -185,7 +186,7 @@ def _thin(rows: np.ndarray, dataset: Records, every: int) -> np.ndarray:
     return rows[sorted(kept)]
 
 
-def _track(line: dict[str, Any]) -> tuple[str, ...]:
+def _track(line: IndexLine | dict[str, Any]) -> tuple[str, ...]:
     """One person seen by one camera in one take. The view is told by the video or the folder of the picture, since a
     moving camera has other parameters in every frame."""
     image = line["image"] or ""

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from di2pose import checkpoint
-from di2pose.data.dataset import Dataset
 from di2pose.data.poses import crop_turns, dataset_poses
+from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.files import write_json
 from di2pose.model import find_model

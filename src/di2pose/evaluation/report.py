@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from di2pose import __version__
-from di2pose.data.human36m_names import ACTIONS, action_of
+from di2pose.data.human36m import ACTIONS, action_of
 from di2pose.data.sample import SEEN, UNKNOWN
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import Records

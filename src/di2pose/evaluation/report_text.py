@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 
-from di2pose.data.human36m_names import ACTIONS
+from di2pose.data.human36m import ACTIONS
 from di2pose.evaluation.joint_groups import Confusion
 from di2pose.evaluation.paper import ACTION_HEADINGS, PAPER_ACTIONS
 from di2pose.evaluation.predictor import PEER, PEER_FLIPPED

@@ -25,9 +25,9 @@ from di2pose.evaluation.prediction_file import PredictionFile
 from di2pose.evaluation.predictor import Predictions, Predictor
 from di2pose.evaluation.scoring import Scorer, headline
 from di2pose.image.crop import Roi
+from di2pose.occlusion.patch_textures import TextureSource
 from di2pose.occlusion.patches import Rectangle
 from di2pose.occlusion.protocols import advocc_image, advocc_placements, advocc_visible, occlude_limb, person_crop
-from di2pose.occlusion.textures import TextureSource
 from di2pose.pose.aggregate import covariance
 from di2pose.pose.metrics import joint_errors
 from di2pose.pose.skeleton import H36M_17

@@ -43,13 +43,25 @@ def draw_heatmap(
     canvas.paste(_painted(_view(clean, crop), placements, levels), (width + 20, HEADER))
 
     pen, font = ImageDraw.Draw(canvas), ImageFont.load_default(size=14)
+    box = placements[worst].patch(Rectangle(0, 0, CROP_WIDTH, CROP_HEIGHT))
     for left in (10, width + 20):
-        _outline(pen, placements[worst], left)
+        x0, y0, x1, y1 = (
+            left + ZOOM * box.x0,
+            HEADER + ZOOM * box.y0,
+            left + ZOOM * box.x1 - 1,
+            HEADER + ZOOM * box.y1 - 1,
+        )
+        pen.rectangle((x0, y0, x1, y1), outline=(255, 255, 255), width=3)
+        pen.rectangle((x0 + 1, y0 + 1, x1 - 1, y1 - 1), outline=(200, 20, 30), width=1)
     against = "" if clean_mm is None else f"; clean, same joints: {clean_mm:.1f} mm"
     pen.text((10, 4), f"advocc-{size}: worst of {len(placements)} placements {high:.1f} mm{against}", INK, font)
     pen.text((10, 22), "picture with the worst patch", INK, font)
     pen.text((width + 20, 22), "visible-joint error, drawn at the patch's centre", INK, font)
-    _bar(canvas, pen, font, 2 * width + 30, height, low, high)
+    strip = np.repeat(colour(np.linspace(1, 0, height))[:, None], 18, axis=1)
+    canvas.paste(Image.fromarray(strip), (2 * width + 30, HEADER))
+    for share in (0.0, 0.5, 1.0):
+        place = (2 * width + 54, HEADER + (1 - share) * (height - 16))
+        pen.text(place, f"{low + share * (high - low):.0f} mm", INK, font)
     return canvas
 
 
@@ -57,9 +69,8 @@ def _view(image: Image.Image, crop: Rectangle) -> Image.Image:
     """The crop at ZOOM; black where it reaches out of the picture."""
     size = (CROP_WIDTH * ZOOM, CROP_HEIGHT * ZOOM)
     scale = (crop.x1 - crop.x0) / size[0]
-    return image.transform(
-        size, Image.Transform.AFFINE, (scale, 0, crop.x0, 0, scale, crop.y0), Image.Resampling.BILINEAR
-    )
+    matrix = (scale, 0, crop.x0, 0, scale, crop.y0)
+    return image.transform(size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
 
 
 def _painted(view: Image.Image, placements: tuple[Placement, ...], levels: Float[np.ndarray, " P"]) -> Image.Image:
@@ -74,27 +85,3 @@ def _painted(view: Image.Image, placements: tuple[Placement, ...], levels: Float
         cell = pixels[rows, columns]
         pixels[rows, columns] = (0.4 * cell + 0.6 * colour(np.asarray(level))).astype(np.uint8)
     return Image.fromarray(pixels)
-
-
-def _outline(pen: ImageDraw.ImageDraw, placement: Placement, left: int) -> None:
-    x0, y0 = left + ZOOM * placement.x, HEADER + ZOOM * placement.y
-    x1 = left + ZOOM * min(placement.x + placement.size, CROP_WIDTH) - 1
-    y1 = HEADER + ZOOM * min(placement.y + placement.size, CROP_HEIGHT) - 1
-    pen.rectangle((x0, y0, x1, y1), outline=(255, 255, 255), width=3)
-    pen.rectangle((x0 + 1, y0 + 1, x1 - 1, y1 - 1), outline=(200, 20, 30), width=1)
-
-
-def _bar(
-    canvas: Image.Image,
-    pen: ImageDraw.ImageDraw,
-    font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
-    left: int,
-    height: int,
-    low: float,
-    high: float,
-) -> None:
-    strip = np.repeat(colour(np.linspace(1, 0, height))[:, None], 18, axis=1)
-    canvas.paste(Image.fromarray(strip), (left, HEADER))
-    for share in (0.0, 0.5, 1.0):
-        y = HEADER + (1 - share) * (height - 16)
-        pen.text((left + 24, y), f"{low + share * (high - low):.0f} mm", INK, font)

@@ -21,8 +21,8 @@ from PIL import Image
 from di2pose.data.sample import Sample
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, roi_from_box
+from di2pose.occlusion.patch_textures import REFERENCE_SIDE, ProceduralTextures, TextureSource
 from di2pose.occlusion.patches import Rectangle, keyed_generator, paste
-from di2pose.occlusion.textures import REFERENCE_SIDE, ProceduralTextures, TextureSource
 from di2pose.pose.skeleton import Skeleton
 
 CROP_WIDTH, CROP_HEIGHT, STRIDE = 192, 256, 10
@@ -83,15 +83,10 @@ class Placement:
         return Rectangle(square.x0, square.y0, min(square.x1, crop.x1), min(square.y1, crop.y1))
 
 
-def advocc_grid(size: int) -> tuple[int, int]:
-    """Rows and columns of placements: 23 x 17 for 40 px, 19 x 13 for 80 px."""
-    check_size(size)
-    return math.ceil((CROP_HEIGHT - size) / STRIDE + 1), math.ceil((CROP_WIDTH - size) / STRIDE + 1)
-
-
 def advocc_placements(size: int) -> tuple[Placement, ...]:
-    """All 391 (40 px) or 247 (80 px) placements, row by row."""
-    rows, columns = advocc_grid(size)
+    """All placements, row by row: 23 x 17 = 391 for 40 px, 19 x 13 = 247 for 80 px."""
+    check_size(size)
+    rows, columns = (math.ceil((side - size) / STRIDE + 1) for side in (CROP_HEIGHT, CROP_WIDTH))
     return tuple(
         Placement(row * columns + column, column * STRIDE, row * STRIDE, size)
         for row in range(rows)

@@ -7,8 +7,8 @@ import numpy as np
 import tyro
 from PIL import Image, ImageDraw
 
+from di2pose.data.contact_sheet import bone_colour
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SELF_OCCLUDED
-from di2pose.data.sheet import colour
 from di2pose.errors import InputError
 from di2pose.people.store import SIZE, People
 from di2pose.pose.skeleton import H36M_17
@@ -80,12 +80,12 @@ def _draw(tile: Image.Image, points: np.ndarray, visibility: np.ndarray) -> None
         hidden = max(visibility[child], visibility[parent]) >= SELF_OCCLUDED
         for part in range(0, 12, 2 if hidden else 1):
             start, end = a + (b - a) * part / 12, a + (b - a) * (part + 1) / 12
-            pen.line([*start.tolist(), *end.tolist()], fill=colour(H36M_17, child, parent), width=1)
+            pen.line([*start.tolist(), *end.tolist()], fill=bone_colour(H36M_17, child, parent), width=1)
     for joint, (x, y) in enumerate(points.tolist()):
         if visibility[joint] == OUT_OF_FRAME:
             continue
         box = (x - 2.5, y - 2.5, x + 2.5, y + 2.5)
-        side = colour(H36M_17, joint, joint)
+        side = bone_colour(H36M_17, joint, joint)
         if visibility[joint] in (SELF_OCCLUDED, OCCLUDED):
             pen.ellipse(box, outline=side if visibility[joint] == SELF_OCCLUDED else (255, 255, 255))
         else:

@@ -1,5 +1,6 @@
 """A pinhole camera with OpenCV's distortion. Axes: x right, y down, z away from the camera; millimetres and pixels."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -119,16 +120,28 @@ class Camera:
         if set(record) != wanted:
             raise InputError(f"a camera record needs exactly the keys {sorted(wanted)}, got {sorted(record)}")
         size = record["size"]
-        rotation: Any = tuple(tuple(float(v) for v in row) for row in record["rotation"])
-        translation: Any = tuple(float(v) for v in record["translation_mm"])
         return cls(
             focal=_pair(record["focal"]),
             centre=_pair(record["centre"]),
             size=None if size is None else (int(size[0]), int(size[1])),
             distortion=tuple(float(v) for v in record["distortion"]),
-            rotation=rotation,
-            translation_mm=translation,
+            rotation=_matrix(record["rotation"]),
+            translation_mm=_vector(record["translation_mm"]),
         )
+
+    @classmethod
+    def from_matrices(
+        cls,
+        intrinsic: np.ndarray,
+        world_to_camera: np.ndarray,
+        size: tuple[int, int] | None,
+        unit_mm: float = 1.0,
+        distortion: tuple[float, ...] = (),
+    ) -> "Camera":
+        """From the matrix (3 3 or 4 4) of a calibration, and a pose (3 4 or 4 4) whose lengths are in `unit_mm`."""
+        (fx, _, cx), (_, fy, cy) = intrinsic[:2, :3].tolist()
+        rotation, translation = _matrix(world_to_camera[:3, :3]), _vector(world_to_camera[:3, 3] * unit_mm)
+        return cls((fx, fy), (cx, cy), size, distortion, rotation, translation)
 
     def _coefficients(self) -> tuple[float, ...]:
         return tuple(self.distortion) + (0.0,) * (8 - len(self.distortion))
@@ -175,6 +188,53 @@ def fit_root(joints_mm: np.ndarray, joints_2d: np.ndarray, camera: Camera) -> Fl
     return np.where(usable.sum(-1, keepdims=True) >= 2, root, np.nan)
 
 
+MOST_FIT_POINTS = 20_000
+FEWEST_FIT_POINTS = 60
+"""Nine numbers are fitted; with fewer points, or a person who does not move, the focal length is a guess."""
+
+
+@dataclass(frozen=True)
+class CameraFit:
+    """A fitted camera and how far its projections are from the given pixels."""
+
+    camera: Camera
+    mean_px: float
+    largest_px: float
+
+    def to_json(self) -> dict[str, float]:
+        return {"camera_fit_mean_px": self.mean_px, "camera_fit_largest_px": self.largest_px}
+
+
+def fit_camera(
+    points_mm: Float[np.ndarray, "n 3"], pixels: Float[np.ndarray, "n 2"], size: tuple[int, int] | None = None
+) -> CameraFit:
+    """The camera that turns points in its own axes into their pixels: focal lengths, centre and the distortion
+    k1 k2 p1 p2 k3 by least squares, from the pinhole fit. What to do with a large residual, the caller decides."""
+    from scipy.optimize import least_squares  # a third of a second that nobody else needs
+
+    use = np.isfinite(points_mm).all(1) & np.isfinite(pixels).all(1) & (points_mm[:, 2] > 1)
+    points, seen = points_mm[use].astype(np.float64), pixels[use].astype(np.float64)
+    if len(points) < FEWEST_FIT_POINTS:
+        raise InputError(
+            f"{len(points)} points before the camera are too few to find it: {FEWEST_FIT_POINTS} are needed"
+        )
+    some = np.linspace(0, len(points) - 1, min(len(points), MOST_FIT_POINTS)).astype(int)
+    rays = points[some, :2] / points[some, 2:]
+    (fx, cx), (fy, cy) = (np.polyfit(rays[:, axis], seen[some, axis], 1) for axis in (0, 1))
+
+    def camera(values: np.ndarray) -> Camera:
+        fx, fy, cx, cy, *distortion = values.tolist()
+        return Camera((max(fx, 1.0), max(fy, 1.0)), (cx, cy), size, tuple(distortion))  # pixels may be nonsense
+
+    def misses(values: np.ndarray) -> np.ndarray:
+        return (camera(values).project(points[some]) - seen[some]).ravel()
+
+    start = np.array([fx, fy, cx, cy, 0, 0, 0, 0, 0])
+    found = camera(least_squares(misses, start, "3-point", method="lm", x_scale="jac", xtol=1e-15, ftol=1e-15).x)
+    error = np.linalg.norm(found.project(points) - seen, axis=1)
+    return CameraFit(found, float(error.mean()), float(error.max()))
+
+
 def _solve(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """matrix^-1 vector for 2x2 matrices; a singular one gives inf or NaN for that pixel alone, not an error for all."""
     (a, b), (c, d) = np.moveaxis(matrix, (-2, -1), (0, 1))
@@ -182,9 +242,19 @@ def _solve(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
     return np.stack([d * u - b * v, a * v - c * u], axis=-1) / (a * d - b * c)[..., None]
 
 
-def _pair(values: Any) -> tuple[float, float]:
+def _pair(values: Iterable[float]) -> tuple[float, float]:
     first, second = values
     return float(first), float(second)
+
+
+def _vector(values: Iterable[float]) -> Vector:
+    x, y, z = values
+    return float(x), float(y), float(z)
+
+
+def _matrix(rows: Iterable[Iterable[float]]) -> Matrix:
+    first, second, third = (_vector(row) for row in rows)
+    return first, second, third
 
 
 def _check(points: Tensor | np.ndarray, width: int) -> None:

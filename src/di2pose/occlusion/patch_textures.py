@@ -36,8 +36,7 @@ class ProceduralTextures:
     name: str = "procedural-1"
 
     def __call__(self, pixels: int, extent: float, generator: np.random.Generator) -> np.ndarray:
-        kind = list(KINDS)[generator.integers(len(KINDS))]
-        return paint(kind, pixels, extent, generator)
+        return paint(list(KINDS)[generator.integers(len(KINDS))], pixels, extent, generator)
 
 
 @dataclass(frozen=True)
@@ -95,17 +94,11 @@ def paint(kind: str, pixels: int, extent: float, generator: np.random.Generator)
     u = np.cos(angle) * x - np.sin(angle) * y + generator.uniform(0, 100)
     v = np.sin(angle) * x + np.cos(angle) * y + generator.uniform(0, 100)
     weight = KINDS[kind](u, v, generator.uniform(6, 20), generator)[..., None]
-    dark, light = _colours(generator)
+    dark = generator.uniform(0, 130, 3)
+    light = np.clip(dark + generator.uniform(60, 160, 3), 0, 255)  # clearly lighter, so that every pattern shows
     grain = 1 + 0.12 * (_noise(u, v, 1.5, generator)[..., None] - 0.5)
     square = np.clip((dark + (light - dark) * weight) * grain, 0, 255).astype(np.uint8)
     return square if samples == pixels else np.asarray(Image.fromarray(square).resize((pixels, pixels)))
-
-
-def _colours(generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Two random colours, the second clearly lighter, so that every pattern shows."""
-    dark = generator.uniform(0, 130, 3)
-    light = np.clip(dark + generator.uniform(60, 160, 3), 0, 255)
-    return dark, light
 
 
 def _step(x: np.ndarray, softness: float = 0.15) -> np.ndarray:
@@ -130,32 +123,14 @@ def _clouds(u: np.ndarray, v: np.ndarray, period: float, generator: np.random.Ge
     return np.clip((np.sum(octaves, axis=0) / 1.875 - 0.5) * 2 + 0.5, 0, 1)
 
 
-def _stripes(u: np.ndarray, v: np.ndarray, period: float, generator: np.random.Generator) -> np.ndarray:
-    return _step(np.sin(2 * np.pi * u / period))
-
-
-def _checks(u: np.ndarray, v: np.ndarray, period: float, generator: np.random.Generator) -> np.ndarray:
-    return _step(np.sin(np.pi * u / period) * np.sin(np.pi * v / period))
-
-
 def _dots(u: np.ndarray, v: np.ndarray, period: float, generator: np.random.Generator) -> np.ndarray:
     shifted = u + period / 2 * (np.floor(v / period) % 2)
     return _step(0.32 - np.hypot(shifted / period % 1 - 0.5, v / period % 1 - 0.5), 0.08)
 
 
 def _rings(u: np.ndarray, v: np.ndarray, period: float, generator: np.random.Generator) -> np.ndarray:
-    centre = generator.uniform(u.min(), u.max()), generator.uniform(v.min(), v.max())
-    return _step(np.sin(2 * np.pi * np.hypot(u - centre[0], v - centre[1]) / period))
-
-
-def _marble(u: np.ndarray, v: np.ndarray, period: float, generator: np.random.Generator) -> np.ndarray:
-    veins = np.abs(np.sin(np.pi * (u / period + 2.5 * _clouds(u, v, period, generator))))
-    return np.sqrt(veins)
-
-
-def _crosshatch(u: np.ndarray, v: np.ndarray, period: float, generator: np.random.Generator) -> np.ndarray:
-    lines = [_step(np.abs(np.sin(np.pi * w / period)) - 0.25) for w in (u, v, 0.7 * (u + v))]
-    return np.min(lines, axis=0)
+    x, y = generator.uniform(u.min(), u.max()), generator.uniform(v.min(), v.max())
+    return _step(np.sin(2 * np.pi * np.hypot(u - x, v - y) / period))
 
 
 def _bricks(u: np.ndarray, v: np.ndarray, period: float, generator: np.random.Generator) -> np.ndarray:
@@ -166,12 +141,16 @@ def _bricks(u: np.ndarray, v: np.ndarray, period: float, generator: np.random.Ge
 
 
 KINDS: dict[str, Callable[[np.ndarray, np.ndarray, float, np.random.Generator], np.ndarray]] = {
-    "stripes": _stripes,
-    "checks": _checks,
+    "stripes": lambda u, v, period, _: _step(np.sin(2 * np.pi * u / period)),
+    "checks": lambda u, v, period, _: _step(np.sin(np.pi * u / period) * np.sin(np.pi * v / period)),
     "dots": _dots,
     "rings": _rings,
-    "marble": _marble,
-    "crosshatch": _crosshatch,
+    "marble": lambda u, v, period, rng: np.sqrt(
+        np.abs(np.sin(np.pi * (u / period + 2.5 * _clouds(u, v, period, rng))))
+    ),
+    "crosshatch": lambda u, v, period, _: np.min(
+        [_step(np.abs(np.sin(np.pi * w / period)) - 0.25) for w in (u, v, 0.7 * (u + v))], axis=0
+    ),
     "bricks": _bricks,
     "clouds": _clouds,
 }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from data import layouts
 
-from di2pose.data.numpy_pickle import load_npz, load_pickle
+from di2pose.data.pickles import load_npz, load_pickle
 from di2pose.errors import InputError
 
 VALUE = {

@@ -3,7 +3,6 @@
 import base64
 import html
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,15 +10,17 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from di2pose.data.record import Sample
+from di2pose.files import replacing, write_text
 from di2pose.pose.skeleton import Skeleton
 
 RIGHT, LEFT, MIDDLE = (40, 220, 60), (70, 130, 255), (255, 210, 60)
+WHITE = (255, 255, 255)
 TILE = 288
 MARGIN = 0.15
 
 
-def colour(skeleton: Skeleton, child: int, parent: int) -> tuple[int, int, int]:
-    """Of a bone, by the side of its joints."""
+def bone_colour(skeleton: Skeleton, child: int, parent: int) -> tuple[int, int, int]:
+    """By the side of its joints."""
     names = skeleton.joints[child] + skeleton.joints[parent]
     return RIGHT if "right_" in names else LEFT if "left_" in names else MIDDLE
 
@@ -27,39 +28,31 @@ def colour(skeleton: Skeleton, child: int, parent: int) -> tuple[int, int, int]:
 def draw_tile(sample: Sample, skeleton: Skeleton, image: Image.Image | None) -> Image.Image:
     """The person cut out of the picture, with the 3D joints projected as lines and the 2D joints as white dots. Without
     a picture: the pose as the camera sees it, and from the side with the camera to the left, without perspective."""
-    points = _projected(sample)
+    points = sample.joints_2d
+    if sample.camera is not None and sample.root_mm is not None:
+        points = sample.camera.project(sample.joints_mm + sample.root_mm)
     if image is None or points is None or not np.isfinite(points).any():
         tile = Image.new("RGB", (TILE, TILE), (24, 26, 30))
         reach = np.nanmax(np.abs(sample.joints_mm), 0)
         scale = TILE * min(0.47 / max(reach[1], 1.0), 0.25 / max(reach[0], reach[2], 1.0))
         for centre, axes in ((0.27, [0, 1]), (0.73, [2, 1])):
-            place = sample.joints_mm[:, axes] * scale
-            _bones(tile, skeleton, place + np.array([centre * TILE, TILE / 2]))
+            _bones(tile, skeleton, sample.joints_mm[:, axes] * scale + np.array([centre * TILE, TILE / 2]))
         return tile
-    box = sample.box if sample.box is not None else (*np.nanmin(points, 0), *np.nanmax(points, 0))
+    box = sample.box or (*np.nanmin(points, 0), *np.nanmax(points, 0))
     side = max(box[2] - box[0], box[3] - box[1]) * (1 + 2 * MARGIN)
-    x0, y0 = (box[0] + box[2] - side) / 2, (box[1] + box[3] - side) / 2
+    x0, y0 = corner = np.array([box[0] + box[2] - side, box[1] + box[3] - side]) / 2
     zoom = TILE / side
     tile = image.transform(
         (TILE, TILE), Image.Transform.AFFINE, (1 / zoom, 0, x0, 0, 1 / zoom, y0), Image.Resampling.BILINEAR
     )
     draw = ImageDraw.Draw(tile)
     if sample.box is not None:
-        draw.rectangle(
-            [((c - o) * zoom) for c, o in zip(sample.box, (x0, y0, x0, y0), strict=True)], outline=(255, 255, 255)
-        )
-    _bones(tile, skeleton, (points - [x0, y0]) * zoom)
+        draw.rectangle(((np.array(box) - [*corner, *corner]) * zoom).tolist(), outline=WHITE)
+    _bones(tile, skeleton, (points - corner) * zoom)
     if sample.joints_2d is not None:
-        for x, y in (sample.joints_2d[np.isfinite(sample.joints_2d).all(1)] - [x0, y0]) * zoom:
-            draw.ellipse([x - 2, y - 2, x + 2, y + 2], fill=(255, 255, 255))
+        for x, y in (sample.joints_2d[np.isfinite(sample.joints_2d).all(1)] - corner) * zoom:
+            draw.ellipse([x - 2, y - 2, x + 2, y + 2], fill=WHITE)
     return tile
-
-
-def _projected(sample: Sample) -> np.ndarray | None:
-    """The 3D joints in the picture; the 2D joints where there is no camera."""
-    if sample.camera is not None and sample.root_mm is not None:
-        return sample.camera.project(sample.joints_mm + sample.root_mm)
-    return sample.joints_2d
 
 
 def _bones(tile: Image.Image, skeleton: Skeleton, points: np.ndarray) -> None:
@@ -69,16 +62,14 @@ def _bones(tile: Image.Image, skeleton: Skeleton, points: np.ndarray) -> None:
             parent = skeleton.parents[parent]  # over a joint that is not annotated
         if parent != -1 and np.isfinite(points[child]).all():
             ends = [(float(x), float(y)) for x, y in points[[child, parent]]]
-            draw.line(ends, fill=colour(skeleton, child, parent), width=3)
+            draw.line(ends, fill=bone_colour(skeleton, child, parent), width=3)
 
 
 def write_sheet(
     folder: Path, tiles: Sequence[tuple[Image.Image, str]], title: str, report: str, columns: int = 6
 ) -> tuple[Path, Path]:
     """sheet.png and sheet.html (whole in itself: the tiles are inside) from (tile, caption) pairs."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = -(-len(tiles) // columns)
-    sheet = Image.new("RGB", (columns * TILE, rows * (TILE + 16)), (0, 0, 0))
+    sheet = Image.new("RGB", (columns * TILE, -(-len(tiles) // columns) * (TILE + 16)), (0, 0, 0))
     figures = []
     for k, (tile, caption) in enumerate(tiles):
         x, y = k % columns * TILE, k // columns * (TILE + 16)
@@ -88,14 +79,12 @@ def write_sheet(
         tile.save(data, "PNG")
         source = f"data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}"
         figures.append(f'<figure><img alt="" src="{source}"><figcaption>{html.escape(caption)}</figcaption></figure>')
-    png, page = folder / "sheet.png", folder / "sheet.html"
-    sheet.save(folder / "sheet.tmp.png")
-    os.replace(folder / "sheet.tmp.png", png)
+    png = folder / "sheet.png"
+    with replacing(png) as temporary:
+        sheet.save(temporary)
     style = "body{font:14px sans-serif;background:#15171a;color:#ddd}figure{display:inline-block;margin:4px}"
     text = (
         f'<!doctype html><meta charset="utf-8"><title>{html.escape(title)}</title><style>{style}</style>'
         f"<h1>{html.escape(title)}</h1><pre>{html.escape(report)}</pre>{''.join(figures)}\n"
     )
-    (folder / "sheet.tmp.html").write_text(text, encoding="utf-8")
-    os.replace(folder / "sheet.tmp.html", page)
-    return png, page
+    return png, write_text(folder / "sheet.html", text)
