@@ -7,22 +7,15 @@ import numpy as np
 from PIL import Image
 
 from di2pose.errors import InputError, require
-from di2pose.people.light import Light
-from di2pose.people.shading import lit
-from di2pose.people.store import SIZE
+from di2pose.people.light import Light, lit
 from di2pose.people.textures import draw_colour, painted_tile
-from di2pose.people.view import View
+from di2pose.people.view import SIZE, View
 
 njit = require("numba", extra="people").njit
 
 
 def draw_backdrop(
-    view: View,
-    ground: float,
-    light: Light,
-    cover: np.ndarray,
-    photos: tuple[Path, ...],
-    generator: np.random.Generator,
+    view: View, ground: float, light: Light, cover: np.ndarray, photos: tuple[Path, ...], generator: np.random.Generator
 ) -> np.ndarray:
     """(256, 256, 3) linear light, with the person's shadow on the floor where there is a floor.
 

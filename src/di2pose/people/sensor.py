@@ -1,4 +1,4 @@
-"""From linear light to a photo: exposure, white balance, blur, sensor noise, JPEG."""
+"""What a camera makes of linear light: exposure, white balance, blur, sensor noise, JPEG."""
 
 import io
 from functools import lru_cache
@@ -8,7 +8,6 @@ import numpy as np
 from PIL import Image
 
 from di2pose.errors import require
-from di2pose.people.store import decode as decode
 
 njit = require("numba", extra="people").njit
 
@@ -23,7 +22,8 @@ def develop(
     Exposure follows the whole picture and, as much again, the pixels that `subject` (256, 256) covers. What is not
     `inside` the photo is black.
     """
-    whole, person = _brightness(light, subject)
+    brightness = light.mean(axis=2, dtype=np.float64)
+    whole, person = brightness.mean(), (brightness * subject).sum() / (1 + subject.sum(dtype=np.float64))
     gain = np.exp(generator.normal(np.log(0.21), 0.4)) / max((whole * person) ** 0.5, 0.02)
     image = light * (gain * np.exp(generator.normal(0, 0.06, 3))).astype(np.float32)
     if generator.random() < 0.45:
@@ -50,21 +50,6 @@ def _curve(gamma: float) -> np.ndarray:
     """Tone curve with a soft shoulder over sqrt(light) in 0 .. 2, in STEPS steps: 0 .. 255."""
     light = (np.arange(STEPS) * (2 / STEPS)) ** 2
     return (255 * np.minimum(light / (1 + 0.35 * light) * 1.2, 1) ** gamma).astype(np.float32)
-
-
-@njit(cache=True, fastmath=True)
-@no_type_check
-def _brightness(light, subject) -> tuple[float, float]:
-    """Mean of the whole picture and of the subject."""
-    whole = person = 0.0
-    weight = 1.0
-    for row in range(light.shape[0]):
-        for column in range(light.shape[1]):
-            mean = (light[row, column, 0] + light[row, column, 1] + light[row, column, 2]) / 3
-            whole += mean
-            person += mean * subject[row, column]
-            weight += subject[row, column]
-    return whole / (light.shape[0] * light.shape[1]), person / weight
 
 
 @njit(cache=True, fastmath=True)
