@@ -8,7 +8,7 @@ from typing import no_type_check
 import numpy as np
 
 from di2pose.errors import require
-from di2pose.people.raster import BOTH_SIDES, Mesh
+from di2pose.people.raster import BOTH_SIDES, Mesh, move
 from di2pose.people.view import View
 
 njit = require("numba", extra="people").njit
@@ -48,9 +48,9 @@ def draw_light(view: View, casting: Sequence[Mesh], generator: np.random.Generat
     across = np.cross(key, [0.0, 0.0, 1.0])
     across /= np.linalg.norm(across)
     axes = np.stack([across, np.cross(key, across), -key])
-    clouds = [(mesh.vertices @ axes.T).astype(np.float32) for mesh in casting]
-    low = np.min([cloud[:, :2].min(axis=0) for cloud in clouds], axis=0)
-    high = np.max([cloud[:, :2].max(axis=0) for cloud in clouds], axis=0)
+    clouds = [move(mesh.vertices, axes, np.zeros(3)) for mesh in casting]
+    low = np.array([min(cloud[:, axis].min() for cloud in clouds) for axis in range(2)])
+    high = np.array([max(cloud[:, axis].max() for cloud in clouds) for axis in range(2)])
     scale = (SHADOW - 4) / float((high - low).max())
     scaling, offset = np.array([scale, scale, 1.0]), np.array([*(2 - low * scale), 0.0])
     depth = np.full((SHADOW, SHADOW), np.inf, np.float32)

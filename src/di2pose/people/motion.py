@@ -142,7 +142,7 @@ def _build(motion: Path, folder: Path) -> None:
     for number, path in enumerate(files):
         bvh = Bvh.read(path)
         step = max(round(1 / (RATE * bvh.frame_time)), 1)
-        frames = np.arange(int(bvh.starts_at_rest), bvh.frames, step, np.int32)
+        frames = np.arange(int(bvh.starts_at_rest), bvh.frames, step, dtype=np.int32)
         if not len(frames):
             continue
         try:

@@ -129,6 +129,18 @@ def vertex_normals(vertices, faces) -> np.ndarray:
 
 @njit(cache=True, fastmath=True)
 @no_type_check
+def move(vertices, rotation, position) -> np.ndarray:
+    """rotation @ (vertex - position), (N, 3) float32."""
+    out = np.empty_like(vertices)
+    for i in range(len(vertices)):
+        x, y, z = vertices[i, 0] - position[0], vertices[i, 1] - position[1], vertices[i, 2] - position[2]
+        for row in range(3):
+            out[i, row] = rotation[row, 0] * x + rotation[row, 1] * y + rotation[row, 2] * z
+    return out
+
+
+@njit(cache=True, fastmath=True)
+@no_type_check
 def to_screen(vertices, bias, focal, centre) -> np.ndarray:
     """Camera-frame vertices -> (x px, y px, 1 / depth) (N, 3); `bias` metres bring a layer nearer in the depth test.
 

@@ -78,8 +78,9 @@ def _attempt(plan: Plan, index: int, person: Person, generator: np.random.Genera
     made = draw_picture(Figure(person, posed, np.zeros(3)), other, occlusion, plan.photos, generator, attacked)
     poses = library(plan.motion, plan.split)
     clip = int(poses.clip[frame])
-    motion = {"subject": poses.subjects[clip], "sequence": poses.clips[clip], "frame": int(poses.frame[frame])}
-    return replace(made, sample=replace(made.sample, **motion, extra=made.sample.extra | about))
+    subject, sequence, number = poses.subjects[clip], poses.clips[clip], int(poses.frame[frame])
+    extra = made.sample.extra | about
+    return replace(made, sample=replace(made.sample, subject=subject, sequence=sequence, frame=number, extra=extra))
 
 
 def _pose(plan: Plan, person: Person, generator: np.random.Generator) -> tuple[Pose, int, dict[str, object]]:

@@ -101,15 +101,15 @@ def draw_picture(
     jpeg = develop(colour, subject, generator, inside)
     seen = visibility(figure.person, joints_camera[:, 2], points, triangle, inverse_depth, pasted, inside)
 
-    screen, pose_class = layers[0].screen[:, :2] / SAMPLES, CLASSES[int(classify(joints[None], up=2)[0])]
-    (x0, y0), (x1, y1) = screen.min(axis=0).tolist(), screen.max(axis=0).tolist()
+    pose_class = CLASSES[int(classify(joints[None], up=2)[0])]
+    across, down, _ = layers[0].screen.T / SAMPLES
     sample = Sample(
         id="",
         joints_mm=(MM * (joints_camera - joints_camera[0])).astype(np.float32),
         root_mm=MM * joints_camera[0],
         joints_2d=points.astype(np.float32),
         visibility=seen,
-        box=(x0, y0, x1, y1),
+        box=(float(across.min()), float(down.min()), float(across.max()), float(down.max())),
         camera=Camera(focal=(view.focal, view.focal), centre=(SIZE / 2, SIZE / 2), size=(SIZE, SIZE)),
         action=pose_class,
         extra={
@@ -152,7 +152,7 @@ def project(meshes: list[Mesh], view: View) -> list[Layer]:
     out, first = [], 0
     focal, centre = np.float32(SAMPLES * view.focal), np.float32(SAMPLES * SIZE / 2)
     for mesh in meshes:
-        vertices = view.to_camera(mesh.vertices).astype(np.float32)
+        vertices = raster.move(mesh.vertices, view.rotation, view.position)
         out.append(Layer(mesh, vertices, raster.to_screen(vertices, mesh.bias, focal, centre), first))
         first += len(mesh.faces)
     return out

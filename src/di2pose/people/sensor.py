@@ -22,7 +22,7 @@ def develop(
     Exposure follows the whole picture and, as much again, the pixels that `subject` (256, 256) covers. What is not
     `inside` the photo is black.
     """
-    brightness = light.mean(axis=2, dtype=np.float64)
+    brightness = sum(np.moveaxis(light, 2, 0)) / np.float64(3)
     whole, person = brightness.mean(), (brightness * subject).sum() / (1 + subject.sum(dtype=np.float64))
     gain = np.exp(generator.normal(np.log(0.21), 0.4)) / max((whole * person) ** 0.5, 0.02)
     image = light * (gain * np.exp(generator.normal(0, 0.06, 3))).astype(np.float32)

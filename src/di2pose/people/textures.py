@@ -34,8 +34,10 @@ def recolour_cloth(texture: np.ndarray, generator: np.random.Generator) -> np.nd
 
 
 def _scaled(texture: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    table = np.clip(np.arange(256)[:, None] * gain, 0, 255).astype(np.uint8)
-    return np.dstack([*(table[texture[..., c], c] for c in range(3)), texture[..., 3]])
+    out = texture.copy()
+    for c in range(3):
+        out[..., c] = np.clip(np.arange(256) * gain[c], 0, 255).astype(np.uint8)[texture[..., c]]
+    return out
 
 
 def _painted(texture: np.ndarray, colour: np.ndarray) -> np.ndarray:
@@ -44,9 +46,11 @@ def _painted(texture: np.ndarray, colour: np.ndarray) -> np.ndarray:
     solid = few[:, 3] > 128
     middle = max(float((few[solid, :3] @ (0.25, 0.5, 0.25)).mean()) if solid.any() else 128.0, 8.0)
     shade = np.clip(0.35 + 0.65 * np.arange(256) / middle, 0, 2.2)
-    table = np.clip(shade[:, None] * colour, 0, 255).astype(np.uint8)
+    table = np.clip(shade[:, None] * [*colour, 0], 0, 255).astype(np.uint8).view(np.uint32)[:, 0]  # a pixel is a number
     red, green, blue = (texture[..., c].astype(np.uint16) for c in range(3))
-    return np.dstack([table[(red + 2 * green + blue) // 4], texture[..., 3]])
+    out = table[(red + 2 * green + blue) // 4].view(np.uint8).reshape(texture.shape)
+    out[..., 3] = texture[..., 3]
+    return out
 
 
 def draw_colour(generator: np.random.Generator, darkest: float = 0.02, brightest: float = 0.95) -> np.ndarray:

@@ -9,7 +9,7 @@ swimwear, crop tops and skirts without a top are not in the lists at all.
 
 import json
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -181,7 +181,7 @@ class Person:
     bone_weight: np.ndarray
     """(N, 6) the bones that move each vertex, and how much."""
 
-    @property
+    @cached_property
     def face_bone(self) -> np.ndarray:
         """(F,) the bone that moves most of each face."""
         return self.bone_index[self.mesh.faces[:, 0], 0]
