@@ -7,11 +7,8 @@ from typing import no_type_check
 
 import numpy as np
 
-from di2pose.errors import require
-from di2pose.people.raster import BOTH_SIDES, Mesh, move
+from di2pose.people.raster import BOTH_SIDES, Mesh, compiled, move
 from di2pose.people.view import View
-
-njit = require("numba", extra="people").njit
 
 SHADOW = 160
 """Pixels of the shadow map along a side."""
@@ -68,7 +65,7 @@ def draw_light(view: View, casting: Sequence[Mesh], generator: np.random.Generat
     )
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def draw_depth(points, faces, depth) -> None:
     """Shadow map: points (N, 3) are (x px, y px, distance along the light); keep the least distance, in place.
@@ -104,7 +101,7 @@ def draw_depth(points, faces, depth) -> None:
                     depth[row, column] = min(depth[row, column], z)
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def lit(x, y, z, to_light, depth) -> float:
     """How much of the light reaches a camera-frame point: 0 to 1, softened over 4 texels of the shadow map."""
@@ -120,7 +117,7 @@ def lit(x, y, z, to_light, depth) -> float:
     return (1 - b) * top + b * low
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def texel(image, u, v, out) -> None:
     """Bilinear, repeating, sRGB bytes -> linear light (a square serves as gamma): out (3,), in place."""
@@ -136,7 +133,7 @@ def texel(image, u, v, out) -> None:
         out[c] = value * value
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def shade(
     triangle, inverse_depth, screen, normals, faces, face_uv, face_kind, uv, atlas, gloss,

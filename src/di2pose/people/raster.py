@@ -1,7 +1,7 @@
 """A small software renderer: textured triangles, and compiled loops over triangles and pixels, on one core.
 
 Camera axes are x right, y down, z away. A buffer holds the nearest inverse depth and the index of the triangle that
-drew it (-1: nothing). `no_type_check` keeps run-time shape checkers away from functions that numba compiles.
+drew it (-1: nothing).
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ import numpy as np
 
 from di2pose.errors import require
 
-njit = require("numba", extra="people").njit
+compiled = require("numba", extra="people").njit(cache=True, fastmath=True)
+"""Beside `no_type_check`, which keeps run-time checkers of shapes away from what numba compiles."""
 
 NEAR = 0.15
 """Metres; a triangle that reaches nearer than this to the camera is not drawn."""
@@ -70,7 +71,7 @@ def join(meshes: Sequence[Mesh]) -> Mesh:
     )
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def blend(template: np.ndarray, shapes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """template + sum of weights * shapes, in a fixed order (so the same on every machine load): (N, 3)."""
@@ -85,7 +86,7 @@ def blend(template: np.ndarray, shapes: np.ndarray, weights: np.ndarray) -> np.n
     return out
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def skin(rest, bone_index, bone_weight, rotations, translations) -> np.ndarray:
     """Linear blend skinning: (N, 3)."""
@@ -106,7 +107,7 @@ def skin(rest, bone_index, bone_weight, rotations, translations) -> np.ndarray:
     return out
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def vertex_normals(vertices, faces) -> np.ndarray:
     """Unit normals (N, 3), each face weighted by its area."""
@@ -127,7 +128,7 @@ def vertex_normals(vertices, faces) -> np.ndarray:
     return out
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def move(vertices, rotation, position) -> np.ndarray:
     """rotation @ (vertex - position), (N, 3) float32."""
@@ -139,7 +140,7 @@ def move(vertices, rotation, position) -> np.ndarray:
     return out
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def to_screen(vertices, bias, focal, centre) -> np.ndarray:
     """Camera-frame vertices -> (x px, y px, 1 / depth) (N, 3); `bias` metres bring a layer nearer in the depth test.
@@ -158,7 +159,7 @@ def to_screen(vertices, bias, focal, centre) -> np.ndarray:
     return out
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def draw(screen, faces, face_uv, face_kind, uv, atlas, first, inverse_depth, triangle) -> None:
     """Draw faces into (inverse_depth, triangle), in place; triangle numbers start at `first`."""

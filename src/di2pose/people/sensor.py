@@ -7,9 +7,7 @@ from typing import no_type_check
 import numpy as np
 from PIL import Image
 
-from di2pose.errors import require
-
-njit = require("numba", extra="people").njit
+from di2pose.people.raster import compiled
 
 STEPS = 2048
 
@@ -52,7 +50,7 @@ def _curve(gamma: float) -> np.ndarray:
     return (255 * np.minimum(light / (1 + 0.35 * light) * 1.2, 1) ** gamma).astype(np.float32)
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def _encode(image, curve, noise, grey, grain, pixels) -> None:
     """Saturation (`grey` 1 is monochrome, below 0 vivid), tone curve, noise, 8 bits."""
@@ -69,7 +67,7 @@ def _encode(image, curve, noise, grey, grain, pixels) -> None:
                 pixels[row, column, c] = np.uint8(min(max(value, 0.0), 255.0))
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def _blur(image, sigma) -> np.ndarray:
     """Gaussian, separable, edges repeated."""

@@ -33,15 +33,15 @@ class PeopleCrops:
     """The pictures of a dataset that `di2pose people render` wrote."""
 
     def __init__(self, people: Dataset) -> None:
-        self.people, self.settings = people, people.header["settings"]
-        self.about = _about(self.settings)
+        self.people = people
+        self.about = _about(people.header["settings"])
 
     def __len__(self) -> int:
         return len(self.people)
 
     def crop(self, i: int) -> Crop:
         sample = self.people[i]
-        return np.asarray(self.people.read_image(sample)), _labels(sample, self.settings), _texts(sample)
+        return _crop(self.people.read_image(sample), sample, self.about["people"])
 
 
 class RenderedCrops:
@@ -50,8 +50,8 @@ class RenderedCrops:
     def __init__(self, plan: Plan, count: int) -> None:
         from di2pose.people.sampling import settings
 
-        self.plan, self.count, self.settings = plan, count, settings(plan)
-        self.about = _about(self.settings)
+        self.plan, self.count = plan, count
+        self.about = _about(settings(plan))
 
     def __len__(self) -> int:
         return self.count
@@ -60,8 +60,7 @@ class RenderedCrops:
         from di2pose.people.sampling import picture
 
         made = picture(self.plan, i)
-        pixels = np.asarray(Image.open(io.BytesIO(made.jpeg)))
-        return pixels, _labels(made.sample, self.settings), _texts(made.sample)
+        return _crop(Image.open(io.BytesIO(made.jpeg)), made.sample, self.about["people"])
 
 
 class PatchedCrops:
@@ -99,27 +98,23 @@ def _about(settings: dict[str, Any]) -> dict[str, Any]:
     return {"source": "people", "people": settings, "skeleton": "h36m_17"}
 
 
-def _labels(sample: Sample, settings: dict[str, Any]) -> dict[str, np.ndarray]:
+def _crop(picture: Image.Image, sample: Sample, settings: dict[str, Any]) -> Crop:
     """What a feature cache keeps of a picture. The camera looks at the crop's centre: crop axes are camera axes."""
     extra = sample.extra
-    focal = np.nan if sample.camera is None else sample.camera.focal[0]
-    return {
+    labels: dict[str, np.ndarray] = {
         "joints_mm": np.asarray(sample.joints_mm, np.float32),
         "root_mm": np.asarray(sample.root_mm, np.float32),
         "joints_2d": np.asarray(sample.joints_2d, np.float32),
         "rotation": np.eye(3, dtype=np.float32),
         "roi": np.array(extra["roi"], np.float32),
-        "focal": np.asarray(focal, np.float32),
+        "focal": np.asarray(np.nan if sample.camera is None else sample.camera.focal[0], np.float32),
         "visibility": np.asarray(sample.visibility, np.int8),
         "valid": sample.valid,
         **{name: np.asarray(extra[name], np.float32) for name in NUMBERS},
         **{name: np.asarray(settings[name].index(extra[name]), np.int8) for name in WORDS},
         "truncated": np.asarray(extra["truncated"], np.int8),
     }
-
-
-def _texts(sample: Sample) -> dict[str, str]:
-    return {name: getattr(sample, name) for name in TEXT}
+    return np.asarray(picture), labels, {name: getattr(sample, name) for name in TEXT}
 
 
 def people_features(
