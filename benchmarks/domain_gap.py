@@ -14,6 +14,7 @@ import numpy as np
 from di2pose.data.sample import SEEN
 from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17
+from di2pose.text_table import aligned
 from di2pose.training.feature_cache import FeatureCache
 
 PLAIN = ("upright", "stride", "arms_up", "kick")
@@ -21,7 +22,7 @@ PLAIN = ("upright", "stride", "arms_up", "kick")
 
 def main(folders: list[str]) -> None:
     ours, theirs = H36M_17.indices(*PEER_JOINTS), BLAZEPOSE_33.indices(*PEER_JOINTS)
-    print(f"{'cache':<24} {'crops':>7} {'joints':<8} {'count':>8} {'median px':>9} {'mean px':>8} {'90 % px':>8}")
+    rows = []
     for folder in folders:
         cache = FeatureCache(folder)
         found = cache.column("landmarks_2d")[:, theirs]
@@ -34,13 +35,12 @@ def main(folders: list[str]) -> None:
             plain = (cache.column("hidden") == 0) & (cache.column("occlusion") == 0)
             plain &= np.isin(cache.column("pose_class"), upright)
             groups |= {"seen": state == SEEN, "hidden": state > SEEN, "plain": known & plain[:, None]}
-        for name, rows in groups.items():
-            if rows.any():
-                e = error[rows]
-                print(
-                    f"{cache.folder.name:<24} {len(cache):>7} {name:<8} {len(e):>8} {np.median(e):>9.1f} "
-                    f"{e.mean():>8.1f} {np.quantile(e, 0.9):>8.1f}"
-                )
+        for name, chosen in groups.items():
+            if chosen.any():
+                e = error[chosen]
+                pixels = [f"{value:.1f}" for value in (np.median(e), e.mean(), np.quantile(e, 0.9))]
+                rows.append((cache.folder.name, name, str(len(cache)), str(len(e)), *pixels))
+    print(aligned(("cache", "joints", "crops", "count", "median px", "mean px", "90 % px"), rows))
 
 
 if __name__ == "__main__":

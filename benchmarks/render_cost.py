@@ -14,12 +14,13 @@ import torch
 import tyro
 
 from di2pose.image.blazepose import BlazePose
+from di2pose.people.render import make_plan
 from di2pose.training.people_features import RenderedCrops
 
 
 def main(motion: Path, count: int = 120, seed: int = 12345, runtime: Literal["torch", "litert"] = "litert") -> None:
     torch.set_num_threads(1)
-    source = RenderedCrops(motion, count, seed, "train", None)
+    source = RenderedCrops(make_plan(motion, "train", seed, None), count)
     network = BlazePose("heavy", runtime=runtime)
     network.encode_batch(np.stack([source.crop(i)[0] for i in range(8)]))  # warm
     drawing = encoding = 0.0

@@ -27,18 +27,18 @@ def motion(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def plan(motion):
-    from di2pose.people.crew import Plan
+    from di2pose.people.render import Plan
 
     return Plan(motion, "train", seed=3)
 
 
 @pytest.fixture(scope="session")
-def folder(motion, tmp_path_factory):
+def folder(plan, tmp_path_factory):
     """24 people on disk."""
     from di2pose.people.render import render_people
 
     out = tmp_path_factory.mktemp("people")
-    assert render_people(motion, out, 24, seed=3) == 24
+    assert render_people(plan, out, 24) == 24
     return out
 
 

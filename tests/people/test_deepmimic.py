@@ -140,12 +140,11 @@ def test_both_splits_have_motion_of_many_kinds_and_no_clip_in_common():
 
 
 def test_people_are_rendered_without_a_motion_folder(tmp_path):
-    from di2pose.people.render import render_people
+    from di2pose.people.render import make_plan, render_people
     from di2pose.people.store import People
 
-    assert render_people(None, tmp_path, 2, seed=1) == 2
-    people = People(tmp_path)
-    assert {int(subject) for subject in people.labels("subject")} <= set(CLIPS.values())
+    assert render_people(make_plan(None, "train", 1, None), tmp_path, 2) == 2
+    assert {int(subject) for subject in People(tmp_path).column("subject")} <= set(CLIPS.values())
 
 
 def test_a_given_folder_is_taken_and_nothing_fetched(tmp_path, monkeypatch):

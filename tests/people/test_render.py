@@ -1,58 +1,69 @@
 """The rendered set: geometry of the labels, the same pictures from any run, and what a user can do wrong."""
 
+import io
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from di2pose.cli import main
+from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
-from di2pose.people.render import render_people
-from di2pose.people.store import People
+from di2pose.image.crop import Roi, crop, crop_camera
+from di2pose.people.render import Plan, make_plan, render_people
+from di2pose.people.store import People, picture_path
+from di2pose.people.view import SIZE
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from di2pose.people import crew
-from di2pose.people.render import render_people
+from di2pose.people import sampling
+from di2pose.people.render import Plan, render_people
 
-draw = crew.picture
+draw = sampling.picture
 
 def die_in_the_third_shard(plan, index):
     if index == 20:
         os.kill(os.getpid(), 9)
     return draw(plan, index)
 
-crew.picture = die_in_the_third_shard
-render_people(Path(sys.argv[1]), Path(sys.argv[2]), 24, seed=3, shard=8)
+sampling.picture = die_in_the_third_shard
+render_people(Plan(Path(sys.argv[1]), "train", 3), Path(sys.argv[2]), 24, shard=8)
 """
 
 
 def same(a: People, b: People) -> bool:
-    assert len(a) == len(b)
-    labels = [name for name in a._labels if not np.array_equal(a.labels(name), b.labels(name))]
-    pictures = [i for i in range(len(a)) if not np.array_equal(a.image(i), b.image(i))]
-    return labels == [] and pictures == []
+    """Records and pictures, bit for bit."""
+    names = [
+        *(f"{name}.npy" for name in ("joints_mm", "root_mm", "joints_2d", "valid", "visibility", "box")),
+        "index.jsonl",
+        "cameras.json",
+    ]
+    pictures = [line["image"] for line in a.index]
+    return all((a.folder / name).read_bytes() == (b.folder / name).read_bytes() for name in names + pictures)
 
 
 def test_stored_camera_takes_3d_joints_to_stored_2d(people):
     for i in range(len(people)):
-        sample = people.to_sample(i)
+        sample = people[i]
         assert sample.fault(H36M_17) is None
         pixels = sample.camera.project(sample.joints_mm.astype(np.float64) + sample.root_mm)
         assert np.abs(pixels - sample.joints_2d).max() < 0.1
 
 
 def test_pictures_are_256_square_and_not_empty(people):
-    images = np.stack([people.image(i) for i in range(len(people))])
+    images = np.stack([np.asarray(people.read_image(sample)) for sample in people])
     assert images.shape == (24, 256, 256, 3)
     assert images.dtype == np.uint8
     assert (images.std(axis=(1, 2, 3)) > 10).all()
 
 
 def test_bones_are_those_of_adults(people):
-    lengths = dict(zip(H36M_17.bones, bone_lengths(people.labels("joints_mm"), H36M_17).T, strict=True))
+    lengths = dict(zip(H36M_17.bones, bone_lengths(people.joints_mm, H36M_17).T, strict=True))
     ranges = {
         ("right_knee", "right_hip"): (340, 510),
         ("right_ankle", "right_knee"): (360, 520),
@@ -69,7 +80,7 @@ def test_bones_are_those_of_adults(people):
 
 
 def test_left_and_right_limbs_are_equally_long(people):
-    joints = people.labels("joints_mm")
+    joints = people.joints_mm
     mirrored = joints[:, list(H36M_17.mirror_order)]
     limbs = ["_" in H36M_17.joints[parent] for _, parent in H36M_17.bones]  # collar bones move: shoulders may differ
     assert sum(limbs) == 8
@@ -77,66 +88,89 @@ def test_left_and_right_limbs_are_equally_long(people):
 
 
 def test_pelvis_is_the_root_and_the_middle_of_the_hips(people):
-    joints = people.labels("joints_mm")
+    joints = people.joints_mm
     assert np.abs(joints[:, 0]).max() == 0
     assert np.abs(joints[:, H36M_17.indices("left_hip", "right_hip")].mean(axis=1)).max() < 0.01
 
 
-def test_two_workers_and_other_shards_make_the_same_set(motion, people, tmp_path):
-    render_people(motion, tmp_path, 24, seed=3, workers=2, shard=8)
-    assert len(list((tmp_path / "shards").glob("*.npz"))) == 3
+def test_two_workers_and_other_shards_make_the_same_set(plan, people, tmp_path):
+    render_people(plan, tmp_path, 24, workers=2, shard=8)
     assert same(people, People(tmp_path))
 
 
-def test_a_killed_run_resumes_to_the_identical_set(motion, people, tmp_path):
+def test_a_killed_run_resumes_to_the_identical_set(plan, motion, people, tmp_path):
     run = subprocess.run([sys.executable, "-c", KILLED, str(motion), str(tmp_path)], capture_output=True)
     assert run.returncode == -9, run.stderr
-    assert sorted(path.stem for path in (tmp_path / "shards").glob("*.npz")) == ["00000", "00001"]
-    (tmp_path / "shards" / "00002.jpgs").write_bytes(b"half a file")  # what a kill in the middle of writing leaves
-    assert render_people(motion, tmp_path, 24, seed=3, shard=8) == 8
+    with pytest.raises(InputError, match="unfinished set: run the same"):
+        People(tmp_path)
+    assert len(list(tmp_path.rglob("*.npz"))) == 2
+    (tmp_path / picture_path(20)).write_bytes(b"half a file")  # what a kill in the middle of writing leaves
+    assert render_people(plan, tmp_path, 24, shard=8) == 8
     assert same(people, People(tmp_path))
 
 
-def test_a_larger_count_extends_and_a_whole_set_is_left_alone(motion, people, tmp_path):
-    assert render_people(motion, tmp_path, 6, seed=3, shard=4) == 6
-    assert render_people(motion, tmp_path, 6, seed=3, shard=4) == 0
-    assert render_people(motion, tmp_path, 8, seed=3, shard=4) == 4
+def test_a_killed_run_may_go_on_to_another_count(plan, motion, people, tmp_path):
+    run = subprocess.run([sys.executable, "-c", KILLED, str(motion), str(tmp_path)], capture_output=True)
+    assert run.returncode == -9, run.stderr
+    assert render_people(plan, tmp_path, 12, shard=8) == 4
+    assert [line["id"] for line in People(tmp_path).index] == [line["id"] for line in people.index][:12]
+
+
+def test_a_larger_count_extends_and_a_whole_set_is_left_alone(plan, people, tmp_path):
+    assert render_people(plan, tmp_path, 6, shard=4) == 6
+    assert render_people(plan, tmp_path, 6, shard=4) == 0
+    assert render_people(plan, tmp_path, 8, shard=4) == 4
     longer = People(tmp_path)
-    assert np.array_equal(longer.labels("joints_mm"), people.labels("joints_mm")[:8])
+    assert np.array_equal(longer.joints_mm, people.joints_mm[:8])
+    assert list(longer.index) == list(people.index)[:8]
+
+
+def test_rendered_people_are_a_prepared_dataset_without_faults(folder, tmp_path, capsys):
+    """`data check` reads it like any other; the crop that a record asks for is the picture itself."""
+    assert main(["data", "check", str(folder), "--out", str(tmp_path), "--samples", "4"]) == 0
+    report = capsys.readouterr().out
+    assert "people: 24 records, h36m_17, 0 skipped" in report
+    assert "no problem found" in report
+    dataset = Dataset(folder)
+    for sample in (dataset[i] for i in range(4)):
+        x, y, side, angle = sample.extra["roi"]
+        picture = dataset.read_image(sample)
+        assert np.array_equal(crop(picture, Roi((x, y), side, angle), SIZE), np.asarray(picture))
+        _, rotation = crop_camera(sample.camera, Roi((x, y), side, angle), SIZE)
+        assert np.allclose(rotation, np.eye(3), atol=1e-12)
+        assert sample.action == sample.extra["pose_class"]
 
 
 def test_another_seed_gives_other_people(plan):
-    from dataclasses import replace
-
-    from di2pose.people.crew import picture
+    from di2pose.people.sampling import picture
 
     first, other = picture(plan, 0), picture(replace(plan, seed=4), 0)
     assert first.jpeg != other.jpeg
-    assert not np.allclose(first.labels["sliders"], other.labels["sliders"])
+    assert not np.allclose(first.sample.extra["sliders"], other.sample.extra["sliders"])
 
 
 def test_test_split_shows_held_out_subjects_only(motion, people, tmp_path):
-    render_people(motion, tmp_path, 4, seed=3, split="test")
-    assert set(People(tmp_path).labels("subject")) == {"060"}
-    assert "060" not in people.labels("subject")
+    render_people(Plan(motion, "test", 3), tmp_path, 4)
+    assert set(People(tmp_path).column("subject")) == {"060"}
+    assert "060" not in people.column("subject")
 
 
 @pytest.mark.parametrize("count", [0, -3])
-def test_a_count_below_one_is_refused(motion, tmp_path, count):
+def test_a_count_below_one_is_refused(plan, tmp_path, count):
     with pytest.raises(InputError, match="1 or more"):
-        render_people(motion, tmp_path, count)
+        render_people(plan, tmp_path, count)
 
 
 def test_a_wrong_motion_folder_is_named(tmp_path):
     with pytest.raises(InputError, match="is not a folder"):
-        render_people(tmp_path / "nothing", tmp_path / "out", 4)
+        render_people(make_plan(tmp_path / "nothing", "train", 0, None), tmp_path / "out", 4)
     with pytest.raises(InputError, match=r"no \.bvh file below"):
-        render_people(tmp_path, tmp_path / "out", 4)
+        render_people(make_plan(tmp_path, "train", 0, None), tmp_path / "out", 4)
 
 
 def test_a_folder_with_another_set_is_refused(motion, folder):
     with pytest.raises(InputError, match=r"holds another set \(seed 3, not 5"):
-        render_people(motion, folder, 24, seed=5)
+        render_people(Plan(motion, "train", 5), folder, 24)
 
 
 def test_a_folder_without_people_is_refused(tmp_path):
@@ -145,16 +179,14 @@ def test_a_folder_without_people_is_refused(tmp_path):
 
 
 def test_photos_stand_behind_people(motion, tmp_path):
-    from PIL import Image
-
     from di2pose.people.backdrop import photo_files
-    from di2pose.people.crew import Plan, picture
-    from di2pose.people.store import decode
+    from di2pose.people.sampling import picture
 
     (tmp_path / "photos").mkdir()
     Image.new("RGB", (640, 480), (0, 255, 0)).save(tmp_path / "photos" / "green.png")
     photos = photo_files(tmp_path / "photos")
-    made = [decode(picture(Plan(motion, "train", 3, photos), i).jpeg).astype(int) for i in range(4)]
+    jpegs = [io.BytesIO(picture(Plan(motion, "train", 3, photos), i).jpeg) for i in range(4)]
+    made = [np.asarray(Image.open(jpeg)).astype(int) for jpeg in jpegs]
     green = [((image[..., 1] > image[..., 0] + 60) & (image[..., 1] > image[..., 2] + 60)).mean() for image in made]
     assert max(green) > 0.3
     with pytest.raises(InputError, match="wants a folder of photos"):
@@ -162,14 +194,17 @@ def test_photos_stand_behind_people(motion, tmp_path):
 
 
 def test_attacked_people_stand_behind_large_patches_in_crops_of_a_misled_detector(motion, people, tmp_path):
-    assert render_people(motion, tmp_path, 16, seed=3, attacked=1.0) == 16
+    plan = make_plan(motion, "train", 3, None, attacked=1.0)
+    assert render_people(plan, tmp_path, 16) == 16
     attacked = People(tmp_path)
-    assert {attacked.names("occlusion")[kind] for kind in attacked.labels("occlusion")} == {"patch"}
+    assert set(attacked.labels("occlusion")) == {"patch"}
     assert attacked.labels("hidden").mean() > 2 * people.labels("hidden").mean()
     with pytest.raises(InputError, match=r"another set \(attacked 1.0, not None"):
-        render_people(motion, tmp_path, 16, seed=3)
+        render_people(replace(plan, attacked=0.0), tmp_path, 16)
     with pytest.raises(InputError, match=r"share of the people, 0 to 1, got 1\.5"):
-        render_people(motion, tmp_path, 16, seed=3, attacked=1.5)
+        make_plan(motion, "train", 3, None, attacked=1.5)
+    with pytest.raises(InputError, match="no label 'colour'; there are roi, pose_class"):
+        attacked.labels("colour")
 
 
 def test_natural_poses_are_as_often_as_in_the_motion(motion):

@@ -18,7 +18,7 @@ def test_a_sheet_is_a_square_of_pictures_with_skeletons(folder, tmp_path, capsys
 
 
 def test_sheets_of_a_kind_hold_only_that_kind(people):
-    name = people.names("pose_class")[int(people.labels("pose_class")[0])]
+    name = people[0].extra["pose_class"]
     rows = chosen(people, name)
     assert 0 in rows
     assert len(rows) < len(people)

@@ -5,8 +5,7 @@ import pytest
 
 from di2pose.people.body import Shape, model
 from di2pose.people.retarget import Rig
-from di2pose.people.store import SIZE
-from di2pose.people.view import HIPS, LIMBS, SHOULDERS, draw_view
+from di2pose.people.view import HIPS, LIMBS, SHOULDERS, SIZE, draw_view
 from di2pose.pose.skeleton import H36M_17
 
 

@@ -2,17 +2,16 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED
 from di2pose.people.body import Shape, model
-from di2pose.people.dress import dress
 from di2pose.people.motion import NODES
 from di2pose.people.occluders import boxes
-from di2pose.people.rotation import about
-from di2pose.people.scene import Figure, Mesh
+from di2pose.people.scene import Figure, draw, project
 from di2pose.people.view import View
 from di2pose.people.visibility import visibility
-from di2pose.people.wardrobe import Outfit
+from di2pose.people.wardrobe import Outfit, dress
 from di2pose.pose.skeleton import H36M_17
 
 
@@ -27,7 +26,7 @@ def figure():
     turns = np.tile(np.eye(3), (20, 1, 1))
     for side, sign in (("Left", 1), ("Right", -1)):
         for node in ("Arm", "ForeArm", "Hand"):
-            turns[NODES.index(side + node)] = about(np.array([0.0, 0, 1]), -sign * np.radians(50))
+            turns[NODES.index(side + node)] = Rotation.from_euler("z", -50 * sign, degrees=True).as_matrix()
     return Figure(person, person.rig.pose(turns), np.zeros(3))
 
 
@@ -37,17 +36,15 @@ def look(figure, azimuth, focal=330.0, block=None, pasted=None, inside=None):
     ahead = -np.array([np.sin(turn), -np.cos(turn), 0])
     rotation = np.stack([np.cross(ahead, [0, 0, 1.0]), [0, 0, -1.0], ahead])
     view = View(figure.joints[0] - 4 * ahead, rotation, focal, 0, 0, 0, 4, 60, 1.4, "detector")
-    meshes = [Mesh.of_person(figure.person, figure.vertices(), view, 0)]
+    meshes = [figure.mesh()]
     if block is not None:
         place = np.diag([*block[1], 1.0])
         place[:3, 3] = figure.joints[0] - ahead * 0.6 + block[0]
-        meshes.append(Mesh.of_boxes(boxes([place], np.random.default_rng(0)), view, meshes[0].last))
-    nearest, drawn = np.zeros((512, 512), np.float32), np.full((512, 512), -1, np.int32)
-    for mesh in meshes:
-        mesh.draw(nearest, drawn)
+        meshes.append(boxes([place], np.random.default_rng(0)))
+    drawn, nearest = draw(project(meshes, view))
     joints = view.to_camera(figure.joints)
     mask = np.zeros((256, 256), bool) if pasted is None else pasted
-    seen = visibility(figure.person, joints, view.to_pixels(joints), drawn, nearest, mask, inside)
+    seen = visibility(figure.person, joints[:, 2], view.to_pixels(joints), drawn, nearest, mask, inside)
     return dict(zip(H36M_17.joints, seen.tolist(), strict=True)), view.to_pixels(joints)
 
 

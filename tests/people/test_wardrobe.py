@@ -5,8 +5,7 @@ import pytest
 
 from di2pose.people import raster
 from di2pose.people.body import draw_shape, model
-from di2pose.people.dress import dress
-from di2pose.people.wardrobe import FEMALE_ONLY, HELD_OUT, NOT_WORN, SUITS, draw_outfit, item
+from di2pose.people.wardrobe import FEMALE_ONLY, HELD_OUT, NOT_WORN, SUITS, draw_outfit, dress, item
 
 NEVER = ("bikini", "_bra", "frenchbra", "panties", "string", "swim", "teddy", "babydoll", "slip", "lingerie")
 
@@ -47,17 +46,16 @@ def test_no_skin_is_seen_on_trunk_or_hips(split):
     trunk = np.array([base.bone(b) for b in ("root", "pelvis.L", "pelvis.R", "spine05", "spine04", "spine03")])
     for number, (shape, outfit) in enumerate(outfits(split, 8)):
         person = dress(base.body(shape), outfit, np.random.default_rng(number))
+        mesh = person.mesh
         for turn in (1.0, -1.0):  # from the front, from behind
-            camera = person.vertices[:, [0, 2, 1]] * np.array([turn, -1, turn], np.float32) + np.array(
+            camera = mesh.vertices[:, [0, 2, 1]] * np.array([turn, -1, turn], np.float32) + np.array(
                 [0, 0, 4], np.float32
             )
-            screen = raster.to_screen(camera, person.bias, np.float32(512), np.float32(256))
+            screen = raster.to_screen(camera, mesh.bias, np.float32(512), np.float32(256))
             nearest, drawn = np.zeros((512, 512), np.float32), np.full((512, 512), -1, np.int32)
-            raster.draw(
-                screen, person.faces, person.face_uv, person.face_kind, person.uv, person.atlas, 0, nearest, drawn
-            )
+            raster.draw(screen, mesh.faces, mesh.face_uv, mesh.face_kind, mesh.uv, mesh.atlas, 0, nearest, drawn)
             hit = drawn[drawn >= 0]
             on_trunk = np.isin(person.face_bone[hit], trunk)
             assert on_trunk.sum() > 1000
-            bare = on_trunk & (person.face_kind[hit] >> 2 == 0)
+            bare = on_trunk & (mesh.face_kind[hit] >> 2 == 0)
             assert bare.sum() < 0.02 * on_trunk.sum(), outfit

@@ -1,8 +1,5 @@
 """Crops under the patch of an occlusion protocol: of rendered people, and of pictures that a detector looks at."""
 
-import io
-import json
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -15,21 +12,15 @@ from di2pose.image.crop import roi_from_box
 from di2pose.image.find import Finder
 from di2pose.image.vitpose import VitPose
 from di2pose.occlusion.protocols import LIMB_12, occlude_limb
-from di2pose.people.store import HEADER, People, write_shard
+from di2pose.people.store import People, agree
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
 from di2pose.training.feature_cache import FeatureCache
 from di2pose.training.features import DatasetCrops, features
-from di2pose.training.people_features import CODES, NUMBERS, PatchedCrops, PeopleCrops
+from di2pose.training.people_features import NUMBERS, PatchedCrops, PeopleCrops
 
 LIMBS = list(H36M_17.indices(*LIMB_12))
 COUNT = 12
-
-
-def jpeg():
-    stream = io.BytesIO()
-    Image.new("RGB", (256, 256), (90, 90, 90)).save(stream, "JPEG")
-    return stream.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +28,26 @@ def folder(tmp_path_factory):
     """Grey pictures with joints all over them, as `people render` would keep them; some lie beyond the border."""
     out = tmp_path_factory.mktemp("people")
     rng = np.random.default_rng(0)
-    labels = []
-    for _ in range(COUNT):
-        points = rng.uniform(-30, 286, (17, 2)).astype(np.float32)
-        outside = ((points < 0) | (points >= 256)).any(-1)
-        state = np.where(outside, OUT_OF_FRAME, rng.choice([SEEN, SELF_OCCLUDED], 17)).astype(np.int8)
-        row = {"joints_mm": rng.normal(0, 300, (17, 3)).astype(np.float32), "root_mm": np.array([0.0, 0.0, 4000.0])}
-        row |= {"joints_2d": points, "visibility": state, "focal": 500.0, "subject": "1", "clip": "1_1", "frame": 0}
-        labels.append(row | dict.fromkeys(NUMBERS, 0.0) | dict.fromkeys(CODES, 0))
-    write_shard(out, 0, [jpeg()] * COUNT, labels)
-    names = {"pose_class": ["upright"], "occlusion": ["none"], "crop": ["detector"]}
-    header = {"format_version": 1, "seed": 1, "split": "test", "shard": COUNT, **names}
-    (out / HEADER).write_text(json.dumps(header))
+    words = {"pose_class": "upright", "occlusion": "none", "crop": "detector"}
+    settings = {"seed": 1, "split": "test", **{name: [word] for name, word in words.items()}}
+    Image.new("RGB", (256, 256), (90, 90, 90)).save(out / "grey.jpg")
+    writer = Writer(out, "people", H36M_17, image_root=".", settings=settings)
+    with writer.part("all"):
+        for i in range(COUNT):
+            points = rng.uniform(-30, 286, (17, 2)).astype(np.float32)
+            outside = ((points < 0) | (points >= 256)).any(-1)
+            state = np.where(outside, OUT_OF_FRAME, rng.choice([SEEN, SELF_OCCLUDED], 17)).astype(np.int8)
+            extra = {"roi": [128, 128, 256, 0], "truncated": False, **words, **dict.fromkeys(NUMBERS, 0.0)}
+            writer.add(
+                Sample(
+                    f"people_test_1_{i:07d}", rng.normal(0, 300, (17, 3)).astype(np.float32),
+                    root_mm=np.array([0.0, 0.0, 4000.0]), joints_2d=points, visibility=state, image="grey.jpg",
+                    camera=Camera((500.0, 500.0), (128.0, 128.0), (256, 256)), action="upright", split="test",
+                    extra=extra,
+                )
+            )  # fmt: skip
+    writer.finish()
+    agree(out, settings)
     return out
 
 

@@ -9,11 +9,13 @@ from safetensors.torch import load_file
 
 from di2pose import Di2Pose, recipes
 from di2pose.cli import main
+from di2pose.data.sample import Sample, Writer
 from di2pose.errors import InputError
 from di2pose.model import load_model
 from di2pose.network import Di2PoseNetwork
-from di2pose.people.store import write_shard
+from di2pose.people.store import agree
 from di2pose.pose.metrics import mpjpe
+from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of, training_generators
 from di2pose.tokenizer import PoseTokenizer
 from di2pose.training.log import read_rows
@@ -145,9 +147,12 @@ def test_the_recipe_takes_over_the_tokenizer_that_was_trained(features):
 
 
 def test_poses_come_from_datasets_caches_and_rendered_people(poses, features, figures, tmp_path):
-    (tmp_path / "people.json").write_text('{"format_version": 1, "split": "train", "seed": 0}')
-    labels = [{"joints_mm": pose, "frame": i} for i, pose in enumerate(figures[:5])]
-    write_shard(tmp_path, 0, [b""] * 5, labels)
+    writer = Writer(tmp_path, "people", H36M_17, settings={"split": "train", "seed": 0})
+    with writer.part("all"):
+        for i, pose in enumerate(figures[:5]):
+            writer.add(Sample(f"people_{i}", np.asarray(pose, np.float32), split="train"))
+    writer.finish()
+    agree(tmp_path, {"split": "train", "seed": 0})
     for folder, count in ((poses, 60), (features, 60), (tmp_path, 5)):
         joints, splits = read_poses(folder)
         assert np.array_equal(joints, figures[:count])

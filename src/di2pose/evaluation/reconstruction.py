@@ -16,7 +16,6 @@ from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.files import write_json
 from di2pose.model import find_model
-from di2pose.people.store import HEADER, People
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of, uniform, uniform_integers
@@ -82,11 +81,7 @@ def perplexity_per_position(tokens: Int[Tensor, "n N"], codes: int) -> float:
 
 def read_poses(folder: Path, split: str) -> Float[Tensor, "n 17 3"]:
     """The poses of one split of a prepared dataset or of rendered people; `all` takes every one."""
-    if (folder / HEADER).is_file():
-        people = People(folder)
-        joints, splits = people.labels("joints_mm"), np.full(len(people), str(people.header["split"]))
-    else:
-        joints, splits = dataset_poses(Dataset(folder))
+    joints, splits = dataset_poses(Dataset(folder))
     if split != "all":
         known = ", ".join(sorted(set(splits.tolist())))
         joints = joints[splits == split]

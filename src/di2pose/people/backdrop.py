@@ -6,23 +6,15 @@ from typing import no_type_check
 import numpy as np
 from PIL import Image
 
-from di2pose.errors import InputError, require
-from di2pose.people.light import Light
-from di2pose.people.shading import lit
-from di2pose.people.store import SIZE
+from di2pose.errors import InputError
+from di2pose.people.light import Light, lit
+from di2pose.people.raster import compiled
 from di2pose.people.textures import draw_colour, painted_tile
-from di2pose.people.view import View
-
-njit = require("numba", extra="people").njit
+from di2pose.people.view import SIZE, View
 
 
 def draw_backdrop(
-    view: View,
-    ground: float,
-    light: Light,
-    cover: np.ndarray,
-    photos: tuple[Path, ...],
-    generator: np.random.Generator,
+    view: View, ground: float, light: Light, cover: np.ndarray, photos: tuple[Path, ...], generator: np.random.Generator
 ) -> np.ndarray:
     """(256, 256, 3) linear light, with the person's shadow on the floor where there is a floor.
 
@@ -61,7 +53,7 @@ def _room(
     return out
 
 
-@njit(cache=True)
+@compiled
 @no_type_check
 def _trace(
     out, cover, origin, to_room, focal, low, high, tiles, means, scales, walls, sky, dim, towards, colour, ambient,
@@ -117,44 +109,30 @@ def _trace(
 
 def _sheet(patterned: bool, generator: np.random.Generator) -> np.ndarray:
     """A wall in soft or hard pattern, or two colours that run into each other, with blurred shapes before it."""
-    out = np.empty((SIZE, SIZE, 3), np.float32)
+    y, x = (np.mgrid[0:SIZE, 0:SIZE] + 0.5) / SIZE
     angle = generator.uniform(0, 2 * np.pi)
-    ends = np.stack([draw_colour(generator), draw_colour(generator)]).astype(np.float32)
-    tile = painted_tile(generator) if patterned else np.zeros((1, 1, 3), np.uint8)
+    ends = [draw_colour(generator).astype(np.float32) for _ in range(2)]
+    tile = painted_tile(generator) if patterned else None
     count = int(generator.integers(0, 9))
-    shapes = np.concatenate([
-        generator.uniform(-0.1, 1.1, (count, 2)),  # centre
-        generator.uniform(0.04, 0.35, (count, 2)),  # half axes
-        generator.uniform(0.01, 0.12, (count, 1)),  # softness
-        generator.integers(0, 2, (count, 1)),  # ellipse or rectangle
-        np.array([draw_colour(generator) for _ in range(count)]).reshape(count, 3),
-    ], axis=1)  # fmt: skip
-    _fill(out, ends, np.array([np.cos(angle), np.sin(angle)]), tile, generator.uniform(0.5, 2.5), shapes)
+    centres, half_axes = generator.uniform(-0.1, 1.1, (count, 2)), generator.uniform(0.04, 0.35, (count, 2))
+    softness, square = generator.uniform(0.01, 0.12, count), generator.integers(0, 2, count)
+    colours = [draw_colour(generator) for _ in range(count)]
+    zoom = generator.uniform(0.5, 2.5)
+    if tile is None:
+        t = np.clip(0.5 + (x - 0.5) * np.cos(angle) + (y - 0.5) * np.sin(angle), 0, 1)[..., None]
+        out = (ends[0] * (1 - t) + ends[1] * t).astype(np.float32)
+    else:
+        rows, columns = ((place * zoom * len(tile)).astype(int) % len(tile) for place in (y, x))
+        out = ((tile[rows, columns] / 255.0) ** 2).astype(np.float32)
+    for n, ((x0, y0), (a, b)) in enumerate(zip(centres, half_axes, strict=True)):
+        part = tuple(
+            slice(max(int((at - half) * SIZE), 0), max(int((at + half) * SIZE) + 1, 0))
+            for at, half in ((y0, b), (x0, a))
+        )
+        u, v = np.abs(x[part] - x0) / a, np.abs(y[part] - y0) / b
+        reach = 1 - (np.maximum(u, v) if square[n] else np.hypot(u, v))
+        out[part] += (colours[n] - out[part]) * np.clip(reach * min(a, b) / softness[n], 0, 1)[..., None]
     return out
-
-
-@njit(cache=True, fastmath=True)
-@no_type_check
-def _fill(out, ends, along, tile, zoom, shapes) -> None:
-    size, count = out.shape[0], tile.shape[0]
-    for row in range(size):
-        for column in range(size):
-            x, y = (column + 0.5) / size, (row + 0.5) / size
-            t = min(max(0.5 + (x - 0.5) * along[0] + (y - 0.5) * along[1], 0.0), 1.0)
-            for c in range(3):
-                out[row, column, c] = ends[0, c] * (1 - t) + ends[1, c] * t
-                if count > 1:
-                    value = tile[int(y * zoom * count) % count, int(x * zoom * count) % count, c] / 255.0
-                    out[row, column, c] = value * value
-    for n in range(len(shapes)):
-        x0, y0, a, b, soft, square = shapes[n, :6]
-        for row in range(max(int((y0 - b) * size), 0), min(int((y0 + b) * size) + 1, size)):
-            for column in range(max(int((x0 - a) * size), 0), min(int((x0 + a) * size) + 1, size)):
-                u, v = abs((column + 0.5) / size - x0) / a, abs((row + 0.5) / size - y0) / b
-                reach = 1 - (max(u, v) if square else np.sqrt(u * u + v * v))
-                cover = min(max(reach * min(a, b) / soft, 0.0), 1.0)
-                for c in range(3):
-                    out[row, column, c] += (shapes[n, 6 + c] - out[row, column, c]) * cover
 
 
 def photo_files(folder: Path | None) -> tuple[Path, ...]:

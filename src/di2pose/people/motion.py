@@ -6,20 +6,18 @@ BVH axes: x to the body's left, y up, z to its front. Rotations are unit quatern
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
+from scipy.spatial.transform import Rotation
 
-from di2pose.assets import cache_dir
 from di2pose.data.bvh import Bvh, h36m_joints, split_of
 from di2pose.errors import InputError
-from di2pose.people.rotation import from_to, matrix_to_quaternion
+from di2pose.people.rotation import from_to
+from di2pose.people.store import built
 from di2pose.pose.skeleton import H36M_17
 
 NODES = (
@@ -99,7 +97,7 @@ def classify(joints: Float[np.ndarray, "F 17 3"], up: int) -> np.ndarray:
 @lru_cache(maxsize=4)
 def library(motion: Path, split: str) -> Library:
     """The poses of the subjects of `split` ("train" or "test", as `data.bvh.split_of` says) below folder `motion`."""
-    folder = _prepare(motion)
+    folder = built(f"motion-{fingerprint(motion)}", partial(_build, motion))
     clips = json.loads((folder / "clips.json").read_text())
     classes, clip, frame = (np.load(folder / f"{name}.npy") for name in ("class", "clip", "frame"))
     subjects = tuple(name.partition("_")[0].zfill(3) for name in clips)
@@ -137,40 +135,25 @@ def clip_files(motion: Path) -> list[Path]:
     return files
 
 
-def _prepare(motion: Path) -> Path:
-    """The folder's poses as arrays in the cache, keyed by the names and sizes of its files."""
-    folder = cache_dir() / f"motion-{fingerprint(motion)}"
-    if folder.is_dir():
-        return folder
+def _build(motion: Path, folder: Path) -> None:
+    """The poses of all clips as arrays, and the clips' names."""
     files = clip_files(motion)
-    rotations, classes, clip, frame = [], [], [], []
+    parts: dict[str, list[np.ndarray]] = {"rotations": [], "class": [], "clip": [], "frame": []}
     for number, path in enumerate(files):
         bvh = Bvh.read(path)
         step = max(round(1 / (RATE * bvh.frame_time)), 1)
-        frames = np.arange(int(bvh.starts_at_rest), bvh.frames, step)
+        frames = np.arange(int(bvh.starts_at_rest), bvh.frames, step, dtype=np.int32)
         if not len(frames):
             continue
         try:
-            rotations.append(_canonical(bvh, frames))
-            classes.append(classify(h36m_joints(bvh, frames), up=1))
+            poses = (_canonical(bvh, frames), classify(h36m_joints(bvh, frames), up=1))
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        clip.append(np.full(len(frames), number, np.int32))
-        frame.append(frames.astype(np.int32))
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".motion-", dir=folder.parent))
-    arrays = {"rotations": rotations, "class": classes, "clip": clip, "frame": frame}
-    try:
-        for name, parts in arrays.items():
-            np.save(scratch / f"{name}.npy", np.concatenate(parts))
-        (scratch / "clips.json").write_text(json.dumps([path.stem for path in files]))
-        os.rename(scratch, folder)
-    except OSError:
-        if not folder.is_dir():  # else another process was first: its folder is the same
-            raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return folder
+        for name, part in zip(parts, (*poses, np.full(len(frames), number, np.int32), frames), strict=True):
+            parts[name].append(part)
+    for name, arrays in parts.items():
+        np.save(folder / f"{name}.npy", np.concatenate(arrays))
+    (folder / "clips.json").write_text(json.dumps([path.stem for path in files]))
 
 
 def _canonical(bvh: Bvh, frames: np.ndarray) -> np.ndarray:
@@ -189,4 +172,5 @@ def _canonical(bvh: Bvh, frames: np.ndarray) -> np.ndarray:
             child, direction = straight[name]
             bone = bvh.offsets[bvh.nodes(child)[0]]
             turns[:, number] = turns[:, number] @ from_to(direction, bone)
-    return matrix_to_quaternion(turns).astype(np.float32)
+    quaternions = Rotation.from_matrix(turns.reshape(-1, 3, 3)).as_quat(canonical=True)[:, [3, 0, 1, 2]]
+    return quaternions.reshape(*turns.shape[:2], 4).astype(np.float32)

@@ -1,54 +1,30 @@
 """What hides parts of a person: pasted patches, boxes that stand in front, and the border of the photo."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from di2pose.people.store import SIZE
+from di2pose.people.raster import BOTH_SIDES, Mesh, join, piece
 from di2pose.people.textures import painted_tile
-from di2pose.people.view import View
+from di2pose.people.view import SIZE, View
 
-CORNERS = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
 ANY, LARGE = (24.0, 115.0), (55.0, 115.0)
 """Least and greatest side of a patch in pixels."""
-SIDES = ((0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3))
+CORNERS = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
+SIDES = np.array([[0, 1, 3, 2], [4, 6, 7, 5], [0, 4, 5, 1], [2, 3, 7, 6], [0, 2, 6, 4], [1, 5, 7, 3]])
+BOX = np.array([[first, first + i, first + i + 1] for first in range(0, 24, 4) for i in (1, 2)], np.int32)
+"""The 12 triangles of a box whose 6 sides have 4 vertices each."""
 
 
-@dataclass(frozen=True)
-class Boxes:
-    """Boxes as one mesh for `raster`: 24 vertices and 12 triangles each, one painted tile each."""
-
-    vertices: np.ndarray
-    faces: np.ndarray
-    face_uv: np.ndarray
-    face_kind: np.ndarray
-    uv: np.ndarray
-    atlas: np.ndarray
-
-
-def boxes(places: list[np.ndarray], generator: np.random.Generator) -> Boxes:
-    """places: 4 x 4 matrices that take the unit cube (centre 0) into the world."""
-    vertices, uv = [], []
-    faces: list[list[int]] = []
-    kind: list[int] = []
-    for number, place in enumerate(places):
-        world = CORNERS @ place[:3, :3].T + place[:3, 3]
-        for side in SIDES:
-            first = 4 * len(faces) // 2
-            corners = world[list(side)]
-            width, height = (np.linalg.norm(corners[i] - corners[0]) for i in (1, 3))
-            vertices.append(corners)
-            uv.append(np.array([[0, 0], [width, 0], [width, height], [0, height]]))
-            faces += [[first, first + 1, first + 2], [first, first + 2, first + 3]]
-            kind += [4 * number + 1] * 2
-    return Boxes(
-        vertices=np.concatenate(vertices).astype(np.float32),
-        faces=np.array(faces, np.int32),
-        face_uv=np.array(faces, np.int32),
-        face_kind=np.array(kind, np.int32),
-        uv=np.concatenate(uv).astype(np.float32),
-        atlas=np.stack([_opaque(painted_tile(generator)) for _ in places]),
-    )
+def boxes(places: list[np.ndarray], generator: np.random.Generator) -> Mesh:
+    """places: 4 x 4 matrices that take the unit cube (centre 0) into the world. Each box has a painted tile."""
+    meshes = []
+    for place in places:
+        sides = (CORNERS @ place[:3, :3].T + place[:3, 3])[SIDES]  # 6 4 3
+        width, height = (np.linalg.norm(sides[:, i] - sides[:, 0], axis=1) for i in (1, 3))
+        zero = np.zeros(len(sides))
+        uv = np.stack([zero, zero, width, zero, width, height, zero, height], axis=1).reshape(-1, 2)
+        tile = np.pad(painted_tile(generator), ((0, 0), (0, 0), (0, 1)), constant_values=255)
+        meshes.append(piece(sides.reshape(-1, 3), BOX, uv, BOX, BOTH_SIDES, tile, 0.0, 0.0))
+    return join(meshes)
 
 
 def furniture_in_front(
@@ -146,7 +122,3 @@ def photo_border(points: np.ndarray, roll: float, generator: np.random.Generator
     for edge, limit in limits:
         inside &= columns * edge[0] + rows * edge[1] < limit
     return inside, cuts
-
-
-def _opaque(tile: np.ndarray) -> np.ndarray:
-    return np.concatenate([tile, np.full((*tile.shape[:2], 1), 255, np.uint8)], axis=2)

@@ -1,25 +1,77 @@
-"""A small software renderer: compiled loops over triangles and pixels, on one core.
+"""A small software renderer: textured triangles, and compiled loops over triangles and pixels, on one core.
 
-Arrays only. Vertices (N, 3) metres, faces (F, 3) vertex indices, uv (T, 2) with v up, face_uv (F, 3), images (H, W).
 Camera axes are x right, y down, z away. A buffer holds the nearest inverse depth and the index of the triangle that
 drew it (-1: nothing).
-
-`no_type_check` keeps run-time shape checkers away from functions that numba compiles.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import no_type_check
 
 import numpy as np
 
 from di2pose.errors import require
 
-njit = require("numba", extra="people").njit
+compiled = require("numba", extra="people").njit(cache=True, fastmath=True)
+"""Beside `no_type_check`, which keeps run-time checkers of shapes away from what numba compiles."""
 
 NEAR = 0.15
 """Metres; a triangle that reaches nearer than this to the camera is not drawn."""
+BOTH_SIDES, CUT_OUT = 1, 2
 
 
-@njit(cache=True, fastmath=True)
+@dataclass(frozen=True)
+class Mesh:
+    """Textured triangles. N vertices, F faces, T texture points, M materials."""
+
+    vertices: np.ndarray
+    """(N, 3) float32, metres in the world."""
+    bias: np.ndarray
+    """(N,) float32, metres by which a vertex counts as nearer in the depth test."""
+    faces: np.ndarray
+    """(F, 3) int32, vertices."""
+    uv: np.ndarray
+    """(T, 2) float32, v up; textures repeat."""
+    face_uv: np.ndarray
+    """(F, 3) int32, texture points."""
+    face_kind: np.ndarray
+    """(F,) int32: 4 * material + BOTH_SIDES, if its back is drawn + CUT_OUT, if it has holes where alpha is low."""
+    atlas: np.ndarray
+    """(M, S, S, 4) sRGB bytes and alpha."""
+    gloss: np.ndarray
+    """(M,) float32, the strength of the highlight."""
+
+
+def piece(
+    vertices: np.ndarray, faces: np.ndarray, uv: np.ndarray, face_uv: np.ndarray, kind: int, texture: np.ndarray,
+    gloss: float, bias: float,
+) -> Mesh:  # fmt: skip
+    """A mesh of one material."""
+    return Mesh(
+        vertices.astype(np.float32, copy=False), np.full(len(vertices), bias, np.float32), faces, uv, face_uv,
+        np.full(len(faces), kind, np.int32), texture[None], np.array([gloss], np.float32),
+    )  # fmt: skip
+
+
+def join(meshes: Sequence[Mesh]) -> Mesh:
+    """Meshes as one; triangles and materials are numbered on."""
+    vertices, points, materials = (
+        np.cumsum([0, *(len(getattr(mesh, name)) for mesh in meshes[:-1])], dtype=np.int32)
+        for name in ("vertices", "uv", "atlas")
+    )
+    return Mesh(
+        vertices=np.concatenate([mesh.vertices for mesh in meshes]),
+        bias=np.concatenate([mesh.bias for mesh in meshes]),
+        faces=np.concatenate([mesh.faces + n for mesh, n in zip(meshes, vertices, strict=True)]).astype(np.int32),
+        uv=np.concatenate([mesh.uv for mesh in meshes]).astype(np.float32),
+        face_uv=np.concatenate([mesh.face_uv + n for mesh, n in zip(meshes, points, strict=True)]).astype(np.int32),
+        face_kind=np.concatenate([mesh.face_kind + 4 * n for mesh, n in zip(meshes, materials, strict=True)]),
+        atlas=np.concatenate([mesh.atlas for mesh in meshes]),
+        gloss=np.concatenate([mesh.gloss for mesh in meshes]),
+    )
+
+
+@compiled
 @no_type_check
 def blend(template: np.ndarray, shapes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """template + sum of weights * shapes, in a fixed order (so the same on every machine load): (N, 3)."""
@@ -34,7 +86,7 @@ def blend(template: np.ndarray, shapes: np.ndarray, weights: np.ndarray) -> np.n
     return out
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def skin(rest, bone_index, bone_weight, rotations, translations) -> np.ndarray:
     """Linear blend skinning: (N, 3)."""
@@ -55,7 +107,7 @@ def skin(rest, bone_index, bone_weight, rotations, translations) -> np.ndarray:
     return out
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def vertex_normals(vertices, faces) -> np.ndarray:
     """Unit normals (N, 3), each face weighted by its area."""
@@ -76,7 +128,7 @@ def vertex_normals(vertices, faces) -> np.ndarray:
     return out
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def move(vertices, rotation, position) -> np.ndarray:
     """rotation @ (vertex - position), (N, 3) float32."""
@@ -88,19 +140,7 @@ def move(vertices, rotation, position) -> np.ndarray:
     return out
 
 
-@njit(cache=True, fastmath=True)
-@no_type_check
-def bounds(points) -> np.ndarray:
-    """Least x, least y, greatest x, greatest y of points (N, 2 or more): (4,) float32."""
-    out = np.array([np.inf, np.inf, -np.inf, -np.inf], np.float32)
-    for i in range(len(points)):
-        for axis in range(2):
-            out[axis] = min(out[axis], points[i, axis])
-            out[2 + axis] = max(out[2 + axis], points[i, axis])
-    return out
-
-
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def to_screen(vertices, bias, focal, centre) -> np.ndarray:
     """Camera-frame vertices -> (x px, y px, 1 / depth) (N, 3); `bias` metres bring a layer nearer in the depth test.
@@ -119,13 +159,10 @@ def to_screen(vertices, bias, focal, centre) -> np.ndarray:
     return out
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def draw(screen, faces, face_uv, face_kind, uv, atlas, first, inverse_depth, triangle) -> None:
-    """Draw faces into (inverse_depth, triangle), in place; triangle numbers start at `first`.
-
-    face_kind: material * 4 + (1: both sides) + (2: cut out where the texture's alpha is low).
-    """
+    """Draw faces into (inverse_depth, triangle), in place; triangle numbers start at `first`."""
     height, width = inverse_depth.shape
     size = atlas.shape[1]
     for f in range(len(faces)):
@@ -136,7 +173,7 @@ def draw(screen, faces, face_uv, face_kind, uv, atlas, first, inverse_depth, tri
         if w0 <= 0 or w1 <= 0 or w2 <= 0:
             continue
         area = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)
-        if area == 0 or (area > 0 and not face_kind[f] & 1):  # y is down: a front face turns anticlockwise on screen
+        if area == 0 or (area > 0 and not face_kind[f] & BOTH_SIDES):  # y is down: front faces turn anticlockwise
             continue
         left = max(int(np.ceil(min(x0, x1, x2) - 0.5)), 0)
         right = min(int(np.floor(max(x0, x1, x2) - 0.5)), width - 1)
@@ -146,7 +183,7 @@ def draw(screen, faces, face_uv, face_kind, uv, atlas, first, inverse_depth, tri
             continue
         inv = 1.0 / area
         a_dx, b_dx = -(y2 - y1) * inv, -(y0 - y2) * inv
-        cut = face_kind[f] & 2
+        cut = face_kind[f] & CUT_OUT
         for row in range(top, bottom + 1):
             py = row + 0.5
             px = left + 0.5

@@ -1,21 +1,56 @@
-"""`di2pose people render`: dressed people in real motion, with exact 3D, in shards that a killed run leaves whole."""
+"""`di2pose people render`: dressed people in real motion, with exact 3D, as a prepared dataset."""
 
-import json
 import multiprocessing
-import os
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 from tqdm import tqdm
 
+from di2pose.data.sample import Dataset, Sample, Writer
 from di2pose.errors import InputError, require
-from di2pose.people.store import HEADER, SHARD, is_whole, write_shard
+from di2pose.files import write_bytes
+from di2pose.people.store import agree, picture_path
+from di2pose.pose.skeleton import H36M_17
 
-RENDERER = 1
-"""Raised when the same seed gives other pictures."""
+SHARD = 500
+"""Pictures that a killed run loses at most, and that one process draws in a row."""
+LICENCE = "the clothes' own: AGPL-3.0, CC-BY or CC0 (docs/people.md)"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is rendered: the motion folder, the split, the seed, and folders of background photos."""
+
+    motion: Path
+    split: str
+    seed: int
+    photos: tuple[Path, ...] = ()
+    attacked: float = 0.0
+    """Share of the pictures with a large patch on the person, cropped as by a detector that the patch misleads."""
+    natural: bool = False
+    """Poses as often as they are in the motion, instead of rare kinds more often."""
+
+
+def make_plan(
+    motion: Path | None, split: str, seed: int, backgrounds: Path | None, attacked: float = 0.0, natural: bool = False
+) -> Plan:
+    """A plan from what the user says; motion None takes the open clips of `deepmimic.motion_folder`."""
+    if not 0 <= attacked <= 1:
+        raise InputError(f"--attacked is a share of the people, 0 to 1, got {attacked}")
+    require("numba", extra="people")
+    from di2pose.people.backdrop import photo_files
+    from di2pose.people.deepmimic import motion_folder
+
+    return Plan(motion_folder(motion), split, seed, photo_files(backgrounds), attacked, natural)
+
+
+def check_counts(count: int, workers: int) -> None:
+    if count < 1 or workers < 1:
+        raise InputError(f"--count and --workers must be 1 or more, got {count} and {workers}")
 
 
 def render(
@@ -32,7 +67,7 @@ def render(
     """Render dressed adults in real motion: 256 x 256 crops with 3D joints, visibility and camera.
 
     Picture i depends on the seed, the split and i alone. A killed run continues where it stopped; a larger --count
-    extends a finished set.
+    extends a finished set. The folder is a prepared dataset, as `di2pose data prepare` makes them.
 
     Args:
         out: folder that the pictures go to
@@ -46,127 +81,75 @@ def render(
         attacked: share of people behind a large patch, cropped as by a detector that the patch misleads
         natural: poses as often as they are in the motion, mostly upright, instead of rare kinds more often
     """
-    how: dict[str, Any] = {"seed": seed, "workers": workers, "split": split, "backgrounds": backgrounds}
-    made = render_people(motion, out, count, **how, attacked=attacked, natural=natural)
+    check_counts(count, workers)
+    made = render_people(make_plan(motion, split, seed, backgrounds, attacked, natural), out, count, workers)
     print(f"{count} people in {out} ({made} rendered now)")
 
 
-def render_people(
-    motion: Path | None,
-    out: Path,
-    count: int,
-    *,
-    seed: int = 0,
-    workers: int = 1,
-    split: str = "train",
-    backgrounds: Path | None = None,
-    attacked: float = 0.0,
-    natural: bool = False,
-    shard: int = SHARD,
-) -> int:
-    """Bring the set in folder `out` to `count` pictures; returns how many were rendered now.
+def render_people(plan: Plan, out: Path, count: int, workers: int = 1, shard: int = SHARD) -> int:
+    """Bring the dataset in folder `out` to `count` pictures; returns how many were rendered now."""
+    check_counts(count, workers)
+    from di2pose.people.sampling import settings
 
-    motion: folder of BVH clips; None for the open clips of `deepmimic.motion_folder`.
-    """
-    if count < 1 or workers < 1:
-        raise InputError(f"--count and --workers must be 1 or more, got {count} and {workers}")
-    check_attacked(attacked)
-    require("numba", extra="people")
-    from di2pose.people.backdrop import photo_files
-    from di2pose.people.crew import Plan, picture
-    from di2pose.people.deepmimic import motion_folder
-
-    plan = Plan(motion_folder(motion), split, seed, photo_files(backgrounds), attacked, natural)
-    _write_header({**header_of(plan), "shard": shard}, out)
-    shards = [(number, min(shard, count - number * shard)) for number in range(-(-count // shard))]
-    missing = [(number, rows) for number, rows in shards if not is_whole(out, number, rows)]
-    if not missing:
+    about = settings(plan)
+    agree(out, about)
+    finished = Dataset(out) if (out / "dataset.json").is_file() else None
+    if finished is not None and len(finished) >= count:
         return 0
-    picture(plan, 0)  # fills every cache (bodies, clothes, motion, compiled loops) before workers start
-    jobs = [_Job(plan, out, number, number * shard, rows) for number, rows in missing]
-    total = sum(rows for _, rows in missing)
+    (out / "dataset.json").unlink(missing_ok=True)  # from here on the set is unfinished
+    writer = Writer(out, "people", H36M_17, image_root=".", licence=LICENCE, source="di2pose people", settings=about)
+    spans = {f"{first:07d}-{min(first + shard, count):07d}": first for first in range(0, count, shard)}
+    for path in writer.parts.glob("*.npz"):
+        if path.stem not in spans:  # of a run with another --count
+            path.unlink()
+    missing: dict[str, range] = {}
+    for key, first in spans.items():
+        span = range(first, min(first + shard, count))
+        if finished is not None and span.stop <= len(finished):
+            _commit(writer, key, [finished[i] for i in span])
+        elif not writer.has(key):
+            missing[key] = span
+    del finished  # unmaps the arrays, which are replaced now
+    total = sum(map(len, missing.values()))
     with tqdm(total=total, unit="people", disable=None, smoothing=0.05) as bar:
-        if workers == 1:
-            for job in jobs:
-                bar.update(_run(job))
-        else:
-            context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
-                for future in as_completed([pool.submit(_run, job) for job in jobs]):
-                    bar.update(future.result())
+        for key, samples in _drawn(plan, out, missing, workers):
+            _commit(writer, key, samples)
+            bar.update(len(samples))
+    writer.finish()
     return total
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One shard."""
-
-    plan: Any
-    out: Path
-    number: int
-    first: int
-    rows: int
+def _commit(writer: Writer, key: str, samples: list[Sample]) -> None:
+    with writer.part(key):
+        for sample in samples:
+            writer.add(sample)
 
 
-def _run(job: _Job) -> int:
-    from di2pose.people.crew import picture
+def _drawn(plan: Plan, out: Path, spans: dict[str, range], workers: int) -> Iterator[tuple[str, list[Sample]]]:
+    """The records of each span, as they get finished; their pictures are on disk then."""
+    if workers == 1 or not spans:
+        yield from ((key, _draw(plan, out, span)) for key, span in spans.items())
+        return
+    _draw(plan, out, range(1))  # fills every cache (bodies, clothes, motion, compiled loops) before workers start
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
+        jobs = {pool.submit(_draw, plan, out, span): key for key, span in spans.items()}
+        for job in as_completed(jobs):
+            yield jobs[job], job.result()
 
-    pictures = [picture(job.plan, job.first + row) for row in range(job.rows)]
-    write_shard(job.out, job.number, [each.jpeg for each in pictures], [each.labels for each in pictures])
-    return job.rows
+
+def _draw(plan: Plan, out: Path, span: range) -> list[Sample]:
+    from di2pose.people.sampling import picture
+
+    samples = []
+    for index in span:
+        made = picture(plan, index)
+        write_bytes(out / picture_path(index), made.jpeg)
+        samples.append(made.sample)
+    return samples
 
 
 def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
-
-
-def check_attacked(share: float) -> None:
-    if not 0 <= share <= 1:
-        raise InputError(f"--attacked is a share of the people, 0 to 1, got {share}")
-
-
-def header_of(plan: Any) -> dict[str, Any]:
-    """What people.json says about a set: all that its pictures depend on, and the words behind its numbers."""
-    from di2pose.people.body import ANNY_VERSION
-    from di2pose.people.motion import CLASSES, fingerprint
-    from di2pose.people.scene import CROPS, OCCLUSIONS
-    from di2pose.people.store import FORMAT_VERSION
-    from di2pose.people.wardrobe import HELD_OUT
-
-    return {
-        "format_version": FORMAT_VERSION,
-        "renderer": RENDERER,
-        "skeleton": "h36m_17",
-        "seed": plan.seed,
-        "split": plan.split,
-        "motion": fingerprint(plan.motion),
-        "backgrounds": len(plan.photos),
-        "anny": ANNY_VERSION,
-        "pose_class": list(CLASSES),
-        "occlusion": list(OCCLUSIONS),
-        "crop": list(CROPS),
-        "held_out_wardrobe": sorted(HELD_OUT),
-        **({"attacked": plan.attacked} if plan.attacked else {}),
-        **({"natural": True} if plan.natural else {}),
-    }
-
-
-def _write_header(header: dict[str, Any], out: Path) -> None:
-    """people.json, before the first shard. A folder that holds another set is refused."""
-    path = out / HEADER
-    if path.is_file():
-        found = json.loads(path.read_text())
-        keys = [*header, *(key for key in found if key not in header)]
-        differing = [key for key in keys if found.get(key) != header.get(key)]
-        wrong = [f"{key} {found.get(key)!r}, not {header.get(key)!r}" for key in differing]
-        if wrong:
-            raise InputError(
-                f"{out} holds another set ({'; '.join(wrong)[:300]}): choose an empty --out, or the same flags"
-            )
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(f".{os.getpid()}.tmp")
-    scratch.write_text(json.dumps(header, indent=1) + "\n")
-    os.replace(scratch, path)

@@ -1,6 +1,5 @@
 """`di2pose people sheet`: a contact sheet of rendered people with their skeletons; hidden joints are hollow."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,9 @@ from PIL import Image, ImageDraw
 from di2pose.data.contact_sheet import bone_colour
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SELF_OCCLUDED
 from di2pose.errors import InputError
-from di2pose.people.store import SIZE, People
+from di2pose.files import replacing
+from di2pose.people.store import People
+from di2pose.people.view import SIZE
 from di2pose.pose.skeleton import H36M_17
 
 ABOVE = np.radians(35)
@@ -40,34 +41,30 @@ def sheet(
     across = max(int(np.ceil(np.sqrt(len(picked)))), 1)
     page = Image.new("RGB", (across * SIZE, -(-len(picked) // across) * SIZE))
     for place, index in enumerate(picked.tolist()):
-        tile = Image.fromarray(people.image(index))
+        tile = people.read_image(people[index])
         if skeletons:
-            _draw(tile, people.labels("joints_2d")[index], people.labels("visibility")[index])
+            _draw(tile, people.joints_2d[index], people.visibility[index])
         page.paste(tile, (place % across * SIZE, place // across * SIZE))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    scratch = out.with_name(f".{out.name}.{os.getpid()}{out.suffix}")
-    page.save(scratch)
-    os.replace(scratch, out)
+    with replacing(out) as temporary:
+        page.save(temporary)
     print(f"{len(picked)} of {len(rows)} people ({only}) in {out}")
 
 
 def chosen(people: People, only: str) -> np.ndarray:
-    """Indices of the pictures that `only` names."""
-    classes, occlusions, crops = (people.names(label) for label in ("pose_class", "occlusion", "crop"))
+    """Numbers of the records that `only` names."""
     tests = {
-        "all": lambda: np.ones(len(people), bool),
-        "above": lambda: people.labels("pitch") > ABOVE,
-        "close": lambda: people.labels("crop") == crops.index("close"),
-        "occluded": lambda: people.labels("hidden") > 0.4,
-        "two_people": lambda: np.isin(people.labels("occlusion"), [occlusions.index(n) for n in ("person", "behind")]),
-        "truncated": lambda: people.labels("truncated"),
+        "all": lambda extra: True,
+        "above": lambda extra: extra["pitch"] > ABOVE,
+        "close": lambda extra: extra["crop"] == "close",
+        "occluded": lambda extra: extra["hidden"] > 0.4,
+        "two_people": lambda extra: extra["occlusion"] in ("person", "behind"),
+        "truncated": lambda extra: extra["truncated"],
     }
-    if only in classes:
-        rows = np.flatnonzero(people.labels("pose_class") == classes.index(only))
-    elif only in tests:
-        rows = np.flatnonzero(tests[only]())
-    else:
+    classes = people.header["settings"]["pose_class"]
+    if only not in (*tests, *classes):
         raise InputError(f"--only must be one of {', '.join((*tests, *classes))}, got '{only}'")
+    wanted = tests.get(only, lambda extra: extra["pose_class"] == only)
+    rows = np.flatnonzero([wanted(line["extra"]) for line in people.index])
     if not len(rows):
         raise InputError(f"none of the {len(people)} people in {people.folder} is '{only}'")
     return rows

@@ -2,13 +2,10 @@
 
 import colorsys
 from functools import lru_cache
-from typing import no_type_check
 
 import numpy as np
 
-from di2pose.errors import require
-
-njit = require("numba", extra="people").njit
+TILE = 128
 
 
 def recolour_skin(texture: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -37,8 +34,10 @@ def recolour_cloth(texture: np.ndarray, generator: np.random.Generator) -> np.nd
 
 
 def _scaled(texture: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    table = np.clip(np.arange(256)[:, None] * gain, 0, 255).astype(np.uint8)
-    return _looked_up(texture, table, False)
+    out = texture.copy()
+    for c in range(3):
+        out[..., c] = np.clip(np.arange(256) * gain[c], 0, 255).astype(np.uint8)[texture[..., c]]
+    return out
 
 
 def _painted(texture: np.ndarray, colour: np.ndarray) -> np.ndarray:
@@ -47,21 +46,10 @@ def _painted(texture: np.ndarray, colour: np.ndarray) -> np.ndarray:
     solid = few[:, 3] > 128
     middle = max(float((few[solid, :3] @ (0.25, 0.5, 0.25)).mean()) if solid.any() else 128.0, 8.0)
     shade = np.clip(0.35 + 0.65 * np.arange(256) / middle, 0, 2.2)
-    return _looked_up(texture, np.clip(shade[:, None] * colour, 0, 255).astype(np.uint8), True)
-
-
-@njit(cache=True)
-@no_type_check
-def _looked_up(texture, table, by_light) -> np.ndarray:
-    """table (256, 3) applied to each channel, or to the pixel's lightness; alpha kept."""
-    out = np.empty_like(texture)
-    for row in range(texture.shape[0]):
-        for column in range(texture.shape[1]):
-            p = texture[row, column]
-            light = (np.int32(p[0]) + 2 * np.int32(p[1]) + np.int32(p[2])) // 4
-            for c in range(3):
-                out[row, column, c] = table[light if by_light else p[c], c]
-            out[row, column, 3] = p[3]
+    table = np.clip(shade[:, None] * [*colour, 0], 0, 255).astype(np.uint8).view(np.uint32)[:, 0]  # a pixel is a number
+    red, green, blue = (texture[..., c].astype(np.uint16) for c in range(3))
+    out = table[(red + 2 * green + blue) // 4].view(np.uint8).reshape(texture.shape)
+    out[..., 3] = texture[..., 3]
     return out
 
 
@@ -70,9 +58,6 @@ def draw_colour(generator: np.random.Generator, darkest: float = 0.02, brightest
     value = generator.uniform(darkest**0.5, brightest**0.5)
     hue = generator.random() if generator.random() < 0.5 else generator.normal(0.09, 0.05) % 1  # wood, skin, earth
     return np.array(colorsys.hsv_to_rgb(hue, 0.75 * generator.beta(1.1, 4), value)) ** 2
-
-
-TILE = 128
 
 
 def painted_tile(generator: np.random.Generator) -> np.ndarray:

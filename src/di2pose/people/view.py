@@ -13,15 +13,19 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+from scipy.spatial.transform import Rotation
 
-from di2pose.people.rotation import about
-from di2pose.people.store import SIZE
+from di2pose.people.rotation import from_to
 from di2pose.pose.skeleton import H36M_17
 
+SIZE = 256
+"""Pixels along a side of a crop."""
 LIMBS = H36M_17.indices(*(name for name in H36M_17.joints if name.startswith(("left_", "right_"))))
 HEAD = H36M_17.index("head")
 HIPS = H36M_17.indices("left_hip", "right_hip")
 SHOULDERS = H36M_17.indices("left_shoulder", "right_shoulder")
+CROPS = ("detector", "upright", "close")
+"""A person detector's region; round a box, not turned; part of the body."""
 ASTRAY = 0.35
 """Share of misled crops that are turned anyhow: under occ-80 on real footage a quarter is off by 50 degrees or more."""
 
@@ -46,7 +50,7 @@ class View:
     side_ratio: float
     """Crop side / (2 x distance of the farthest limb joint from the hips), in the picture."""
     kind: str
-    """`detector` (a person detector's region), `upright` (round a box, not turned), `close` (part of the body)."""
+    """One of CROPS."""
 
     def to_camera(self, points: np.ndarray) -> np.ndarray:
         return (points - self.position) @ self.rotation.T
@@ -81,9 +85,9 @@ def draw_view(
     chance = generator.random()
     kind = "detector" if chance < 0.8 else "upright" if chance < 0.93 else "close"
 
-    upright = _look(position, joints[0]) if kind != "close" else _look(position, joints[8] * 0.7 + joints[0] * 0.3)
+    upright = _look(position, joints[0] if kind != "close" else joints[8] * 0.7 + joints[0] * 0.3)
     tilt = np.radians(generator.normal(0, 3))  # a hand-held photo is not quite level
-    level = about(np.array([0.0, 0, 1]), tilt) @ upright
+    level = _about_axis(tilt) @ upright
     flat = _flat(level, position, joints)
     side = 2 * _radius(flat, (*LIMBS, HEAD)) * float(np.clip(generator.normal(1.3, 0.11), 1.02, 1.65))
     if kind == "close":
@@ -93,11 +97,11 @@ def draw_view(
         side *= float(np.exp(np.clip(generator.normal(-0.03, 0.12), -0.5, 0.25)))
         shift += side * np.clip(generator.normal(0, 0.05, 2), -0.15, 0.15)
     # Turn the camera to the crop's centre, which is a little off the hips.
-    aimed = _aim(np.array([shift[0], shift[1], 1.0])) @ level
+    aimed = from_to(np.array([*shift, 1.0]), np.array([0.0, 0.0, 1.0])) @ level
     roll = _roll(_flat(aimed, position, joints), side, kind, generator)
     if misled and generator.random() < ASTRAY:
         roll = generator.uniform(-np.pi, np.pi)
-    rotation = about(np.array([0.0, 0, 1]), -roll) @ aimed
+    rotation = _about_axis(-roll) @ aimed
     flat = _flat(rotation, position, joints)
     return View(
         position=position,
@@ -139,12 +143,9 @@ def _look(position: np.ndarray, target: np.ndarray) -> np.ndarray:
     return np.stack([right, np.cross(ahead, right), ahead])
 
 
-def _aim(ray: np.ndarray) -> np.ndarray:
-    """Turn camera axes the shortest way so that `ray` becomes the optical axis."""
-    ray = ray / np.linalg.norm(ray)
-    axis = np.cross(ray, [0.0, 0, 1])
-    length = np.linalg.norm(axis)
-    return np.eye(3) if length < 1e-12 else about(axis, float(np.arcsin(length)))
+def _about_axis(angle: float) -> np.ndarray:
+    """Turn of the camera axes about the optical axis."""
+    return Rotation.from_euler("z", angle).as_matrix()
 
 
 def _flat(rotation: np.ndarray, position: np.ndarray, joints: np.ndarray) -> np.ndarray:

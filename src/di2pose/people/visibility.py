@@ -1,17 +1,13 @@
 """Which joints a picture shows: seen, hidden by the own body, hidden by something else, or out of the frame."""
 
 from functools import lru_cache
-from typing import no_type_check
 
 import numpy as np
 
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED
-from di2pose.errors import require
 from di2pose.people.body import model
-from di2pose.people.dress import Person
+from di2pose.people.wardrobe import Person
 from di2pose.pose.skeleton import H36M_17
-
-njit = require("numba", extra="people").njit
 
 # Bones whose surface, seen at a joint's pixel, shows the joint; and how deep below it the joint may lie, metres.
 SURFACE: dict[str, tuple[str, float]] = {
@@ -48,54 +44,39 @@ def _near() -> tuple[np.ndarray, np.ndarray]:
 
 
 def visibility(
-    person: Person, joints: np.ndarray, points: np.ndarray, triangle: np.ndarray, inverse_depth: np.ndarray,
+    person: Person, depth: np.ndarray, points: np.ndarray, triangle: np.ndarray, inverse_depth: np.ndarray,
     pasted: np.ndarray, inside: np.ndarray | None,
 ) -> np.ndarray:  # fmt: skip
     """Each joint's state, (17,) int8: what the camera sees within 1.5 px of its place.
 
-    The joint lies inside the body: it counts as seen when a near surface that belongs to it is seen there.
+    The joint lies inside the body, at `depth` (17,) metres from the camera and at `points` (17, 2) pixels: it counts as
+    seen when a near surface that belongs to it is seen there. The buffers have S x S samples a pixel; the person's
+    triangles come first. `pasted` (256, 256): what lies over everything; `inside`: where the photo is, None for all.
     """
     table, deepest = _near()
-    out = np.full(H36M_17.count, SEEN, np.int8)
-    shown = np.ones_like(pasted) if inside is None else inside
-    _look(
-        out, points, joints[:, 2], triangle, inverse_depth, person.face_bone, table, deepest * person.body.scale,
-        pasted, shown,
-    )  # fmt: skip
-    return out
+    size, samples, own = len(pasted), len(triangle) // len(pasted), len(person.mesh.faces)
+    column, row = np.floor(points).astype(int).T
+    framed = (np.minimum(row, column) >= 0) & (np.maximum(row, column) < size)
+    if inside is not None:
+        framed &= inside[row.clip(0, size - 1), column.clip(0, size - 1)]
 
+    down, right = np.indices((3, 3)).reshape(2, 9) - 1
+    y, x = row[:, None] + down, column[:, None] + right  # 17 9 pixels
+    looked = (np.minimum(y, x) >= 0) & (np.maximum(y, x) < size)
+    y, x = y.clip(0, size - 1), x.clip(0, size - 1)
+    covered = looked & pasted[y, x]
+    cells = (size, samples, size, samples)
+    hit = triangle.reshape(cells)[y, :, x]  # 17 9 S S samples
+    drawn = (hit >= 0) & (looked & ~covered)[..., None, None]
+    nearest = np.where(drawn, inverse_depth.reshape(cells)[y, :, x], 1).astype(np.float64)
+    front = depth[:, None, None, None] - 1 / nearest
+    foreign = drawn & (hit >= own) & (front > 0.02)
+    mine = drawn & (hit < own)
+    bone = person.face_bone[np.where(mine, hit, 0)]
+    near = mine & table[np.arange(len(table))[:, None, None, None], bone]
+    near &= front < (deepest * person.body.scale)[:, None, None, None]
 
-@njit(cache=True)
-@no_type_check
-def _look(out, points, depths, triangle, inverse_depth, face_bone, table, deepest, pasted, shown) -> None:
-    size = pasted.shape[0]
-    samples = triangle.shape[0] // size
-    own = len(face_bone)
-    for joint in range(len(out)):
-        column, row = int(np.floor(points[joint, 0])), int(np.floor(points[joint, 1]))
-        if column < 0 or row < 0 or column >= size or row >= size or not shown[row, column]:
-            out[joint] = OUT_OF_FRAME
-            continue
-        looked = covered = foreign = 0
-        mine = near = False
-        for y in range(max(row - 1, 0), min(row + 2, size)):
-            for x in range(max(column - 1, 0), min(column + 2, size)):
-                for sample in range(samples * samples):
-                    looked += 1
-                    if pasted[y, x]:
-                        covered += 1
-                        continue
-                    v, u = samples * y + sample // samples, samples * x + sample % samples
-                    hit = triangle[v, u]
-                    if hit < 0:
-                        continue
-                    front = depths[joint] - 1 / inverse_depth[v, u]
-                    if hit >= own:
-                        foreign += front > 0.02
-                    else:
-                        mine = True
-                        near = near or (table[joint, face_bone[hit]] and front < deepest[joint])
-        if 2 * (covered + foreign) > looked:
-            out[joint] = OCCLUDED
-        elif mine and not near:
-            out[joint] = SELF_OCCLUDED
+    hidden = 2 * (covered.sum(1) * samples**2 + foreign.sum((1, 2, 3))) > looked.sum(1) * samples**2
+    behind_self = mine.any((1, 2, 3)) & ~near.any((1, 2, 3))
+    states = [(~framed, OUT_OF_FRAME), (hidden, OCCLUDED), (behind_self, SELF_OCCLUDED)]
+    return np.select([test for test, _ in states], [state for _, state in states], SEEN).astype(np.int8)

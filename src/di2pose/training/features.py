@@ -8,13 +8,12 @@ import tyro
 
 from di2pose.data.sample import OCCLUDED, Dataset, Sample
 from di2pose.errors import InputError
+from di2pose.image.blazepose import CROP
 from di2pose.image.crop import ROI_MARGIN, Roi, apply, crop_camera, invert, roi_from_box, roi_from_keypoints
 from di2pose.image.detect import Detection
 from di2pose.image.encoder import DEFAULT_ENCODER, Encoder, crop_pixels, load_encoder
 from di2pose.image.find import Finder
 from di2pose.occlusion.protocols import occlude_limb
-from di2pose.people.store import HEADER as PEOPLE_HEADER
-from di2pose.people.store import People
 from di2pose.pose.skeleton import Skeleton
 from di2pose.training.feature_cache import TEXT, write_features
 from di2pose.training.people_features import PATCH_SEED, OcclusionProtocol, PatchedCrops, PeopleCrops, patch_size
@@ -168,15 +167,10 @@ def _encoder_name(encoder: str, map16: bool, movenet: bool, weights: str | None)
 def _source(
     folder: Path, images: Path | None, encoder: Encoder, detect: bool, occlusion: OcclusionProtocol | None
 ) -> DatasetCrops | PeopleCrops | PatchedCrops:
-    if (folder / PEOPLE_HEADER).is_file() and encoder.size == (256, 256):
-        return _people(folder, detect, occlusion)
-    find = Finder() if detect or occlusion is not None else None
-    return DatasetCrops(Dataset(folder, images), encoder, find, occlusion)
-
-
-def _people(folder: Path, detect: bool, occlusion: OcclusionProtocol | None) -> PeopleCrops | PatchedCrops:
-    """Rendered people are crops already, for encoders with a crop of that size."""
-    if detect:
-        raise InputError(f"{folder} holds crops of rendered people: there is no picture for --detect to look at")
-    people = PeopleCrops(People(folder))
-    return people if occlusion is None else PatchedCrops(people, occlusion)
+    dataset = Dataset(folder, images)
+    if dataset.name == "people" and encoder.size == (CROP, CROP):
+        if detect:
+            raise InputError(f"{folder} holds crops of rendered people: there is no picture for --detect to look at")
+        people = PeopleCrops(dataset)  # they are such crops already, with labels of their own
+        return people if occlusion is None else PatchedCrops(people, occlusion)
+    return DatasetCrops(dataset, encoder, Finder() if detect or occlusion is not None else None, occlusion)

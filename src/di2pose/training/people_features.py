@@ -1,8 +1,8 @@
 """Rendered people as crops for a feature cache: from a folder of pictures, or drawn on the fly and not kept."""
 
+import io
 import multiprocessing
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,71 +10,58 @@ import numpy as np
 import tyro
 from PIL import Image
 
-from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, Sample
+from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, Dataset, Sample
 from di2pose.errors import InputError
-from di2pose.image.blazepose import CROP, BlazePose
+from di2pose.image.blazepose import CROP
 from di2pose.image.crop import Roi
+from di2pose.image.encoder import load_encoder
 from di2pose.occlusion.protocols import occlude_limb
-from di2pose.people.render import check_attacked
-from di2pose.people.store import People
+from di2pose.people.render import Plan, check_counts, make_plan
 from di2pose.pose.skeleton import H36M_17
-from di2pose.training.feature_cache import write_features
+from di2pose.training.feature_cache import TEXT, write_features
 
 OcclusionProtocol = Literal["occ-40", "occ-80"]
+Crop = tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]
+"""Pixels, labels and texts, as feature caches take them."""
 PATCH_SEED = 0
 """Of the patches' places and textures: the default of `di2pose evaluate`."""
 NUMBERS = ("roll", "yaw", "pitch", "distance_m", "photo_fov", "side_ratio", "stature_m", "hidden")
-CODES = ("pose_class", "occlusion", "crop", "truncated")
+WORDS = ("pose_class", "occlusion", "crop")
+"""Labels that a cache keeps as numbers; the words are in the settings of the set."""
 
 
 class PeopleCrops:
-    """The pictures of a folder that `di2pose people render` wrote."""
+    """The pictures of a dataset that `di2pose people render` wrote."""
 
-    def __init__(self, people: People) -> None:
+    def __init__(self, people: Dataset) -> None:
         self.people = people
-        self.about = {"source": "people", "people": people.header, "skeleton": "h36m_17"}
+        self.about = _about(people.header["settings"])
 
     def __len__(self) -> int:
         return len(self.people)
 
-    def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
-        columns = ("joints_mm", "root_mm", "joints_2d", "visibility", "focal", "subject", "clip", *NUMBERS, *CODES)
-        row = {name: self.people.labels(name)[i] for name in columns}
-        return self.people.image(i), _labels(row), _texts(row, self.people.header, i)
+    def crop(self, i: int) -> Crop:
+        sample = self.people[i]
+        return _crop(self.people.read_image(sample), sample, self.about["people"])
 
 
 class RenderedCrops:
     """People drawn when they are asked for: the same pictures as `di2pose people render`, never on disk."""
 
-    def __init__(
-        self,
-        motion: Path | None,
-        count: int,
-        seed: int,
-        split: str,
-        backgrounds: Path | None,
-        attacked: float = 0.0,
-        natural: bool = False,
-    ) -> None:
-        from di2pose.people.backdrop import photo_files
-        from di2pose.people.crew import Plan
-        from di2pose.people.deepmimic import motion_folder
-        from di2pose.people.render import header_of
+    def __init__(self, plan: Plan, count: int) -> None:
+        from di2pose.people.sampling import settings
 
-        self.plan = Plan(motion_folder(motion), split, seed, photo_files(backgrounds), attacked, natural)
-        self.count = count
-        self.header = header_of(self.plan)
-        self.about = {"source": "people", "people": self.header, "skeleton": "h36m_17"}
+        self.plan, self.count = plan, count
+        self.about = _about(settings(plan))
 
     def __len__(self) -> int:
         return self.count
 
-    def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
-        from di2pose.people.crew import picture
-        from di2pose.people.store import decode
+    def crop(self, i: int) -> Crop:
+        from di2pose.people.sampling import picture
 
         made = picture(self.plan, i)
-        return decode(made.jpeg), _labels(made.labels), _texts(made.labels, self.header, i)
+        return _crop(Image.open(io.BytesIO(made.jpeg)), made.sample, self.about["people"])
 
 
 class PatchedCrops:
@@ -84,14 +71,14 @@ class PatchedCrops:
     joint beyond the photo's border cannot be chosen for the patch, and is out of the frame under it, too.
     """
 
-    def __init__(self, source: "PeopleCrops | RenderedCrops", protocol: OcclusionProtocol) -> None:
+    def __init__(self, source: PeopleCrops | RenderedCrops, protocol: OcclusionProtocol) -> None:
         self.source, self.size = source, patch_size(protocol)
         self.about = {**source.about, "occlusion": protocol}
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
+    def crop(self, i: int) -> Crop:
         pixels, labels, texts = self.source.crop(i)
         outside = labels["visibility"] == OUT_OF_FRAME
         points = np.where(outside[:, None], np.nan, labels["joints_2d"])
@@ -108,32 +95,27 @@ def patch_size(protocol: OcclusionProtocol) -> int:
     return int(protocol.removeprefix("occ-"))
 
 
-def _labels(row: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _about(settings: dict[str, Any]) -> dict[str, Any]:
+    return {"source": "people", "people": settings, "skeleton": "h36m_17"}
+
+
+def _crop(picture: Image.Image, sample: Sample, settings: dict[str, Any]) -> Crop:
     """What a feature cache keeps of a picture. The camera looks at the crop's centre: crop axes are camera axes."""
-    size = 256.0
-    return {
-        "joints_mm": np.asarray(row["joints_mm"], np.float32),
-        "root_mm": np.asarray(row["root_mm"], np.float32),
-        "joints_2d": np.asarray(row["joints_2d"], np.float32),
+    extra = sample.extra
+    labels: dict[str, np.ndarray] = {
+        "joints_mm": np.asarray(sample.joints_mm, np.float32),
+        "root_mm": np.asarray(sample.root_mm, np.float32),
+        "joints_2d": np.asarray(sample.joints_2d, np.float32),
         "rotation": np.eye(3, dtype=np.float32),
-        "roi": np.array([size / 2, size / 2, size, 0], np.float32),
-        "focal": np.asarray(row["focal"], np.float32),
-        "visibility": np.asarray(row["visibility"], np.int8),
-        "valid": np.ones(len(row["joints_mm"]), bool),
-        **{name: np.asarray(row[name], np.float32) for name in NUMBERS},
-        **{name: np.asarray(row[name], np.int8) for name in CODES},
+        "roi": np.array(extra["roi"], np.float32),
+        "focal": np.asarray(np.nan if sample.camera is None else sample.camera.focal[0], np.float32),
+        "visibility": np.asarray(sample.visibility, np.int8),
+        "valid": sample.valid,
+        **{name: np.asarray(extra[name], np.float32) for name in NUMBERS},
+        **{name: np.asarray(settings[name].index(extra[name]), np.int8) for name in WORDS},
+        "truncated": np.asarray(extra["truncated"], np.int8),
     }
-
-
-def _texts(row: Mapping[str, Any], header: Mapping[str, Any], i: int) -> dict[str, str]:
-    split = str(header["split"])
-    return {
-        "id": f"people_{split}_{header['seed']}_{i:07d}",
-        "subject": str(row["subject"]),
-        "action": str(header["pose_class"][int(row["pose_class"])]),
-        "sequence": str(row["clip"]),
-        "split": split,
-    }
+    return np.asarray(picture), labels, {name: getattr(sample, name) for name in TEXT}
 
 
 def people_features(
@@ -173,18 +155,16 @@ def people_features(
         natural: poses as often as they are in the motion, mostly upright, instead of rare kinds more often
         mirrored: keep what the encoder sees in the mirror, too: to measure as photos are looked at
     """
-    check_attacked(attacked)
-    if count < 1 or workers < 1:
-        raise InputError(f"--count and --workers must be 1 or more, got {count} and {workers}")
-    people = RenderedCrops(motion, count, seed, split, backgrounds, attacked, natural)
+    check_counts(count, workers)
+    people = RenderedCrops(make_plan(motion, split, seed, backgrounds, attacked, natural), count)
     source = people if occlusion is None else PatchedCrops(people, occlusion)
-    source.crop(0)  # fills every cache (bodies, clothes, motion, compiled loops, weights) before workers start
-    arguments = (source, out, encoder, runtime, movenet, mirrored)
+    source.crop(0)  # fills every cache (bodies, clothes, motion, compiled loops) before workers start
+    arguments = (source, out, encoder + "+movenet" * movenet, runtime, mirrored)
     if workers == 1:
         _encode(*arguments)
         return
     context = multiprocessing.get_context("spawn")
-    ranks = [context.Process(target=_rank, args=(rank, workers, _encode, arguments)) for rank in range(workers)]
+    ranks = [context.Process(target=_rank, args=(rank, workers, *arguments)) for rank in range(workers)]
     for rank in ranks:
         rank.start()
     for rank in ranks:
@@ -194,17 +174,15 @@ def people_features(
     print(f"{count} people in {out}")
 
 
-def _encode(
-    source: RenderedCrops | PatchedCrops, out: Path, encoder: str, runtime: Any, movenet: bool, mirrored: bool
-) -> None:
-    variant: Any = encoder.removeprefix("blazepose-")
-    network = BlazePose(variant, movenet=movenet, runtime=runtime)
-    write_features(source, network, out, {"runtime": runtime, **source.about}, mirrored)
-
-
-def _rank(rank: int, world: int, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _rank(rank: int, world: int, *arguments: Any) -> None:
+    """One of `world` processes."""
     import torch
 
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world)}
     torch.set_num_threads(1)
-    work(*arguments)
+    _encode(*arguments)
+
+
+def _encode(source: RenderedCrops | PatchedCrops, out: Path, encoder: str, runtime: str, mirrored: bool) -> None:
+    """Encode every crop into the cache."""
+    write_features(source, load_encoder(encoder, runtime=runtime), out, {"runtime": runtime, **source.about}, mirrored)

@@ -10,6 +10,7 @@ import tyro
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17
+from di2pose.text_table import markdown
 from di2pose.training.feature_cache import FeatureCache
 
 RANGES: dict[str, tuple[str, float, Sequence[float]]] = {
@@ -46,16 +47,13 @@ def statistics(folder: tyro.conf.Positional[Path]) -> None:
     _table("truncated", ["no", "yes"], np.bincount(cache.column("truncated"), minlength=2) / len(cache))
     for name, (unit, scale, edges) in RANGES.items():
         values = np.clip(cache.column(name) * scale, edges[0], edges[-1])
-        shares = np.histogram(values, edges)[0] / len(cache)
         bins = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
-        _table(f"{name} ({unit})", bins, shares)
-    seen = cache.column("visibility")
-    print("| joint | " + " | ".join(STATES) + " |\n|---|" + "---|" * len(STATES))
-    for j, joint in enumerate(H36M_17.joints):
-        print(f"| {joint} | " + " | ".join(f"{np.mean(seen[:, j] == s):.1%}" for s in STATES.values()) + " |")
+        _table(f"{name} ({unit})", bins, np.histogram(values, edges)[0] / len(cache))
+    shares = [(cache.column("visibility") == state).mean(axis=0) for state in STATES.values()]
+    rows = zip(H36M_17.joints, *([f"{share:.1%}" for share in column] for column in shares), strict=True)
+    print(markdown(("joint", *STATES), list(rows)))
 
 
 def _table(title: str, names: Sequence[str], shares: np.ndarray) -> None:
-    kept = [(name, share) for name, share in zip(names, shares, strict=True) if share]
-    print(f"| {title} | " + " | ".join(name for name, _ in kept) + " |\n|---|" + "---|" * len(kept))
-    print("| share | " + " | ".join(f"{share:.1%}" for _, share in kept) + " |\n")
+    kept = {name: f"{share:.1%}" for name, share in zip(names, shares, strict=True) if share}
+    print(markdown((title, *kept), [("share", *kept.values())]) + "\n")

@@ -12,7 +12,6 @@ from torch import Tensor
 from di2pose.data.poses import dataset_poses
 from di2pose.data.sample import UNKNOWN, Dataset
 from di2pose.errors import InputError
-from di2pose.people.store import HEADER, People
 from di2pose.pose.skeleton import H36M_17, convert, get
 from di2pose.training.feature_cache import FeatureCache
 
@@ -42,9 +41,6 @@ def read_poses(folder: Path) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray]:
         cache = FeatureCache(folder)
         joints, rows = _cached_poses(cache)
         return joints, np.array([line["split"] for line in cache.index])[rows]
-    if (folder / HEADER).is_file():
-        people = People(folder)
-        return people.labels("joints_mm").astype(np.float32), np.full(len(people), str(people.header["split"]))
     return dataset_poses(Dataset(folder))
 
 

@@ -1,4 +1,4 @@
-"""From linear light to a photo: exposure, white balance, blur, sensor noise, JPEG."""
+"""What a camera makes of linear light: exposure, white balance, blur, sensor noise, JPEG."""
 
 import io
 from functools import lru_cache
@@ -7,10 +7,7 @@ from typing import no_type_check
 import numpy as np
 from PIL import Image
 
-from di2pose.errors import require
-from di2pose.people.store import decode as decode
-
-njit = require("numba", extra="people").njit
+from di2pose.people.raster import compiled
 
 STEPS = 2048
 
@@ -23,7 +20,8 @@ def develop(
     Exposure follows the whole picture and, as much again, the pixels that `subject` (256, 256) covers. What is not
     `inside` the photo is black.
     """
-    whole, person = _brightness(light, subject)
+    brightness = sum(np.moveaxis(light, 2, 0)) / np.float64(3)
+    whole, person = brightness.mean(), (brightness * subject).sum() / (1 + subject.sum(dtype=np.float64))
     gain = np.exp(generator.normal(np.log(0.21), 0.4)) / max((whole * person) ** 0.5, 0.02)
     image = light * (gain * np.exp(generator.normal(0, 0.06, 3))).astype(np.float32)
     if generator.random() < 0.45:
@@ -52,22 +50,7 @@ def _curve(gamma: float) -> np.ndarray:
     return (255 * np.minimum(light / (1 + 0.35 * light) * 1.2, 1) ** gamma).astype(np.float32)
 
 
-@njit(cache=True, fastmath=True)
-@no_type_check
-def _brightness(light, subject) -> tuple[float, float]:
-    """Mean of the whole picture and of the subject."""
-    whole = person = 0.0
-    weight = 1.0
-    for row in range(light.shape[0]):
-        for column in range(light.shape[1]):
-            mean = (light[row, column, 0] + light[row, column, 1] + light[row, column, 2]) / 3
-            whole += mean
-            person += mean * subject[row, column]
-            weight += subject[row, column]
-    return whole / (light.shape[0] * light.shape[1]), person / weight
-
-
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def _encode(image, curve, noise, grey, grain, pixels) -> None:
     """Saturation (`grey` 1 is monochrome, below 0 vivid), tone curve, noise, 8 bits."""
@@ -84,7 +67,7 @@ def _encode(image, curve, noise, grey, grain, pixels) -> None:
                 pixels[row, column, c] = np.uint8(min(max(value, 0.0), 255.0))
 
 
-@njit(cache=True, fastmath=True)
+@compiled
 @no_type_check
 def _blur(image, sigma) -> np.ndarray:
     """Gaussian, separable, edges repeated."""
