@@ -18,8 +18,6 @@ from di2pose.image.crop import (
     invert,
     roi_from_box,
     roi_from_keypoints,
-    upright_matrix,
-    warp,
 )
 from di2pose.pose.camera import Camera
 
@@ -93,15 +91,6 @@ def test_outside_the_image_is_black():
     assert (half[:, :31] == 0).all()
     assert (half[:, 33:] == 255).all()
     assert (crop(white, Roi((500.0, 500.0), 40.0), 64) == 0).all()
-
-
-def test_paper_crop_has_the_aspect_the_margin_and_the_udp_grid():
-    matrix = upright_matrix((100, 50, 160, 250))  # 60 x 200: taller than 192 x 256, so it grows sideways
-    first_and_last = apply(matrix, np.array([[0.5, 0.5], [191.5, 255.5]]))
-    assert np.allclose(first_and_last, [[130 - 93.75, 150 - 125], [130 + 93.75, 150 + 125]])
-    wide = apply(upright_matrix((0, 0, 192, 10)), np.array([[0.5, 0.5], [191.5, 255.5]]))
-    assert np.allclose(wide[1] - wide[0], [240, 320])
-    assert warp(np.zeros((300, 300, 3), np.uint8), matrix, (192, 256)).shape == (256, 192, 3)
 
 
 def test_invert_is_the_inverse_of_a_general_affine():

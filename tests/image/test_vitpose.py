@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from di2pose.errors import InputError
+from di2pose.image.crop import apply
 from di2pose.image.detect import given
 from di2pose.image.encoder import crop_pixels, load_encoder
 from di2pose.image.vitpose import VitPose
@@ -100,3 +101,13 @@ def test_it_is_an_encoder_that_its_own_name_rebuilds(tmp_path, crops):
     assert (again.layout.length, again.layout.width, again.size) == (192, 32, (192, 256))
     with pytest.raises(InputError, match="no encoder is called 'resnet'"):
         load_encoder("resnet")
+
+
+def test_the_crop_has_the_aspect_the_margin_and_the_udp_grid(tmp_path):
+    save(tmp_path)
+    encoder = VitPose(str(tmp_path))
+    tall, wide = given([(100.0, 50.0, 160.0, 250.0), (0.0, 0.0, 192.0, 10.0)])  # 60 x 200 grows sideways
+    ends = np.array([[0.5, 0.5], [191.5, 255.5]])
+    assert np.allclose(apply(encoder.matrix(encoder.region(tall)), ends), [[36.25, 25], [223.75, 275]])
+    first, last = apply(encoder.matrix(encoder.region(wide)), ends)
+    assert np.allclose(last - first, [240, 320])

@@ -11,7 +11,8 @@ from di2pose.cli import main
 from di2pose.data.sample import Dataset, Sample, Writer
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePose
-from di2pose.image.crop import Roi, apply, crop, upright_matrix, warp
+from di2pose.image.crop import Roi, apply, crop, warp
+from di2pose.image.detect import given
 from di2pose.image.encoder import FeatureLayout, TokenBlock, load_encoder
 from di2pose.image.vitpose import VitPose
 from di2pose.pose.camera import Camera
@@ -120,7 +121,7 @@ def test_vitpose_sees_the_upright_box_in_camera_axes(prepared, vitpose, tmp_path
         (x0, y0), (x1, y1) = sample.joints_2d.min(0).tolist(), sample.joints_2d.max(0).tolist()
         box = (90.0, 80.0, 210.0, 300.0) if i == 4 else (x0, y0, x1, y1)
         assert (sample.box == box) == (i == 4)
-        matrix = upright_matrix(box, (192, 256))
+        matrix = encoder.matrix(encoder.region(given([box])[0]))
         np.testing.assert_allclose(encoder.matrix(encoder.region(labelled(sample, H36M_17))), matrix, rtol=1e-12)
         pixels, labels, _ = source.crop(i)
         assert np.array_equal(pixels, warp(dataset.read_image(sample), matrix, (192, 256)))

@@ -114,23 +114,6 @@ def warp(
     return np.array(part.transform(size, Image.Transform.AFFINE, data, Image.Resampling.BILINEAR))
 
 
-def upright_matrix(
-    box: Sequence[float], size: tuple[int, int] = (192, 256), margin: float = ROI_MARGIN
-) -> Float[np.ndarray, "2 3"]:
-    """ViTPose's crop of a box (x0, y0, x1, y1), as an affine, crop pixels -> image pixels.
-
-    The box grows to the crop's aspect and by `margin`; then, as in unbiased data processing (UDP), the centres of the
-    first and the last pixel lie on its borders: W - 1 pixel steps span its width.
-    """
-    width, height = size
-    region = roi_from_box(box, margin=1.0)
-    across, down = float(box[2]) - float(box[0]), float(box[3]) - float(box[1])
-    across = margin * max(across, down * width / height)
-    step_x, step_y = across / (width - 1), across * height / width / (height - 1)
-    x, y = region.centre
-    return np.array([[step_x, 0.0, x - step_x * width / 2], [0.0, step_y, y - step_y * height / 2]])
-
-
 def assumed_camera(size: tuple[int, int], field_of_view: float = DEFAULT_FIELD_OF_VIEW) -> Camera:
     """A pinhole camera for an image (width, height) of unknown camera: centred, `field_of_view` degrees across."""
     if not 1.0 <= field_of_view <= 170.0:
@@ -166,11 +149,6 @@ def crop_camera(camera: Camera, roi: Roi, size: int = 256) -> tuple[Camera, Floa
         | {"focal": [focal, focal], "rotation": world_to_crop.tolist(), "translation_mm": translation.tolist()}
     )
     return turned, rotation
-
-
-def to_camera_axes(joints_mm: Points, roi: Roi, camera: Camera) -> Points:
-    """3D points or directions (..., 3), crop axes -> camera axes."""
-    return _rotate(crop_rotation(camera, roi).T, joints_mm)
 
 
 def invert(matrix: Float[np.ndarray, "2 3"]) -> Float[np.ndarray, "2 3"]:

@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from di2pose.errors import InputError
-from di2pose.pose.skeleton import Skeleton, bone_lengths
 
 Root = int | tuple[int, ...] | None
 
@@ -93,32 +92,6 @@ def auc(
     errors = joint_errors(pred_mm, target_mm, mask, root)
     thresholds = torch.arange(0, 151, 5, dtype=errors.dtype, device=errors.device)
     return _mean((errors[..., None] < thresholds).to(errors.dtype).mean(-1), _counting(pred_mm, mask))
-
-
-def bone_length_error(
-    pred_mm: Float[Tensor, "B J 3"],
-    target_mm: Float[Tensor, "B J 3"],
-    skeleton: Skeleton,
-    mask: Bool[Tensor, "B J"] | None = None,
-) -> Float[Tensor, " B"]:
-    """Mean absolute difference of the bones' lengths; a bone counts when both its joints do."""
-    pred_mm, target_mm = _check(pred_mm, target_mm, mask)
-    counting = _counting(pred_mm, mask)
-    bones = torch.tensor(skeleton.bones, device=pred_mm.device)
-    difference = (bone_lengths(pred_mm, skeleton) - bone_lengths(target_mm, skeleton)).abs()
-    both = counting[:, bones].all(-1)
-    return _mean(torch.where(both, difference, 0.0), both)
-
-
-def asymmetry(pose_mm: Float[Tensor, "B J 3"], skeleton: Skeleton) -> Float[Tensor, " B"]:
-    """Mean absolute difference of length between each left bone and its right twin; 0 for a symmetric body."""
-    lengths = bone_lengths(pose_mm, skeleton)
-    bone_of = {child: bone for bone, (child, _) in enumerate(skeleton.bones)}
-    twins = [(bone_of[left], bone_of[right]) for left, right in skeleton.pairs if left in bone_of and right in bone_of]
-    if not twins:
-        raise InputError(f"skeleton {skeleton.name} has no left and right bones to compare")
-    left, right = (list(side) for side in zip(*twins, strict=True))
-    return (lengths[:, left] - lengths[:, right]).abs().mean(-1)
 
 
 def joint_errors(
