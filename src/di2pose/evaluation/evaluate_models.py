@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from di2pose.baselines.blazepose import BlazePosePeer
+from di2pose.baselines.peer import BlazePosePeer
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, open_records
 from di2pose.evaluation.evaluate import evaluate_dataset, torchrun_rank

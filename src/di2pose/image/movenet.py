@@ -135,7 +135,7 @@ class _Walk(nn.Module):
         return tuple(values[head] for head in self._heads)
 
 
-class _Convolution(nn.Module):
+class _TfjsConvolution(nn.Module):
     def __init__(self, node: dict[str, Any], constants: dict[str, np.ndarray]) -> None:
         super().__init__()
         deep = "Depthwise" in node["op"]
@@ -162,7 +162,7 @@ class _Convolution(nn.Module):
         return x if self.low is None else x.clamp_(self.low, self.high)
 
 
-class _Add(nn.Module):
+class _TfjsAdd(nn.Module):
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         return a + b
 
@@ -174,9 +174,9 @@ class _Double(nn.Module):
 
 def _step(node: dict[str, Any], constants: dict[str, np.ndarray]) -> nn.Module:
     if node["op"] in ("_FusedConv2D", "FusedDepthwiseConv2dNative", "DepthwiseConv2dNative"):
-        return _Convolution(node, constants)
+        return _TfjsConvolution(node, constants)
     if node["op"] == "AddV2":
-        return _Add()
+        return _TfjsAdd()
     if node["op"] == "ResizeBilinear" and node["attr"]["half_pixel_centers"]["b"]:
         return _Double()
     raise InputError(f"the tfjs operation {node['op']} is not supported in MoveNet's graph")

@@ -13,7 +13,7 @@ from di2pose.people.retarget import Pose, lay_down, node_turns, perturb, sit
 from di2pose.people.scene import OCCLUSIONS, Figure, Picture, draw_picture
 from di2pose.people.store import picture_path
 from di2pose.people.view import CROPS
-from di2pose.people.wardrobe import HELD_OUT, Person, draw_outfit, dress
+from di2pose.people.wardrobe import HELD_OUT, DressedPerson, draw_outfit, dress
 
 RENDERER = 1
 """Raised when the same seed gives other pictures."""
@@ -65,7 +65,7 @@ def picture(plan: Plan, index: int) -> Picture:
     return replace(made, sample=replace(made.sample, id=name, image=picture_path(index), split=plan.split, extra=extra))
 
 
-def _attempt(plan: Plan, index: int, person: Person, generator: np.random.Generator) -> Picture:
+def _attempt(plan: Plan, index: int, person: DressedPerson, generator: np.random.Generator) -> Picture:
     occlusion = str(generator.choice(OCCLUSIONS, p=OCCLUSION_SHARES))
     attacked = plan.attacked > 0 and bool(generator.random() < plan.attacked)
     if attacked:
@@ -83,7 +83,7 @@ def _attempt(plan: Plan, index: int, person: Person, generator: np.random.Genera
     return replace(made, sample=replace(made.sample, subject=subject, sequence=sequence, frame=number, extra=extra))
 
 
-def _pose(plan: Plan, person: Person, generator: np.random.Generator) -> tuple[Pose, int, dict[str, object]]:
+def _pose(plan: Plan, person: DressedPerson, generator: np.random.Generator) -> tuple[Pose, int, dict[str, object]]:
     """A pose, the frame of the library that it is, and what was done to it."""
     poses = library(plan.motion, plan.split)
     frame = poses.draw(generator, plan.natural)
@@ -100,7 +100,7 @@ def _pose(plan: Plan, person: Person, generator: np.random.Generator) -> tuple[P
 
 
 @lru_cache(maxsize=4)
-def _person(plan: Plan, group: int, role: str) -> Person:
+def _person(plan: Plan, group: int, role: str) -> DressedPerson:
     generator = _generator(plan, group, role)
     shape = draw_shape(generator)
     outfit = draw_outfit(shape, plan.split, generator)

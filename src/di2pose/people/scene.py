@@ -16,7 +16,7 @@ from di2pose.people.retarget import Pose
 from di2pose.people.sensor import develop
 from di2pose.people.view import SIZE, View, draw_view
 from di2pose.people.visibility import visibility
-from di2pose.people.wardrobe import Person
+from di2pose.people.wardrobe import DressedPerson
 from di2pose.pose.camera import Camera
 
 SAMPLES = 2
@@ -31,7 +31,7 @@ OCCLUSIONS = ("none", "patch", "furniture", "person", "behind")
 class Figure:
     """A person in a pose somewhere in the world."""
 
-    person: Person
+    person: DressedPerson
     pose: Pose
     shift: np.ndarray
     """Metres, added to every point."""

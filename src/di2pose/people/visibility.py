@@ -6,7 +6,7 @@ import numpy as np
 
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED
 from di2pose.people.body import model
-from di2pose.people.wardrobe import Person
+from di2pose.people.wardrobe import DressedPerson
 from di2pose.pose.skeleton import H36M_17
 
 # Bones whose surface, seen at a joint's pixel, shows the joint; and how deep below it the joint may lie, metres.
@@ -44,7 +44,7 @@ def _near() -> tuple[np.ndarray, np.ndarray]:
 
 
 def visibility(
-    person: Person, depth: np.ndarray, points: np.ndarray, triangle: np.ndarray, inverse_depth: np.ndarray,
+    person: DressedPerson, depth: np.ndarray, points: np.ndarray, triangle: np.ndarray, inverse_depth: np.ndarray,
     pasted: np.ndarray, inside: np.ndarray | None,
 ) -> np.ndarray:  # fmt: skip
     """Each joint's state, (17,) int8: what the camera sees within 1.5 px of its place.

@@ -170,7 +170,7 @@ def _folder() -> Path:
 
 
 @dataclass(frozen=True)
-class Person:
+class DressedPerson:
     """One adult in clothes, at rest."""
 
     body: Body
@@ -187,7 +187,7 @@ class Person:
         return self.bone_index[self.mesh.faces[:, 0], 0]
 
 
-def dress(body: Body, outfit: Outfit, generator: np.random.Generator) -> Person:
+def dress(body: Body, outfit: Outfit, generator: np.random.Generator) -> DressedPerson:
     """Fit, skin and colour everything in `outfit`; skin under clothes is left out of the mesh."""
     base = model()
     layers = {outfit.shoes: "shoes", outfit.bottom: "bottom", outfit.top: "top", outfit.hair: "hair",
@@ -216,7 +216,7 @@ def dress(body: Body, outfit: Outfit, generator: np.random.Generator) -> Person:
         meshes.append(piece(*mesh, kind, texture, gloss, LAYER_M[layer]))
         bones.append(bones_of(thing.name))
     index, weight = (np.concatenate(arrays) for arrays in zip(*bones, strict=True))
-    return Person(body, Rig(body), outfit, join(meshes), index, weight)
+    return DressedPerson(body, Rig(body), outfit, join(meshes), index, weight)
 
 
 @lru_cache(maxsize=128)
