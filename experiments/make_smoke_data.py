@@ -19,9 +19,11 @@ from PIL import Image, ImageDraw
 
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of
-from di2pose.training.demo import stick_figures
+from di2pose.training.tiny_demo import stick_figures
 
 SIZE, FOCAL, CAMERA = 256, 290.0, "54138969"
+NEAR_MM, FAR_MM = torch.tensor([-200.0, -50, 2700]), torch.tensor([200.0, 50, 3200])
+"""Between them stand the figures' hips, in the camera frame."""
 CLIPS = {"train": {"S1": ("Directions", "Walking"), "S5": ("Directions", "Walking")},
          "test": {"S9": ("Directions",), "S11": ("Walking",)}}  # fmt: skip
 
@@ -37,8 +39,8 @@ def main(out: tyro.conf.Positional[Path], frames: int = 16, seed: int = 0) -> No
     for split, subjects in CLIPS.items():
         rows = [row for subject, actions in subjects.items() for action in actions
                 for row in clip(out / "H36M" / "images", subject, action, frames, seed)]  # fmt: skip
-        columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
-        np.savez(annotations / "fps50" / f"h36m_{split}.npz", **columns)
+        table = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+        np.savez(annotations / "fps50" / f"h36m_{split}.npz", **table)
     lens = {"f": [[FOCAL]] * 2, "c": [[SIZE / 2]] * 2, "k": np.zeros((3, 1)), "p": np.zeros((2, 1))}
     camera = {name: np.array(value) for name, value in lens.items()} | {"w": SIZE, "h": SIZE}
     cameras = {(subject, CAMERA): camera for subjects in CLIPS.values() for subject in subjects}
@@ -56,9 +58,8 @@ def clip(images: Path, subject: str, action: str, frames: int, seed: int) -> Ite
     noise = generator_of(seed, subject, action)
     name = f"{subject}_{action}_1.{CAMERA}"
     (images / subject / name).mkdir(parents=True, exist_ok=True)
-    place = torch.rand(frames, 1, 3, generator=noise) * torch.tensor([400.0, 100, 500])
-    place = place + torch.tensor([-200.0, -50, 2700])
-    for frame, joints_mm in enumerate((stick_figures(frames, noise) + place).numpy()):
+    root_mm = NEAR_MM + (FAR_MM - NEAR_MM) * torch.rand(frames, 1, 3, generator=noise)
+    for frame, joints_mm in enumerate((stick_figures(frames, noise) + root_mm).numpy()):
         pixels = FOCAL * joints_mm[:, :2] / joints_mm[:, 2:] + SIZE / 2
         file = f"{subject}/{name}/{name}_{frame + 1:06d}.jpg"
         draw(pixels, np.random.default_rng((seed, frame))).save(images / file)

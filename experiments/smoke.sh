@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The paper's whole road by the README's commands: prepare, features, tokenizer, denoiser, evaluate, predict.
 #
-#   experiments/smoke.sh            small: stick figures in Human3.6M's layout, a ViTPose with random weights; minutes on 2 cores
+#   experiments/smoke.sh      stick figures in Human3.6M's layout, a ViTPose with random weights: minutes on 2 cores
 #
 # The same road with the real data is a matter of settings alone; empty iterations are the recipe's own epochs:
 #
 #   DATA=/data/H36M ENCODER=vitpose:usyd-community/vitpose-base-simple RECIPE=paper DEVICE=cuda EVERY=5 WORK=out/paper \
-#   TOKENIZER_ITERATIONS= DENOISER_ITERATIONS= EVALUATE="--hypotheses 1,5" PHOTO=photo.jpg BOXES= \
+#   TOKENIZER_ITERATIONS= DENOISER_ITERATIONS= EVALUATE="--no-second-look --no-flip-test" PHOTO=photo.jpg BOXES= \
 #   LAUNCH="torchrun --nproc-per-node 8 -m di2pose" experiments/smoke.sh
 #
 # Give the same command again after a stop: every step goes on where it was, and skips what is done.
@@ -24,9 +24,11 @@ DEVICE=${DEVICE-cpu}
 TOKENIZER_ITERATIONS=${TOKENIZER_ITERATIONS-150}
 DENOISER_ITERATIONS=${DENOISER_ITERATIONS-60}
 PROTOCOLS=${PROTOCOLS-h36m-p1,h36m-p2,advocc-40}
-EVALUATE=${EVALUATE-"--every 1000 --hypotheses 1 --steps 4 --no-second-look --no-flip-test --batch 32"}  # a record a clip
+# One record a clip, the paper's one look at it.
+EVALUATE=${EVALUATE-"--every 1000 --hypotheses 1 --steps 4 --no-second-look --no-flip-test --batch 32"}
 PHOTO=${PHOTO-$WORK/photo.jpg}
 BOXES=${BOXES-$WORK/boxes.json}                 # where people are in the photo; empty: the detector looks
+export OMP_NUM_THREADS=${OMP_NUM_THREADS-1}     # CPU threads of a process: for networks this small more only wait
 
 run() { printf '\n+ %s\n' "$*"; "$@"; }
 
@@ -43,6 +45,6 @@ run $LAUNCH train tokenizer --recipe "$RECIPE" --data "$WORK/prepared/h36m" --de
 run $LAUNCH train denoiser --recipe "$RECIPE" --tokenizer "$WORK/runs/tokenizer" --features "$WORK/features/h36m" \
   --device "$DEVICE" ${DENOISER_ITERATIONS:+--iterations "$DENOISER_ITERATIONS"} --out "$WORK/runs/denoiser"
 run $DI2POSE evaluate "$WORK/runs/denoiser" --data "$WORK/prepared/h36m" --protocol "$PROTOCOLS" $EVALUATE \
-  --out "$WORK/evaluation"
+  --device "$DEVICE" --out "$WORK/evaluation"
 run $DI2POSE predict "$PHOTO" --model "$WORK/runs/denoiser/model" ${BOXES:+--boxes "$BOXES"} --device "$DEVICE" \
   --out "$WORK/prediction"

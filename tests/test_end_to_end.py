@@ -8,7 +8,7 @@ from di2pose.errors import InputError
 from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import hypothesis_generators, training_generators
-from di2pose.training.demo import demo, draw_figures, train_tiny
+from di2pose.training.tiny_demo import demo, draw_figures, train_tiny
 
 
 @pytest.fixture(scope="module")

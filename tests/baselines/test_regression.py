@@ -13,7 +13,7 @@ from di2pose.flip_test import predict_both
 from di2pose.model import Constraints, PoseModel, load_model, save_model
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17, mirror
-from di2pose.training.demo import seen_from_the_front, stick_figures
+from di2pose.training.tiny_demo import seen_from_the_front, stick_figures
 
 
 @pytest.fixture(scope="module")

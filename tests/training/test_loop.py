@@ -156,7 +156,7 @@ def test_a_nan_stops_with_the_iteration_and_the_last_good_checkpoint(tmp_path):
         train(made, tmp_path, RunOptions(save_minutes=0))
     tensors, facts = read_state(tmp_path / "last.safetensors")
     assert facts["iteration"] == 6
-    assert tensors["model/weight"].isfinite().all()
+    assert tensors["model"]["weight"].isfinite().all()
 
 
 def test_out_of_memory_saves_what_was_done(tmp_path):
@@ -241,7 +241,7 @@ def test_half_precision_needs_hardware_but_the_loop_can(tmp_path, monkeypatch):
 
     assert train(job(model=Layer())[0], tmp_path, RunOptions(precision="bfloat16")) == 0
     assert torch.get_autocast_dtype("cpu") == torch.bfloat16
-    assert read_state(tmp_path / "last.safetensors")[0]["model/layer.weight"].dtype == torch.float32
+    assert read_state(tmp_path / "last.safetensors")[0]["model"]["layer.weight"].dtype == torch.float32
 
 
 def test_wrong_options_and_models_are_named(tmp_path):

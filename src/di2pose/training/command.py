@@ -12,25 +12,19 @@ from di2pose.config import Config
 from di2pose.errors import InputError
 from di2pose.model import KINDS
 from di2pose.training.distributed import join
-from di2pose.training.loop import Job, Model, train
-from di2pose.training.options import Length, RunOptions
+from di2pose.training.loop import Job, train
+from di2pose.training.optimiser import Model
+from di2pose.training.options import RunOptions, StageOptions
 from di2pose.training.stages import adapter_job, denoiser_job, model_job, tokenizer_job
 
 RecipeName = Literal["paper", "small", "tiny"]
+Stage = Annotated[StageOptions, tyro.conf.arg(name="")]
 How = Annotated[RunOptions, tyro.conf.arg(name="")]
-DEFAULT = RunOptions()
-Flat = Annotated[Length, tyro.conf.arg(name="")]
-RECIPES_OWN = Length()
+STAGE, HOW = StageOptions(), RunOptions()
 
 
 def train_tokenizer(
-    data: tuple[Path, ...],
-    out: Path,
-    recipe: RecipeName = "small",
-    length: Flat = RECIPES_OWN,
-    init: Path | None = None,
-    seed: int = 0,
-    options: How = DEFAULT,
+    data: tuple[Path, ...], out: Path, recipe: RecipeName = "small", stage: Stage = STAGE, options: How = HOW
 ) -> int:
     """Stage 1: train the pose tokenizer on poses, mirrored, of other bodies and turned as crops are.
 
@@ -41,22 +35,14 @@ def train_tokenizer(
         data: prepared datasets, rendered people or feature caches; split train is learned from, the rest measured on
         out: folder of the run
         recipe: the configuration to start from
-        init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
-        seed: of the weights, the order of the data and every draw
     """
     config = _recipe(recipe)
-    training = length.over(config.tokenizer_training)
-    return _run(tokenizer_job(replace(config, tokenizer_training=training), data, out, seed, init), out, options)
+    config = replace(config, tokenizer_training=stage.over(config.tokenizer_training))
+    return _run(tokenizer_job(config, data, out, stage.seed, stage.init), out, options)
 
 
 def train_adapter(
-    features: tuple[Path, ...],
-    out: Path,
-    recipe: RecipeName = "small",
-    length: Flat = RECIPES_OWN,
-    init: Path | None = None,
-    seed: int = 0,
-    options: How = DEFAULT,
+    features: tuple[Path, ...], out: Path, recipe: RecipeName = "small", stage: Stage = STAGE, options: How = HOW
 ) -> int:
     """Before stage 2, for recipes with an adapter: train it alone to read poses off cached image features.
 
@@ -67,12 +53,10 @@ def train_adapter(
         features: caches of `di2pose features`; split train is learned from, the rest measured on
         out: folder of the run
         recipe: the configuration to start from
-        init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
-        seed: of the weights, the order of the data and every draw
     """
     config = _recipe(recipe)
-    training = length.over(config.adapter_training)
-    return _run(adapter_job(replace(config, adapter_training=training), features, out, seed, init), out, options)
+    config = replace(config, adapter_training=stage.over(config.adapter_training))
+    return _run(adapter_job(config, features, out, stage.seed, stage.init), out, options)
 
 
 def train_denoiser(
@@ -80,11 +64,9 @@ def train_denoiser(
     features: tuple[Path, ...],
     out: Path,
     recipe: RecipeName = "small",
-    length: Flat = RECIPES_OWN,
     adapter: Path | None = None,
-    init: Path | None = None,
-    seed: int = 0,
-    options: How = DEFAULT,
+    stage: Stage = STAGE,
+    options: How = HOW,
 ) -> int:
     """Stage 2: train the denoiser on cached image features, with a frozen tokenizer.
 
@@ -98,25 +80,22 @@ def train_denoiser(
         recipe: the configuration to start from; the tokenizer's part is the tokenizer run's own
         adapter: run of `di2pose train adapter`, for recipes with an adapter; it stays as it is, and takes the place of
             that in --init. Left out: it is trained along
-        init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
-        seed: of the weights, the order of the data and every draw
     """
     config = _recipe(recipe)
     if adapter is not None and not config.denoiser.adapter_layers:
         raise InputError(f"--adapter {adapter} cannot be used: the recipe {recipe} has no adapter; leave it out")
-    training = length.over(config.denoiser_training)
-    config = replace(config, denoiser_training=training)
-    return _run(denoiser_job(config, tokenizer, features, out, seed, _world(), init, adapter), out, options)
+    config = replace(config, denoiser_training=stage.over(config.denoiser_training))
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    job = denoiser_job(config, tokenizer, features, out, stage.seed, world, stage.init, adapter)
+    return _run(job, out, options)
 
 
 def train_model(
     kind: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="KIND", help=f"one of {', '.join(KINDS)}")],
     features: tuple[Path, ...],
     out: Path,
-    length: Flat = RECIPES_OWN,
-    init: Path | None = None,
-    seed: int = 0,
-    options: How = DEFAULT,
+    stage: Stage = STAGE,
+    options: How = HOW,
 ) -> int:
     """Train a kind of model that learns in one stage on cached image features, by the kind's own recipe.
 
@@ -126,10 +105,8 @@ def train_model(
     Args:
         features: caches of `di2pose features`; split train is learned from, the rest measured on
         out: folder of the run
-        init: run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing
-        seed: of the weights, the order of the data and every draw
     """
-    return _run(model_job(kind, features, out, seed, length.over, init), out, options)
+    return _run(model_job(kind, features, out, stage.seed, stage.over, stage.init), out, options)
 
 
 def train_all(
@@ -140,7 +117,7 @@ def train_all(
     iterations: tuple[int, int, int] | None = None,
     epochs: tuple[int, int, int] | None = None,
     seed: int = 0,
-    options: How = DEFAULT,
+    options: How = HOW,
 ) -> int:
     """All stages, one after the other: RUN/tokenizer, RUN/adapter where the recipe has one, RUN/denoiser, whose `model`
     is the whole Di2Pose.
@@ -156,16 +133,16 @@ def train_all(
         epochs: passes over the data, of the three stages
         seed: of the weights, the order of the data and every draw
     """
-    lengths = [Length(*pair) for pair in zip(iterations or (None,) * 3, epochs or (None,) * 3, strict=True)]
+    lengths = zip(iterations or (None,) * 3, epochs or (None,) * 3, strict=True)
+    first, second, third = (StageOptions(count, passes, seed=seed) for count, passes in lengths)
     adapter = out / "adapter" if _recipe(recipe).denoiser.adapter_layers else None
     with join(options.device):
-        stopped = train_tokenizer(data, out / "tokenizer", recipe, lengths[0], seed=seed, options=options)
+        stopped = train_tokenizer(data, out / "tokenizer", recipe, first, options)
         if adapter is not None and not stopped:
-            stopped = train_adapter(features, adapter, recipe, lengths[1], seed=seed, options=options)
+            stopped = train_adapter(features, adapter, recipe, second, options)
         if stopped:
             return stopped
-        denoiser = (out / "tokenizer", features, out / "denoiser", recipe)
-        return train_denoiser(*denoiser, lengths[2], adapter=adapter, seed=seed, options=options)
+        return train_denoiser(out / "tokenizer", features, out / "denoiser", recipe, adapter, third, options)
 
 
 def _recipe(name: RecipeName) -> Config:
@@ -178,7 +155,3 @@ def _run(job: Job[Model], out: Path, options: RunOptions) -> int:
         state = f"stopped by signal {stopped}: the same command goes on" if stopped else f"{job.iterations} iterations"
         print(f"{job.name}: {state}; {out / 'model'}, {out / 'metrics.csv'}, {out / 'plot.png'}")
     return 128 + stopped if stopped else 0
-
-
-def _world() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))

@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -39,7 +38,7 @@ class Ranks:
             module, device_ids=[self.device.index] if self.device.index is not None else None
         )
 
-    def unsynchronised(self, module: nn.Module, wanted: bool) -> Any:
+    def unsynchronised(self, module: nn.Module, wanted: bool) -> AbstractContextManager[None]:
         """A context in which backward passes only add up: all but the last of an accumulated batch."""
         return module.no_sync() if wanted and isinstance(module, DistributedDataParallel) else nullcontext()
 
@@ -93,6 +92,6 @@ class SharedStepSampler(StepSampler):
     """Learns from the losses of all ranks, in the order of the global batch: every rank draws as one process would."""
 
     def update(self, s: Tensor, vlb_per_sample: Tensor) -> None:
-        everyone: list[Any] = [None] * dist.get_world_size()
+        everyone: list[tuple[Tensor, Tensor]] = [(s, vlb_per_sample)] * dist.get_world_size()
         dist.all_gather_object(everyone, (s, vlb_per_sample))
         super().update(*(torch.cat(parts) for parts in zip(*everyone, strict=True)))

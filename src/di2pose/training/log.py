@@ -4,7 +4,7 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,46 +88,29 @@ def plot(rows: Sequence[Row]) -> Image.Image:
 
 def _panel(pen: ImageDraw.ImageDraw, top: int, title: str, lines: dict[str, list[Point]]) -> None:
     font = ImageFont.load_default(15)
-    box = (LEFT, top + TOP, WIDTH - RIGHT, top + HEIGHT - BOTTOM)
-    pen.text((LEFT, top + 10), title, "black", font)
+    left, right, top, bottom = LEFT, WIDTH - RIGHT, top + TOP, top + HEIGHT - BOTTOM
+    pen.text((left, top - 24), title, "black", font)
     if lines:
         last = max(x for line in lines.values() for x, _ in line)
         heights = [math.log10(y) for line in lines.values() for _, y in line]
-        low, high = min(heights), max(heights)
-        low, high = low - 0.05 * (high - low) - 0.01, high + 0.05 * (high - low) + 0.01
+        margin = 0.05 * (max(heights) - min(heights)) + 0.01
+        low, high = min(heights) - margin, max(heights) + margin
 
-        def place(point: Point) -> Point:
-            x = box[0] + (box[2] - box[0]) * point[0] / last
-            return x, box[3] - (box[3] - box[1]) * (math.log10(point[1]) - low) / (high - low)
+        def place(x: float, y: float) -> Point:
+            return left + (right - left) * x / last, bottom - (bottom - top) * (math.log10(y) - low) / (high - low)
 
-        _grid(pen, box, last, 10**low, 10**high, place, font)
+        steps = (1, 3) if high - low > 1.5 else (1, 1.5, 2, 3, 4, 5, 6, 8)
+        for mark in (m * 10.0**d for d in range(math.floor(low), math.ceil(high) + 1) for m in steps):
+            if low <= math.log10(mark) <= high:
+                height = place(0, mark)[1]
+                pen.line((left, height, right, height), fill=(225, 225, 225))
+                pen.text((left - 8, height), f"{mark:g}", "black", font, anchor="rm")
+        for k in range(5):
+            pen.text((left + (right - left) * k / 4, bottom + 6), f"{last * k / 4:.0f}", "black", font, anchor="mt")
         for number, (name, line) in enumerate(lines.items()):
-            colour = COLOURS[number % len(COLOURS)]
-            places = [place(point) for point in line]
+            colour, places = COLOURS[number % len(COLOURS)], [place(*point) for point in line]
             pen.line(places, fill=colour, width=2)
-            if len(places) < 40:
-                for x, y in places:
-                    pen.ellipse((x - 3, y - 3, x + 3, y + 3), fill=colour)
-            pen.text((box[2] + 10, box[1] + 20 * number), name.replace("_", " "), colour, font)
-    pen.rectangle(box, outline="black")
-
-
-def _grid(
-    pen: ImageDraw.ImageDraw,
-    box: tuple[int, int, int, int],
-    last: float,
-    low: float,
-    high: float,
-    place: Callable[[Point], Point],
-    font: "ImageFont.FreeTypeFont | ImageFont.ImageFont",
-) -> None:
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    wide = high / low > 30
-    marks = [m * 10.0**d for d in decades for m in ((1, 3) if wide else (1, 1.5, 2, 3, 4, 5, 6, 8))]
-    for y in (mark for mark in marks if low <= mark <= high):
-        height = place((0, y))[1]
-        pen.line((box[0], height, box[2], height), fill=(225, 225, 225))
-        pen.text((box[0] - 8, height), f"{y:g}", "black", font, anchor="rm")
-    for k in range(5):
-        x = last * k / 4
-        pen.text((place((x, low))[0], box[3] + 6), f"{x:.0f}", "black", font, anchor="mt")
+            for x, y in places if len(places) < 40 else ():
+                pen.ellipse((x - 3, y - 3, x + 3, y + 3), fill=colour)
+            pen.text((right + 10, top + 20 * number), name.replace("_", " "), colour, font)
+    pen.rectangle((left, top, right, bottom), outline="black")

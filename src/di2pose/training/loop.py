@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Generic, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -26,20 +26,11 @@ from di2pose.errors import InputError
 from di2pose.randomness import Noise, training_generators
 from di2pose.training.distributed import Ranks, join
 from di2pose.training.log import Log, progress_bar
-from di2pose.training.optimiser import Average, Order, adamw, learning_rate
+from di2pose.training.optimiser import Average, Model, Order, adamw, learning_rate
 from di2pose.training.options import RunOptions, check_precision, out_of_memory, stop_signals
-from di2pose.training.state import (
-    check_identity,
-    load_optimiser,
-    optimiser_tensors,
-    prefixed,
-    read_state,
-    under,
-    write_state,
-)
+from di2pose.training.state import check_identity, load_optimiser, optimiser_tensors, read_state, write_state
 
 Batch = dict[str, Tensor]
-Model = TypeVar("Model", bound=nn.Module)
 
 
 @runtime_checkable
@@ -254,27 +245,30 @@ class _Trainer(Generic[Model]):
         bar.set_postfix(shown | ({"mm": f"{self.figures['mm']:.1f}"} if "mm" in self.figures else {}), refresh=False)
 
     def _save(self) -> None:
-        tensors = prefixed("model", self.model.state_dict()) | prefixed("average", self.average.model.state_dict())
-        tensors |= prefixed("optimiser", optimiser_tensors(self.model, self.optimiser))
+        groups = {
+            "model": self.model.state_dict(),
+            "average": self.average.model.state_dict(),
+            "optimiser": optimiser_tensors(self.model, self.optimiser),
+            "memory": self.job.memory,
+        }
         facts = {"identity": self.job.identity, "iteration": self.iteration, "seconds": self.seconds}
         facts |= {"sums": self.sums, "figures": self.figures, "scaler": self.scaler.state_dict()}
-        write_state(self.path, tensors | prefixed("memory", self.job.memory), facts)
+        write_state(self.path, groups, facts)
         self.saved = self.iteration
         notes = {"iteration": self.iteration, "iterations": self.job.iterations, "seed": self.job.seed}
         self.job.export(self.average.model, notes | {f"held_out_{k}": v for k, v in self.figures.items()})
 
     def _restore(self) -> None:
-        tensors, facts = read_state(self.path)
+        groups, facts = read_state(self.path)
         check_identity(self.path, facts["identity"], self.job.identity)
         for name, module in (("model", self.model), ("average", self.average.model)):
-            state = under(name, tensors)
-            check_state(state, module.state_dict(), self.path)
-            module.load_state_dict(state)
-        check_state(memory := under("memory", tensors), self.job.memory, self.path)
+            check_state(groups[name], module.state_dict(), self.path)
+            module.load_state_dict(groups[name])
+        check_state(memory := groups.get("memory", {}), self.job.memory, self.path)
         for name, tensor in self.job.memory.items():
             tensor.copy_(memory[name])
         if facts["iteration"]:
-            load_optimiser(self.model, self.optimiser, under("optimiser", tensors), self.path)
+            load_optimiser(self.model, self.optimiser, groups.get("optimiser", {}), self.path)
         if facts["scaler"]:
             self.scaler.load_state_dict(facts["scaler"])
         self.iteration = self.saved = facts["iteration"]

@@ -28,13 +28,9 @@ class Order:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """The records at the places start..stop-1 of the stream; they may lie in several epochs."""
-        pieces = []
-        while start < stop:
-            epoch, first = divmod(start, self.count)
-            last = min(self.count, first + stop - start)
-            pieces.append(self._of(epoch)[first:last])
-            start += last - first
-        return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)
+        epochs, places = np.divmod(np.arange(start, stop), self.count)
+        pieces = [self._of(epoch)[places[epochs == epoch]] for epoch in np.unique(epochs).tolist()]
+        return np.concatenate([np.zeros(0, np.int64), *pieces])
 
     def _of(self, epoch: int) -> np.ndarray:
         if epoch != self._epoch:

@@ -4,7 +4,8 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import FrameType
 from typing import Literal
 
@@ -17,8 +18,8 @@ Precision = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True)
-class Length:
-    """How much a stage learns, where it is not what the recipe says."""
+class StageOptions:
+    """Where a stage begins, and how much it learns where that is not what the recipe says."""
 
     iterations: int | None = None
     """length, instead of the recipe's epochs"""
@@ -28,9 +29,15 @@ class Length:
     """records of one step, over all ranks"""
     learning_rate: float | None = None
     """highest learning rate"""
+    init: Path | None = None
+    """run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing"""
+    seed: int = 0
+    """of the weights, the order of the data and every draw"""
 
     def over(self, training: TrainingConfig) -> TrainingConfig:
-        return replace(training, **{name: value for name, value in asdict(self).items() if value is not None})
+        """The recipe's, with what is said here."""
+        said = {name: getattr(self, name) for name in ("iterations", "epochs", "batch", "learning_rate")}
+        return replace(training, **{name: value for name, value in said.items() if value is not None})
 
 
 @dataclass(frozen=True)

@@ -12,27 +12,28 @@ from torch import Tensor
 from di2pose.data.poses import dataset_poses
 from di2pose.data.sample import UNKNOWN, Dataset
 from di2pose.errors import InputError
+from di2pose.image.encoder import FeatureLayout
 from di2pose.pose.skeleton import H36M_17, convert, get
 from di2pose.training.feature_cache import FeatureCache
 
 TRAIN = "train"
 
 
-class PoseSource:
-    """Poses of one split, in memory: (n, 17, 3) mm."""
+class MemorySource:
+    """Records in memory, each tensor with a row a record; poses are `joints_mm` (n, 17, 3)."""
 
-    def __init__(self, joints_mm: Float[np.ndarray, "n 17 3"]) -> None:
-        self.joints_mm = torch.from_numpy(np.ascontiguousarray(joints_mm, dtype=np.float32))
+    def __init__(self, **records: Tensor) -> None:
+        self.records = records
 
     def __len__(self) -> int:
-        return len(self.joints_mm)
+        return len(self.records["joints_mm"])
 
     @property
     def fingerprint(self) -> str:
-        return hashlib.sha256(self.joints_mm.numpy().tobytes()).hexdigest()[:16]
+        return hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in self.records.values())).hexdigest()[:16]
 
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
-        return {"joints_mm": self.joints_mm[torch.from_numpy(rows)]}
+        return {name: tensor[torch.from_numpy(rows)] for name, tensor in self.records.items()}
 
 
 def read_poses(folder: Path) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray]:
@@ -44,14 +45,15 @@ def read_poses(folder: Path) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray]:
     return dataset_poses(Dataset(folder))
 
 
-def pose_sources(folders: Sequence[Path]) -> tuple[PoseSource, PoseSource]:
+def pose_sources(folders: Sequence[Path]) -> tuple[MemorySource, MemorySource]:
     """All poses of split `train`, and all others."""
     if not folders:
         raise InputError("--data needs one folder or more: prepared datasets, rendered people, feature caches")
     joints, splits = (np.concatenate(parts) for parts in zip(*map(read_poses, folders), strict=True))
     train = splits == TRAIN
     _need_both(int(train.sum()), int((~train).sum()), folders)
-    return PoseSource(joints[train]), PoseSource(joints[~train])
+    poses = torch.from_numpy(joints.astype(np.float32))
+    return MemorySource(joints_mm=poses[train]), MemorySource(joints_mm=poses[~train])
 
 
 class FeatureSource:
@@ -78,12 +80,8 @@ class FeatureSource:
         return str(self.caches[0].header["encoder"])
 
     @property
-    def width(self) -> int:
-        return self.caches[0].layout.width
-
-    @property
-    def tokens(self) -> int:
-        return self.caches[0].layout.length
+    def layout(self) -> FeatureLayout:
+        return self.caches[0].layout
 
     @property
     def fingerprint(self) -> str:
@@ -91,8 +89,7 @@ class FeatureSource:
 
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
         places = self.places[rows]
-        layout = self.caches[0].layout
-        features = torch.empty(len(rows), layout.length, layout.width)
+        features = torch.empty(len(rows), self.layout.length, self.layout.width)
         for number in np.unique(places[:, 0]).tolist():
             mine = places[:, 0] == number
             features[torch.from_numpy(mine)] = self.caches[number].features(places[mine, 1])

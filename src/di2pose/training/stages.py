@@ -14,13 +14,14 @@ from di2pose.config import Config, TrainingConfig, to_json
 from di2pose.data.poses import augment, crop_turns
 from di2pose.diffusion.adapter import Adapter, reading_losses
 from di2pose.errors import InputError
-from di2pose.model import ModelConfig, PoseModel, Recipe, find_model, kind_of, save_model, training_of
+from di2pose.model import PoseModel, Recipe, find_model, kind_of, save_model, training_of
 from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import Noise, generator_of, hypothesis_generators
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 from di2pose.training.distributed import SharedStepSampler
-from di2pose.training.loop import Batch, Job, Model
+from di2pose.training.loop import Batch, Job
+from di2pose.training.optimiser import Model
 from di2pose.training.sources import FeatureSource, feature_sources, pose_sources
 
 HELD_OUT_POSES, HELD_OUT_READINGS, HELD_OUT_CROPS, HYPOTHESES = 2000, 1024, 256, 4
@@ -175,7 +176,7 @@ def model_job(
             "`di2pose train adapter` where the recipe has one, then `di2pose train denoiser`"
         )
     train, held_out = feature_sources(features)
-    config: ModelConfig = cls.recipe(train.encoder, train.tokens, train.width)
+    config = cls.recipe(train.encoder, train.layout.length, train.layout.width)
     config = replace(cast(Any, config), training=over(training_of(config)))
     torch.manual_seed(seed)
     model = cls(config)
@@ -263,7 +264,7 @@ def adopt(recipe: Config, tokenizer: Config, source: FeatureSource) -> Config:
 
 
 def _for_features(config: Config, source: FeatureSource) -> Config:
-    denoiser = replace(config.denoiser, feature_width=source.width, feature_tokens=source.tokens)
+    denoiser = replace(config.denoiser, feature_width=source.layout.width, feature_tokens=source.layout.length)
     return replace(config, denoiser=denoiser, encoder=source.encoder)
 
 

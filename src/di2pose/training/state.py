@@ -24,27 +24,31 @@ FORMAT_VERSION = 1
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
-def write_state(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, object]) -> None:
+def write_state(path: Path, groups: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, object]) -> None:
     """Replace `path`, atomically: a process killed here leaves the old file whole."""
     header = json.dumps({"format_version": FORMAT_VERSION, **facts})
-    whole = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+    named = {f"{group}/{name}": value for group, tensors in groups.items() for name, value in tensors.items()}
+    whole = {key: value.detach().cpu().contiguous() for key, value in named.items()}
     with replacing(path) as temporary:
         save_file(whole, temporary, {"run": header})
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
 
 
-def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """(tensors, facts) of a checkpoint."""
+def read_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """(tensors by group, facts) of a checkpoint."""
+    groups: dict[str, dict[str, Tensor]] = {}
     try:
         with safe_open(path, "pt") as file:
             facts = json.loads((file.metadata() or {}).get("run", "{}"))
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            for key in file.keys():  # noqa: SIM118
+                group, _, name = key.partition("/")
+                groups.setdefault(group, {})[name] = file.get_tensor(key)
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path} cannot be read ({error}): delete it to start over") from error
     if facts.get("format_version") != FORMAT_VERSION:
         raise InputError(f"{path} is not a training checkpoint of format version {FORMAT_VERSION}")
-    return tensors, facts
+    return groups, facts
 
 
 def check_identity(path: Path, found: Mapping[str, object], wanted: Mapping[str, object]) -> None:
@@ -77,14 +81,6 @@ def load_optimiser(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: 
     for name, parameter in trainable.items():
         moments = {moment: tensors[f"{name}.{moment}"].to(parameter.device) for moment in MOMENTS[1:]}
         optimiser.state[parameter] = {"step": tensors[f"{name}.step"], **moments}
-
-
-def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}/{key}": value for key, value in tensors.items()}
-
-
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {key.removeprefix(f"{prefix}/"): value for key, value in tensors.items() if key.startswith(f"{prefix}/")}
 
 
 def _flat(prefix: str, value: object) -> dict[str, object]:

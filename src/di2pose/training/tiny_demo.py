@@ -6,7 +6,6 @@ The smallest whole Di2Pose: poses -> tokens -> noise -> tokens -> poses, conditi
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
@@ -19,8 +18,9 @@ from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of, hypothesis_generators
-from di2pose.training.loop import Batch, Job, train
+from di2pose.training.loop import Job, train
 from di2pose.training.options import RunOptions
+from di2pose.training.sources import MemorySource
 from di2pose.training.stages import TokenizerStage
 
 BONES_MM = {
@@ -52,19 +52,6 @@ def seen_from_the_front(joints_mm: Tensor, width: int) -> Tensor:
     return features
 
 
-class Figures:
-    """Records in memory, for the training loop."""
-
-    def __init__(self, **records: Tensor) -> None:
-        self.records = records
-
-    def __len__(self) -> int:
-        return len(self.records["joints_mm"])
-
-    def batch(self, rows: np.ndarray) -> Batch:
-        return {name: values[torch.from_numpy(rows)] for name, values in self.records.items()}
-
-
 def train_tiny(seed: int, out: Path) -> tuple[Di2PoseNetwork, Tensor, Tensor]:
     """A tiny Di2Pose that has learned eight poses: (model, joints_mm (8, 17, 3), features (8, 17, F)).
 
@@ -74,7 +61,7 @@ def train_tiny(seed: int, out: Path) -> tuple[Di2PoseNetwork, Tensor, Tensor]:
     model = Di2PoseNetwork(recipes.tiny())
     joints_mm = stick_figures(8, generator_of(seed, "poses"))
     features = seen_from_the_front(joints_mm, model.config.denoiser.feature_width)
-    figures = Figures(features=features, joints_mm=joints_mm)
+    figures = MemorySource(features=features, joints_mm=joints_mm)
 
     def fit(name: str, stage: nn.Module, iterations: int, batch: int, rate: float) -> None:
         training = replace(model.config.denoiser_training, iterations=iterations, batch=batch, learning_rate=rate)
