@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from di2pose.config import Config, from_json, to_json
 from di2pose.errors import InputError
+from di2pose.files import Json
 
 FORMAT_VERSION = 1
 
@@ -79,7 +80,7 @@ def _shelf() -> Path:
     return Path(str(resources.files("di2pose") / "weights"))
 
 
-def read_kind(folder: Path | str) -> tuple[str, dict[str, Any]]:
+def read_kind(folder: Path | str) -> tuple[str, Json]:
     """The kind of a checkpoint's model, and its configuration as JSON values."""
     description = _describe(Path(folder))
     return str(description.get("kind", "di2pose")), description["config"]  # older folders hold no other kind
@@ -93,7 +94,7 @@ def read_config(folder: Path | str) -> Config:
     return from_json(Config, config)
 
 
-def read_notes(folder: Path | str) -> dict[str, Any]:
+def read_notes(folder: Path | str) -> Json:
     """What the maker of a checkpoint wrote into it: data, command, figures."""
     return dict(_describe(Path(folder))["notes"])
 
@@ -124,7 +125,7 @@ def check_state(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], sourc
         raise InputError(f"{source} does not fit the model of its config.json: {shown}")
 
 
-def _describe(folder: Path) -> dict[str, Any]:
+def _describe(folder: Path) -> Json:
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{folder} is not a checkpoint: expected a folder with config.json and .safetensors files")
@@ -153,7 +154,7 @@ def _read_weights(path: Path, fingerprint: Mapping[str, Any]) -> dict[str, Tenso
         raise InputError(f"{path} is not a readable safetensors file ({error}); copy it again") from error
 
 
-def _fingerprint(path: Path) -> dict[str, Any]:
+def _fingerprint(path: Path) -> Json:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 

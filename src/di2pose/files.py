@@ -7,8 +7,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from di2pose.errors import InputError
+
+Json = dict[str, Any]
+"""A JSON object as it was read: whoever reads it checks it."""
 
 
 @contextmanager

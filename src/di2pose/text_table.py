@@ -8,7 +8,7 @@ Cells = Sequence[str]
 
 
 def markdown(head: Cells, rows: Sequence[Cells]) -> str:
-    """A pipe table, the first column to the left, numbers to the right."""
+    """A pipe table, words to the left, numbers to the right."""
     return _table(head, rows, "pipe")
 
 
@@ -23,7 +23,6 @@ def latex(head: Cells, rows: Sequence[Cells]) -> str:
 
 
 def _table(head: Cells, rows: Sequence[Cells], style: str) -> str:
-    sides = ("left", *("right" for _ in head[1:]))
-    return tabulate(
-        [list(row) for row in rows], list(head), style, colalign=sides if rows else None, disable_numparse=True
-    )
+    columns = zip(*rows, strict=True)
+    sides = ["right" if all(cell[:1] in "0123456789-+±" for cell in column) else "left" for column in columns]
+    return tabulate([list(row) for row in rows], list(head), style, colalign=sides or None, disable_numparse=True)

@@ -68,7 +68,7 @@ def test_statistics_count_everybody(cache, capsys):
 
 def test_statistics_want_rendered_people(cache, people, tmp_path):
     network = BlazePose("lite")
-    write_features(PeopleCrops(people), network, tmp_path, network.layout, {"source": "elsewhere"}, rows=24)
+    write_features(PeopleCrops(people), network, tmp_path, {"source": "elsewhere"}, rows=24)
     with pytest.raises(InputError, match="expected rendered people"):
         statistics(tmp_path)
 

@@ -8,7 +8,6 @@ import base64
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from torch.nn import functional as F
 
 from di2pose.assets import fetch
 from di2pose.errors import InputError
+from di2pose.files import Json
 from di2pose.image.tflite_graph import same_padding
 
 CROP, GRID, TOKEN_CHANNELS = 256, 64, 6
@@ -111,7 +111,7 @@ def _spread(maps: Float[Tensor, "B 17 64 64"], line: Float[Tensor, " 64"]) -> Fl
 class _Walk(nn.Module):
     """The convolutional part of a tfjs graph, from the node `source` to the nodes `heads`; images are NCHW."""
 
-    def __init__(self, nodes: dict[str, Any], constants: dict[str, np.ndarray], source: str, heads: list[str]) -> None:
+    def __init__(self, nodes: Json, constants: dict[str, np.ndarray], source: str, heads: list[str]) -> None:
         super().__init__()
         self._source, self._heads = source, heads
         self._order: list[tuple[str, list[str]]] = []
@@ -136,7 +136,7 @@ class _Walk(nn.Module):
 
 
 class _TfjsConvolution(nn.Module):
-    def __init__(self, node: dict[str, Any], constants: dict[str, np.ndarray]) -> None:
+    def __init__(self, node: Json, constants: dict[str, np.ndarray]) -> None:
         super().__init__()
         deep = "Depthwise" in node["op"]
         weight = constants[node["input"][1]]
@@ -172,7 +172,7 @@ class _Double(nn.Module):
         return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
 
 
-def _step(node: dict[str, Any], constants: dict[str, np.ndarray]) -> nn.Module:
+def _step(node: Json, constants: dict[str, np.ndarray]) -> nn.Module:
     if node["op"] in ("_FusedConv2D", "FusedDepthwiseConv2dNative", "DepthwiseConv2dNative"):
         return _TfjsConvolution(node, constants)
     if node["op"] == "AddV2":
@@ -182,7 +182,7 @@ def _step(node: dict[str, Any], constants: dict[str, np.ndarray]) -> nn.Module:
     raise InputError(f"the tfjs operation {node['op']} is not supported in MoveNet's graph")
 
 
-def _read(graph: Path, weights: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def _read(graph: Path, weights: Path) -> tuple[dict[str, np.ndarray], Json]:
     """Constants by name (as stored, most in f16) and nodes by name."""
     document = json.loads(graph.read_text())
     data, at, constants = weights.read_bytes(), 0, {}

@@ -5,12 +5,11 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from di2pose.errors import InputError
-from di2pose.files import replacing, write_text
+from di2pose.files import Json, replacing, write_text
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, Skeleton
 from di2pose.result import Person, Result, numbered
@@ -179,7 +178,7 @@ def _person(person: Person) -> dict[str, object]:
     }
 
 
-def _read_frame(record: dict[str, Any], skeleton: Skeleton, run: dict[str, Any]) -> Result:
+def _read_frame(record: Json, skeleton: Skeleton, run: Json) -> Result:
     return Result(
         image=record["image"],
         size=(int(record["size_px"][0]), int(record["size_px"][1])),
@@ -191,7 +190,7 @@ def _read_frame(record: dict[str, Any], skeleton: Skeleton, run: dict[str, Any])
     )
 
 
-def _read_person(record: dict[str, Any], skeleton: Skeleton) -> Person:
+def _read_person(record: Json, skeleton: Skeleton) -> Person:
     joints = [record["joints"][name] for name in skeleton.joints]
     column = {key: np.array([joint[key] for joint in joints], np.float64) for key in ("xyz_mm", "r90_mm", "uv_px")}
     x0, y0, x1, y1 = (float(value) for value in record["box_px"])

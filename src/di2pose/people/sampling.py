@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
+from di2pose.files import Json
 from di2pose.people.body import ANNY_VERSION, draw_shape, model
 from di2pose.people.motion import CLASSES, fingerprint, library
 from di2pose.people.render import Plan
@@ -27,7 +27,7 @@ SIT, LIE = 0.05, 0.05
 """Share of upright poses that are seated on a chair, or tipped over, besides those in the motion."""
 
 
-def settings(plan: Plan) -> dict[str, Any]:
+def settings(plan: Plan) -> Json:
     """What people.json says about a set: all that its pictures depend on, and the words of its labels."""
     return {
         "format_version": 1,

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from di2pose.errors import InputError
+from di2pose.files import Json
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]
@@ -104,7 +105,7 @@ class Camera:
         _check(camera_mm, 3)
         return (camera_mm.astype(np.float64) - self.translation_mm) @ np.linalg.inv(np.asarray(self.rotation)).T
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         return {
             "focal": [float(v) for v in self.focal],
             "centre": [float(v) for v in self.centre],
@@ -115,7 +116,7 @@ class Camera:
         }
 
     @classmethod
-    def from_json(cls, record: dict[str, Any]) -> "Camera":
+    def from_json(cls, record: Json) -> "Camera":
         wanted = set(cls.__dataclass_fields__)
         if set(record) != wanted:
             raise InputError(f"a camera record needs exactly the keys {sorted(wanted)}, got {sorted(record)}")

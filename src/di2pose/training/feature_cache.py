@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from di2pose.errors import InputError
-from di2pose.files import replacing, write_text
+from di2pose.files import Json, replacing, write_text
 from di2pose.image.encoder import FeatureLayout, TokenBlock
 
 FORMAT_VERSION = 2
@@ -116,7 +116,7 @@ class FeatureCache:
             raise InputError(
                 f"{self.folder} holds no features.json: make it with `di2pose features DIR --out {folder}`"
             )
-        self.header: dict[str, Any] = _read_header(path)
+        self.header: Json = _read_header(path)
         self.layout = FeatureLayout(tuple(TokenBlock(**block) for block in self.header["layout"]))
         self.rows: int = self.header["rows"]
         shards = [_shard(self.folder, k) for k in range(-(-len(self) // self.rows))]
@@ -178,8 +178,8 @@ def _rows_in(path: Path) -> int:
     return len(np.load(path, mmap_mode="r")) if path.is_file() else 0
 
 
-def _read_header(path: Path) -> dict[str, Any]:
-    header: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def _read_header(path: Path) -> Json:
+    header: Json = json.loads(path.read_text(encoding="utf-8"))
     if header["format_version"] != FORMAT_VERSION:
         raise InputError(
             f"{path} is of format {header['format_version']}, this program reads {FORMAT_VERSION}: delete the folder "

@@ -12,6 +12,7 @@ from PIL import Image
 
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, Dataset, Sample
 from di2pose.errors import InputError
+from di2pose.files import Json
 from di2pose.image.blazepose import CROP
 from di2pose.image.crop import Roi
 from di2pose.image.encoder import load_encoder
@@ -95,11 +96,11 @@ def patch_size(protocol: OcclusionProtocol) -> int:
     return int(protocol.removeprefix("occ-"))
 
 
-def _about(settings: dict[str, Any]) -> dict[str, Any]:
+def _about(settings: Json) -> Json:
     return {"source": "people", "people": settings, "skeleton": "h36m_17"}
 
 
-def _crop(picture: Image.Image, sample: Sample, settings: dict[str, Any]) -> Crop:
+def _crop(picture: Image.Image, sample: Sample, settings: Json) -> Crop:
     """What a feature cache keeps of a picture. The camera looks at the crop's centre: crop axes are camera axes."""
     extra = sample.extra
     labels: dict[str, np.ndarray] = {

@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from di2pose.checkpoint import check_state
 from di2pose.errors import InputError
-from di2pose.files import replacing
+from di2pose.files import Json, replacing
 
 FORMAT_VERSION = 1
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -35,7 +34,7 @@ def write_state(path: Path, groups: Mapping[str, Mapping[str, Tensor]], facts: M
             os.fsync(file.fileno())
 
 
-def read_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+def read_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], Json]:
     """(tensors by group, facts) of a checkpoint."""
     groups: dict[str, dict[str, Tensor]] = {}
     try:
