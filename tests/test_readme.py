@@ -1,13 +1,17 @@
 """What the README shows, runs."""
 
 import re
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
+from video.films import write_film
 
-from di2pose.assets import fetch
+from di2pose.assets import extract, fetch
 from di2pose.cli import COMMANDS, main
+from di2pose.video.stream import Stream
 
 ROOT = Path(__file__).parents[1]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -19,6 +23,11 @@ def test_python_blocks_run(block, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if "photo.jpg" in block:
         Image.open(fetch("astronaut")).convert("RGB").save("photo.jpg")
+    if "walk.mp4" in block:
+        name = "Pose2Sim/Demo_SinglePerson/videos/cam01.mp4"
+        frames = islice(Stream(extract("pose2sim-videos", name) / name), 4)
+        small = [np.asarray(frame.picture.resize((324, 576), Image.Resampling.BOX)) for frame in frames]
+        write_film(tmp_path / "walk.mp4", small, rate=10)
     exec(compile(block, "README.md", "exec"), {})
 
 

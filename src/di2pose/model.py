@@ -24,7 +24,7 @@ KINDS: dict[str, str] = {
 }
 """Kind -> module:class."""
 
-Pins = tuple[Float[Tensor, "*B 17 3"], Bool[Tensor, "*B 17"]]
+Pins = tuple[Float[Tensor, "... 17 3"], Bool[Tensor, "... 17"]]
 """(joints in mm from the pelvis, which of them are known)."""
 
 
