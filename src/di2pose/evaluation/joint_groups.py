@@ -6,6 +6,7 @@ of their mean. Both are distances in mm, aligned at the same root.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -70,47 +71,28 @@ def confusion(true: np.ndarray, said: np.ndarray) -> Confusion:
     return Confusion(tuple(tuple(int(((true == t) & (said == s)).sum()) for s in STATES) for t in STATES))
 
 
-@dataclass(frozen=True)
-class SpreadFigures:
-    """Spread against error, of one group of joints."""
-
-    joints: int
-    spread_mm: float
-    """Mean over the joints, as is the error."""
-    error_mm: float
-    rank_correlation: float | None
-    """Spearman's, of spread and error over all joints of the group; None where one of them does not vary."""
-
-
 def spread_figures(
-    spread_mm: Float[np.ndarray, "n K"],
-    error_mm: Float[np.ndarray, "n K"],
-    groups: Mapping[str, Bool[np.ndarray, "n K"]],
-) -> dict[str, SpreadFigures]:
-    """The figures of every group that has two joints or more."""
-    return {
-        name: SpreadFigures(
-            joints=int(mask.sum()),
-            spread_mm=float(spread_mm[mask].mean()),
-            error_mm=float(error_mm[mask].mean()),
-            rank_correlation=_rank_correlation(spread_mm[mask], error_mm[mask]),
-        )
-        for name, mask in groups.items()
-        if mask.sum() >= 2
-    }
-
-
-def _rank_correlation(a: np.ndarray, b: np.ndarray) -> float | None:
-    return None if np.ptp(a) == 0 or np.ptp(b) == 0 else float(spearmanr(a, b).statistic)
-
-
-def hidden_over_seen(figures: Mapping[str, SpreadFigures]) -> dict[str, float]:
-    """`spread` and `error`: hidden over seen; `spread_over_error`: the one over the other, 1 where the spread is right.
-
-    Empty where nothing is known to be hidden, or to be seen.
+    spread_mm: Float[np.ndarray, "*n K"],
+    error_mm: Float[np.ndarray, "*n K"],
+    groups: Mapping[str, Bool[np.ndarray, "*n K"]],
+) -> dict[str, dict[str, Any]]:
+    """Means and Spearman's rank correlation (None where spread or error does not vary) of every group of two joints or
+    more. `hidden_over_seen`, where both are known: ratios of spread and error, and of the one to the other, which is 1
+    where the spread is right.
     """
-    if not {"seen", "hidden"} <= figures.keys() or not figures["seen"].spread_mm or not figures["seen"].error_mm:
-        return {}
-    spread = figures["hidden"].spread_mm / figures["seen"].spread_mm
-    error = figures["hidden"].error_mm / figures["seen"].error_mm
-    return {"spread": spread, "error": error, "spread_over_error": spread / error}
+    found: dict[str, dict[str, Any]] = {}
+    for name, mask in groups.items():
+        spread, error = spread_mm[mask], error_mm[mask]
+        if len(spread) >= 2:
+            constant = np.ptp(spread) == 0 or np.ptp(error) == 0
+            found[name] = {
+                "joints": len(spread),
+                "spread_mm": float(spread.mean()),
+                "error_mm": float(error.mean()),
+                "rank_correlation": None if constant else float(spearmanr(spread, error).statistic),
+            }
+    seen, hidden = found.get("seen"), found.get("hidden")
+    if seen and hidden and seen["spread_mm"] and seen["error_mm"]:
+        ratio, expected = (hidden[part] / seen[part] for part in ("spread_mm", "error_mm"))
+        found["hidden_over_seen"] = {"spread": ratio, "error": expected, "spread_over_error": ratio / expected}
+    return found

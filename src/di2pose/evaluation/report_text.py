@@ -9,7 +9,7 @@ from di2pose.data.human36m import ACTIONS
 from di2pose.evaluation.joint_groups import Confusion
 from di2pose.evaluation.paper import ACTION_HEADINGS, PAPER_ACTIONS
 from di2pose.evaluation.predictor import PEER, PEER_FLIPPED
-from di2pose.evaluation.report import METRICS, ActionTable, EvaluationReport, Number, group_of
+from di2pose.evaluation.report import METRICS, ActionTable, EvaluationReport, Json, group_of
 from di2pose.evaluation.scoring import ORACLES, headline
 from di2pose.files import write_json, write_text
 from di2pose.text_table import latex as latex_table
@@ -139,7 +139,7 @@ def action_table(actions: ActionTable, most: int) -> Table:
     return ["action", "records", *shown, *([f"{best} over the peer"] * (peer in shown))], rows
 
 
-def spread_text(figures: dict[str, dict[str, float | int | None]]) -> str:
+def spread_text(figures: dict[str, Json]) -> str:
     """Raw spread of the hypotheses against the error of their mean, by group of joints."""
     gap = figures.get("hidden_over_seen")
     rows = []
@@ -193,7 +193,7 @@ def _notes(name: str, report: EvaluationReport) -> Iterable[str]:
             yield f"{key}: {absent} of the 15 actions have no record; the average is over the others."
 
 
-def _estimates(reports: Reports) -> Iterable[tuple[list[str], dict[str, Number]]]:
+def _estimates(reports: Reports) -> Iterable[tuple[list[str], dict[str, Json]]]:
     """The names of a row (model, where there are several; protocol; estimate), and its numbers by metric."""
     for model, report in reports.items():
         for (protocol, label), numbers in groupby(report["numbers"], lambda n: (n["protocol"], _label(n))):
@@ -205,33 +205,34 @@ def _names(reports: Reports) -> list[str]:
     return [*(["model"] * (len(reports) > 1)), "protocol", "estimate"]
 
 
-def _label(number: Number) -> str:
-    return LABELS.get(number["estimate"], number["estimate"]).format(number["hypotheses"])
+def _label(number: Json) -> str:
+    estimate = str(number["estimate"])
+    return LABELS.get(estimate, estimate).format(number["hypotheses"])
 
 
 def _of_human36m(actions: ActionTable) -> bool:
     return actions["names"] == list(ACTIONS)
 
 
-def _chosen(numbers: dict[str, Number], group: str | None) -> dict[str, Number]:
+def _chosen(numbers: dict[str, Json], group: str | None) -> dict[str, Json]:
     """Those of a group of joints; None: of all joints."""
     return {metric: number for metric, number in numbers.items() if group_of(metric) == group}
 
 
-def _joined(numbers: dict[str, Number], text: Callable[[Number], str]) -> str:
+def _joined(numbers: dict[str, Json], text: Callable[[Json], str]) -> str:
     cells = [text(number) for number in numbers.values()]
     return "-" if all(cell == "-" for cell in cells) else " / ".join(cells)
 
 
-def _count(numbers: dict[str, Number]) -> str:
+def _count(numbers: dict[str, Json]) -> str:
     return str(max((number["count"] for number in numbers.values()), default=0))
 
 
-def _mm(number: Number) -> str:
+def _mm(number: Json) -> str:
     return f"{number['value']:.1f}" + ("" if number["deviation"] is None else f" ± {number['deviation']:.1f}")
 
 
-def _ratio(number: Number) -> str:
+def _ratio(number: Json) -> str:
     return _rounded(number["ratio"], 3)
 
 
