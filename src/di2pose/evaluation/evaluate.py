@@ -115,7 +115,7 @@ def evaluate_dataset(
     lines = {key: log.read() for key, log in logs.items()}
     if any(row not in lines[key] for key in lines for row in selected[key]):
         return None
-    ordered = {key: [lines[key][row] for row in selected[key]] for key in lines}
+    ordered = {key: [lines[key][row] for row in rows] for key, rows in selected.items()}
     report = build_report(run, protocols, dataset, ordered)
     write_report({"": report}, out)
     write_failures_page(report, protocols, dataset, ordered, out / "worst.html", worst, seed, source)
@@ -184,8 +184,7 @@ def _claim(out: Path, run: Json) -> None:
         write_json(stamp, run)
         return
     before = json.loads(stamp.read_text(encoding="utf-8"))
-    if before != run:
-        changed = sorted(key for key in run.keys() | before.keys() if run.get(key) != before.get(key))
+    if changed := sorted(key for key in run.keys() | before.keys() if run.get(key) != before.get(key)):
         raise InputError(
             f"{out} holds a run with other settings ({', '.join(changed)} differ): repeat them to go on with it, or "
             "choose another --out"

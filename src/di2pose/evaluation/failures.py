@@ -69,18 +69,19 @@ def write_failures_page(
 
 
 def _figure(scorer: Scorer, dataset: Records, line: RecordLine, mm: float, seed: int, textures: TextureSource) -> str:
-    sample = dataset[line["row"]]
-    result = line["results"][scorer.protocol.id]
+    sample, result, bones = dataset[line["row"]], line["results"][scorer.protocol.id], _bones(scorer)
     caption = f"<b>{mm:.1f} mm</b> {escape(sample.id)}"
     pose = np.array(result["pose"])
     truth, known = (part.numpy() for part in scorer.truth(sample))
-    bones = _bones(scorer)
     drawn = [_svg(pose, truth, known, bones, axis, title) for axis, title in ((0, "front"), (2, "side, camera left"))]
     picture = ""
     try:
         if sample.image is None:
             raise InputError("no picture")
-        picture = _img(_picture(scorer, dataset, sample, result, pose, bones, seed, textures))
+        view, buffer = _picture(scorer, dataset, sample, result, bones, seed, textures), io.BytesIO()
+        view.save(buffer, "JPEG", quality=85)
+        code = base64.b64encode(buffer.getvalue()).decode()
+        picture = f'<img alt="picture" width="{view.width}" src="data:image/jpeg;base64,{code}">'
     except (InputError, OSError) as error:
         caption += f" ({escape(str(error))})"
     views = f"{picture}<div>{''.join(drawn)}</div>"
@@ -92,15 +93,14 @@ def _picture(
     dataset: Records,
     sample: Sample,
     result: RecordResult,
-    pose: np.ndarray,
     bones: list[tuple[int, int]],
     seed: int,
     textures: TextureSource,
 ) -> Image.Image:
-    image, occlusion = dataset.read_image(sample), scorer.protocol.occlusion
+    image, occlusion, joints = dataset.read_image(sample), scorer.protocol.occlusion, scorer.protocol.root
     if occlusion is not None and occlusion.kind == "advocc" and sample.box is not None:
         region = person_crop(sample.box)
-        errors = np.array([np.nan if e is None else e for e in result["placement_errors_mm"]], float)
+        errors = np.array(result["placement_errors_mm"], float)
         most = max(result["worst_placement"], key=int)
         placement = advocc_placements(occlusion.size)[result["worst_placement"][most]]
         occluded = advocc_image(image, sample.id, region, placement, seed, textures)
@@ -112,19 +112,21 @@ def _picture(
         image = occlude_limb(image, sample, dataset.skeleton, occlusion.size, seed, textures, roi).image
     roi = roi_from_box(sample.box or (0, 0, *image.size), margin=1.25 if sample.box else 1.0)
     view = Image.fromarray(crop(image, roi, SIDE))
+    drawn = []
     if sample.joints_2d is not None:
-        _draw(view, roi.to_crop(scorer.points(sample), SIDE), bones, TRUTH)
+        drawn.append((scorer.points(sample), TRUTH))
     if sample.camera is not None and sample.root_mm is not None:
-        root = _protocol_root(scorer, sample) + sample.root_mm
-        _draw(view, roi.to_crop(sample.camera.project(pose + root), SIDE), bones, PREDICTION)
+        root = sample.root_mm  # of the record; the protocol's lies where its joints do
+        if joints != ("pelvis",):
+            root = sample.joints_mm[list(scorer.truth_skeleton.indices(*joints))].mean(0).astype(np.float64) + root
+        drawn.append((sample.camera.project(np.array(result["pose"]) + root), PREDICTION))
+    pen = ImageDraw.Draw(view)
+    for points, colour in drawn:
+        at = roi.to_crop(points, SIDE)
+        for ends in (at[list(bone)] for bone in bones):
+            if np.isfinite(ends).all():
+                pen.line([(float(x), float(y)) for x, y in ends], fill=colour, width=3)
     return view
-
-
-def _protocol_root(scorer: Scorer, sample: Sample) -> np.ndarray:
-    """Where the protocol's root lies in the record's own root-relative coordinates."""
-    if scorer.protocol.root == ("pelvis",):
-        return np.zeros(3)
-    return sample.joints_mm[list(scorer.truth_skeleton.indices(*scorer.protocol.root))].mean(0).astype(np.float64)
 
 
 def _bones(scorer: Scorer) -> list[tuple[int, int]]:
@@ -135,13 +137,6 @@ def _bones(scorer: Scorer) -> list[tuple[int, int]]:
         corners = [at[name] for name in ("left_shoulder", "right_shoulder", "right_hip", "left_hip")]
         bones += list(zip(corners, corners[1:] + corners[:1], strict=True))
     return bones
-
-
-def _draw(view: Image.Image, points: np.ndarray, bones: list[tuple[int, int]], colour: str) -> None:
-    pen = ImageDraw.Draw(view)
-    for a, b in bones:
-        if np.isfinite(points[[a, b]]).all():
-            pen.line([(float(x), float(y)) for x, y in points[[a, b]]], fill=colour, width=3)
 
 
 def _svg(
@@ -159,10 +154,3 @@ def _svg(
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}"/>' for x, y in at[shown]]
     label = f'<text x="6" y="236" font-size="14" fill="#666">{title}, {2 * reach / 1000:.1f} m across</text>'
     return f'<svg viewBox="0 0 220 240" width="160" role="img" aria-label="{title}">{"".join(parts)}{label}</svg>'
-
-
-def _img(picture: Image.Image) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=85)
-    code = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img alt="picture" width="{picture.width}" src="data:image/jpeg;base64,{code}">'

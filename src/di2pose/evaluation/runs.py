@@ -258,8 +258,7 @@ def _measured(
     predictions = [scorer.prediction(found.samples_mm[place][None]) for found in by_seed]
     for prediction in predictions:
         for count in work.hypotheses:
-            note(scorer.score(prediction, target, mask, count, groups))
-            note(scorer.score_reprojected(prediction, target, mask, count, sample, groups))
+            note(scorer.score(prediction, target, mask, count, groups, sample))
     result: RecordResult = {"values": values, "pose": _rounded(predictions[0][0].mean(0))}
     if patch is not None:
         result["patch"] = [patch.x0, patch.y0, patch.x1, patch.y1]

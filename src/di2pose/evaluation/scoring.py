@@ -105,9 +105,11 @@ class Scorer:
         mask: Bool[Tensor, "B K"],
         hypotheses: int,
         groups: Groups | None = None,
+        sample: Sample | None = None,
     ) -> dict[str, Float[Tensor, " B"]]:
         """'H/estimate/metric' -> error of every row, for the first `hypotheses` of the prediction, over all joints and
-        over each of the groups. PA errors of a group are measured after the alignment of all joints."""
+        over each of the groups. PA errors of a group are measured after the alignment of all joints. J-Agg only of a
+        single record, the `sample`, with 2D joints and a camera."""
         poses = prediction[:, :hypotheses]
         values = self.score_pose(poses.mean(1), truth, mask, f"{hypotheses}/{headline(hypotheses)}", groups)
         if hypotheses == 1:
@@ -118,6 +120,12 @@ class Scorer:
             found = {"sample": each.mean(1), "p-best": each[torch.arange(len(each)), choice], "j-best": each.amin(1)}
             for estimate, errors in found.items():
                 values |= _means(f"{hypotheses}/{estimate}/{metric}", errors, groups)
+        if sample is not None and sample.joints_2d is not None and sample.camera is not None:
+            points = torch.from_numpy(self.points(sample))
+            if int(points.isfinite().all(-1).sum()) >= 3:
+                pose = reprojected_pose(poses, points[None], [sample.camera])
+                joints = self.score_pose(pose, truth, mask, f"{hypotheses}/j-agg", groups)
+                values |= {key: value for key, value in joints.items() if key.split("/")[2] not in SHARES}
         return values
 
     def score_pose(
@@ -136,25 +144,6 @@ class Scorer:
             else:
                 values |= _means(f"{prefix}/{metric}", _errors(metric, pose[:, None], truth, mask)[:, 0], groups)
         return values
-
-    def score_reprojected(
-        self,
-        prediction: Float[Tensor, "1 H K 3"],
-        truth: Float[Tensor, "1 K 3"],
-        mask: Bool[Tensor, "1 K"],
-        hypotheses: int,
-        sample: Sample,
-        groups: Groups | None = None,
-    ) -> dict[str, Float[Tensor, " 1"]]:
-        """J-Agg of one record; empty without 2D joints or camera."""
-        if hypotheses == 1 or sample.joints_2d is None or sample.camera is None:
-            return {}
-        points = torch.from_numpy(self.points(sample))
-        if int(points.isfinite().all(-1).sum()) < 3:
-            return {}
-        pose = reprojected_pose(prediction[:, :hypotheses], points[None], [sample.camera])
-        found = self.score_pose(pose, truth, mask, f"{hypotheses}/j-agg", groups)
-        return {key: value for key, value in found.items() if key.split("/")[2] not in SHARES}
 
 
 def _errors(metric: str, poses: Tensor, truth: Tensor, mask: Tensor) -> Float[Tensor, "B H K"]:
