@@ -20,8 +20,8 @@ from di2pose.data.sample import UNKNOWN
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords
 from di2pose.evaluation.coverage import Answers, coverage_report, coverage_text, draw_curves
-from di2pose.evaluation.joint_groups import true_states
 from di2pose.evaluation.predictor import CachedPredictor, fingerprint
+from di2pose.evaluation.scoring import true_states
 from di2pose.files import write_json, write_text
 from di2pose.model import PoseModel, find_model, load_model
 from di2pose.pose.skeleton import H36M_17

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 
 from di2pose.calibration import Calibration, sample_covariance
 from di2pose.errors import InputError
-from di2pose.evaluation.joint_groups import STATES, Confusion, confusion
+from di2pose.evaluation.scoring import STATES, Confusion, confusion
 from di2pose.files import replacing
 from di2pose.pose.skeleton import H36M_17
 from di2pose.text_table import markdown

@@ -118,7 +118,7 @@ def evaluate_dataset(
     ordered = {key: [lines[key][row] for row in rows] for key, rows in selected.items()}
     report = build_report(run, protocols, dataset, ordered)
     write_report({"": report}, out)
-    write_failures_page(report, protocols, dataset, ordered, out / "worst.html", worst, seed, source)
+    write_failures_page(work, report, ordered, out / "worst.html", worst)
     return report
 
 

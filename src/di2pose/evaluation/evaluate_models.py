@@ -23,13 +23,7 @@ HYPOTHESES = 8
 
 
 def evaluate(
-    models: Annotated[
-        tyro.conf.Positional[tuple[str, ...]],
-        tyro.conf.arg(
-            help="checkpoint folders, runs, names in the package, or peers (blazepose-heavy, -full, -lite)",
-            metavar="MODEL",
-        ),
-    ] = (),
+    models: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="MODEL")] = (),
     *,
     data: Path,
     out: Path,
@@ -61,6 +55,7 @@ def evaluate(
     records are shared among the ranks.
 
     Args:
+        models: checkpoint folders, runs, names in the package, or peers (blazepose-heavy, -full, -lite)
         data: prepared dataset (made by `di2pose data prepare`), or feature cache (`di2pose features`, `people
             features`): crops with known poses, without pictures.
         out: folder for the results.

@@ -2,7 +2,6 @@
 
 import base64
 import io
-from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -11,15 +10,13 @@ from PIL import Image, ImageDraw
 
 from di2pose.data.sample import Sample
 from di2pose.errors import InputError
-from di2pose.evaluation.cached_records import Records
-from di2pose.evaluation.protocol import Protocol
 from di2pose.evaluation.report import METRICS, EvaluationReport
-from di2pose.evaluation.runs import RecordLine, RecordResult
+from di2pose.evaluation.runs import RecordLine, RecordResult, Work
 from di2pose.evaluation.scoring import SHARES, Scorer, headline
 from di2pose.files import write_text
 from di2pose.image.crop import Roi, crop, roi_from_box
 from di2pose.occlusion.heatmap import draw_heatmap
-from di2pose.occlusion.patch_textures import REFERENCE_SIDE, TextureSource
+from di2pose.occlusion.patch_textures import REFERENCE_SIDE
 from di2pose.occlusion.patches import Rectangle
 from di2pose.occlusion.protocols import LIMB_12, advocc_image, advocc_placements, occlude_limb, person_crop
 
@@ -36,40 +33,30 @@ figure img{flex:0 1 auto;min-width:0}b.t{color:#15803d}b.p{color:#c2410c}"""
 
 
 def write_failures_page(
-    report: EvaluationReport,
-    protocols: Sequence[Protocol],
-    dataset: Records,
-    lines: dict[str, list[RecordLine]],
-    path: Path,
-    count: int,
-    seed: int,
-    textures: TextureSource,
+    work: Work, report: EvaluationReport, lines: dict[str, list[RecordLine]], path: Path, count: int
 ) -> None:
     """The `count` records with the greatest error of each protocol, by the estimate of the most hypotheses."""
-    most = max(report["run"]["hypotheses"])
-    body = [f"<h1>Worst {count} records</h1><p>{escape(report['run']['predictor'])} on {escape(dataset.name)}. "]
+    most = max(work.hypotheses)
+    body = [f"<h1>Worst {count} records</h1><p>{escape(report['run']['predictor'])} on {escape(work.dataset.name)}. "]
     body.append("<b class=t>Green: truth.</b> <b class=p>Orange: prediction.</b> Front is the camera's view.</p>")
-    for protocol in protocols:
+    for scorer in work.scorers.values():
+        protocol = scorer.protocol
         metric = next(metric for metric in protocol.metrics if metric not in SHARES)
         records = report["records"][protocol.id]
         errors = dict(zip(records["ids"], records["values"][f"{most}/{headline(most)}/{metric}"], strict=True))
-        found = sorted(
-            (line for line in lines[protocol.id] if line["id"] in errors), key=lambda x: -(errors[x["id"]] or 0)
-        )
+        found = [line for line in lines[protocol.id] if line["id"] in errors]
+        found.sort(key=lambda line: -(errors[line["id"]] or 0))
         heading = f"{protocol.id}: {METRICS[metric][0]}, {headline(most)} ({most})"
         searched = protocol.occlusion is not None and protocol.occlusion.kind == "advocc"  # heat maps are wide
         body.append(f"<h2>{escape(heading)}</h2><section{' class=wide' if searched else ''}>")
-        scorer = Scorer(protocol, dataset.skeleton, dataset.skeleton)
-        for line in found[:count]:
-            body.append(_figure(scorer, dataset, line, errors[line["id"]] or 0, seed, textures))
-        body.append("</section>")
+        body += [_figure(work, scorer, line, errors[line["id"]] or 0) for line in found[:count]] + ["</section>"]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
     text = f'<!doctype html><html lang="en"><head><title>Worst records</title>{head}</head><body>'
     write_text(path, text + "\n".join(body) + "</body></html>\n")
 
 
-def _figure(scorer: Scorer, dataset: Records, line: RecordLine, mm: float, seed: int, textures: TextureSource) -> str:
-    sample, result, bones = dataset[line["row"]], line["results"][scorer.protocol.id], _bones(scorer)
+def _figure(work: Work, scorer: Scorer, line: RecordLine, mm: float) -> str:
+    sample, result, bones = work.dataset[line["row"]], line["results"][scorer.protocol.id], _bones(scorer)
     caption = f"<b>{mm:.1f} mm</b> {escape(sample.id)}"
     pose = np.array(result["pose"])
     truth, known = (part.numpy() for part in scorer.truth(sample))
@@ -78,7 +65,7 @@ def _figure(scorer: Scorer, dataset: Records, line: RecordLine, mm: float, seed:
     try:
         if sample.image is None:
             raise InputError("no picture")
-        view, buffer = _picture(scorer, dataset, sample, result, bones, seed, textures), io.BytesIO()
+        view, buffer = _picture(work, scorer, sample, result, bones), io.BytesIO()
         view.save(buffer, "JPEG", quality=85)
         code = base64.b64encode(buffer.getvalue()).decode()
         picture = f'<img alt="picture" width="{view.width}" src="data:image/jpeg;base64,{code}">'
@@ -89,15 +76,10 @@ def _figure(scorer: Scorer, dataset: Records, line: RecordLine, mm: float, seed:
 
 
 def _picture(
-    scorer: Scorer,
-    dataset: Records,
-    sample: Sample,
-    result: RecordResult,
-    bones: list[tuple[int, int]],
-    seed: int,
-    textures: TextureSource,
+    work: Work, scorer: Scorer, sample: Sample, result: RecordResult, bones: list[tuple[int, int]]
 ) -> Image.Image:
-    image, occlusion, joints = dataset.read_image(sample), scorer.protocol.occlusion, scorer.protocol.root
+    image, occlusion, joints = work.dataset.read_image(sample), scorer.protocol.occlusion, scorer.protocol.root
+    seed, textures = work.seeds[0], work.textures
     if occlusion is not None and occlusion.kind == "advocc" and sample.box is not None:
         region = person_crop(sample.box)
         errors = np.array(result["placement_errors_mm"], float)
@@ -109,7 +91,7 @@ def _picture(
     if occlusion is not None:
         patch = Rectangle(*result["patch"])
         roi = Roi((0.0, 0.0), (patch.x1 - patch.x0) * REFERENCE_SIDE / occlusion.size)
-        image = occlude_limb(image, sample, dataset.skeleton, occlusion.size, seed, textures, roi).image
+        image = occlude_limb(image, sample, work.dataset.skeleton, occlusion.size, seed, textures, roi).image
     roi = roi_from_box(sample.box or (0, 0, *image.size), margin=1.25 if sample.box else 1.0)
     view = Image.fromarray(crop(image, roi, SIDE))
     drawn = []

@@ -30,7 +30,7 @@ class PredictionFile:
         if words.get("units", "mm") != "mm":
             raise InputError(f"{path}: joints_mm must be in 'mm', the file says units '{words['units']}'")
         given, ids, count = arrays["joints_mm"], arrays["ids"], self.skeleton.count
-        self.joints_mm = joints = given[:, None] if given.ndim == 3 else given
+        joints = given[:, None] if given.ndim == 3 else given
         if joints.ndim != 4 or joints.shape[2:] != (count, 3) or not np.issubdtype(joints.dtype, np.floating):
             raise InputError(
                 f"{path}: joints_mm must be floating point of shape (n, {count}, 3) or (n, H, {count}, 3) for "
@@ -39,6 +39,7 @@ class PredictionFile:
             )
         if ids.shape != (len(joints),):
             raise InputError(f"{path}: {len(joints)} poses need as many ids, got ids of shape {ids.shape}")
+        self.joints_mm, self.hypotheses = joints, joints.shape[1]
         names = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
         self.rows = {str(name): row for row, name in enumerate(names)}
         if len(self.rows) != len(ids):
@@ -60,10 +61,6 @@ class PredictionFile:
                 f"{path}: the hips lie {offset:.0f} mm from the origin (median): the poses must be root-relative, "
                 "subtract the pelvis"
             )
-
-    @property
-    def hypotheses(self) -> int:
-        return self.joints_mm.shape[1]
 
     @property
     def fingerprint(self) -> str:

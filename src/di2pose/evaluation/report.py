@@ -11,12 +11,21 @@ from di2pose.data.human36m import ACTIONS, action_of
 from di2pose.data.sample import SEEN, UNKNOWN
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import Records
-from di2pose.evaluation.joint_groups import GROUPS, STATES, confusion, joint_groups, spread_figures, true_states
 from di2pose.evaluation.paper import paper_number
 from di2pose.evaluation.predictor import PEER
 from di2pose.evaluation.protocol import Protocol
 from di2pose.evaluation.runs import RecordLine, RecordResult
-from di2pose.evaluation.scoring import DRAWN, ORACLES, SHARES
+from di2pose.evaluation.scoring import (
+    DRAWN,
+    GROUPS,
+    ORACLES,
+    SHARES,
+    STATES,
+    confusion,
+    joint_groups,
+    spread_figures,
+    true_states,
+)
 
 METRICS = {
     "mpjpe": ("MPJPE", "mean joint distance after root alignment"),

@@ -6,11 +6,10 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from di2pose.data.human36m import ACTIONS
-from di2pose.evaluation.joint_groups import Confusion
 from di2pose.evaluation.paper import ACTION_HEADINGS, PAPER_ACTIONS
 from di2pose.evaluation.predictor import PEER, PEER_FLIPPED
 from di2pose.evaluation.report import METRICS, ActionTable, EvaluationReport, Json, group_of
-from di2pose.evaluation.scoring import ORACLES, headline
+from di2pose.evaluation.scoring import ORACLES, Confusion, headline
 from di2pose.files import write_json, write_text
 from di2pose.text_table import latex as latex_table
 from di2pose.text_table import markdown as markdown_table

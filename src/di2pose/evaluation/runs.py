@@ -20,11 +20,10 @@ from torch import Tensor
 from di2pose.data.sample import SEEN, UNKNOWN, Sample
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, Records
-from di2pose.evaluation.joint_groups import STATES, joint_groups
 from di2pose.evaluation.prediction_file import PredictionFile
 from di2pose.evaluation.predictor import Predictions, Predictor
 from di2pose.evaluation.protocol import Occlusion
-from di2pose.evaluation.scoring import Scorer, headline
+from di2pose.evaluation.scoring import STATES, Scorer, headline, joint_groups
 from di2pose.image.crop import Roi
 from di2pose.occlusion.patch_textures import TextureSource
 from di2pose.occlusion.patches import Rectangle
