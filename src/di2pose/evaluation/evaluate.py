@@ -184,7 +184,8 @@ def _claim(out: Path, run: Json) -> None:
         write_json(stamp, run)
         return
     before = json.loads(stamp.read_text(encoding="utf-8"))
-    if changed := sorted(key for key in run.keys() | before.keys() if run.get(key) != before.get(key)):
+    if before != run:
+        changed = sorted(key for key in run.keys() | before.keys() if run.get(key) != before.get(key))
         raise InputError(
             f"{out} holds a run with other settings ({', '.join(changed)} differ): repeat them to go on with it, or "
             "choose another --out"

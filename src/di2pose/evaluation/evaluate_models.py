@@ -91,14 +91,13 @@ def evaluate(
         predictor = load_predictor(
             model, records, device=device, encoder=encoder, second_look=second_look, flip_test=flip_test
         )
-        path = Path(model)
+        path, several = Path(model), _integers(steps, "--steps")
         name = (path.parent if path.name == "model" else path).resolve().name if path.exists() else model
         if isinstance(predictor, BlazePosePeer):  # draws nothing: one hypothesis tells all
             contestants.append((name, name, predictor, counts or (1,), None))
             continue
         looks = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [encoder] * bool(encoder)
         title = f"{name} ({', '.join([fingerprint(predictor.model), *map(str, looks)])})"
-        several = _integers(steps, "--steps")
         for count in several or (None,):
             row = f"{name}-{count}-steps" if len(several) > 1 else name
             contestants.append((row, title, predictor, counts or (HYPOTHESES,), count))

@@ -44,8 +44,8 @@ def write_failures_page(
         metric = next(metric for metric in protocol.metrics if metric not in SHARES)
         records = report["records"][protocol.id]
         errors = dict(zip(records["ids"], records["values"][f"{most}/{headline(most)}/{metric}"], strict=True))
-        found = [line for line in lines[protocol.id] if line["id"] in errors]
-        found.sort(key=lambda line: -(errors[line["id"]] or 0))
+        measured = [line for line in lines[protocol.id] if line["id"] in errors]
+        found = sorted(measured, key=lambda line: -(errors[line["id"]] or 0))
         heading = f"{protocol.id}: {METRICS[metric][0]}, {headline(most)} ({most})"
         searched = protocol.occlusion is not None and protocol.occlusion.kind == "advocc"  # heat maps are wide
         body.append(f"<h2>{escape(heading)}</h2><section{' class=wide' if searched else ''}>")

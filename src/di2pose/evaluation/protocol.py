@@ -70,7 +70,7 @@ _ALL_17 = (H36M_17, H36M_17.joints, _PELVIS)
 _LSP = (LSP_14, LSP_14.joints, _PELVIS)
 _SMPL = (SMPL_24, (*LIMB_12, "neck", "head"), _PELVIS)
 _LIMBS = (H36M_17, LIMB_12, ("left_hip", "right_hip"))
-_LIMBS_3DHP = (H36M_17, H36M_17.joints[1:], _PELVIS)
+_ALL_BUT_PELVIS = (H36M_17, H36M_17.joints[1:], _PELVIS)
 """Skeleton, joints, root."""
 _ADVOCC = Protocol("", "AdvOcc, {} px: own worst placement, visible joints", *_LSP, sampling=Sampling("test", every=30))
 _OCC = Protocol("", "one {}/256 patch on a limb, 12 limb joints, mid-hip aligned", *_LIMBS, sampling=_TEST)
@@ -85,7 +85,7 @@ _BASE = (
         for n in SIZES
     ),
     Protocol(
-        "mpi-inf-3dhp", "MPI-INF-3DHP, 16 joints without the pelvis", *_LIMBS_3DHP, ("pck", "auc", "mpjpe"), _TEST
+        "mpi-inf-3dhp", "MPI-INF-3DHP, 16 joints without the pelvis", *_ALL_BUT_PELVIS, ("pck", "auc", "mpjpe"), _TEST
     ),
     Protocol("limb-12", "12 limb joints, mid-hip aligned", *_LIMBS, sampling=_TEST),
     Protocol("all-17", "17 joints, pelvis-aligned", *_ALL_17, sampling=_TEST),
@@ -142,10 +142,10 @@ def select_records(protocol: Protocol, dataset: Records) -> np.ndarray:
         )
     if sampling.every == 1:
         return rows
-    frames = {int(row): (_track(dataset.index[int(row)]), dataset.index[int(row)]["frame"]) for row in rows}
+    lines = {int(row): dataset.index[int(row)] for row in rows}
     kept: list[int] = []
     last: dict[tuple[str, ...], int] = {}
-    for row, (track, frame) in sorted(frames.items(), key=lambda item: (item[1], item[0])):
+    for track, frame, row in sorted((_track(line), line["frame"], row) for row, line in lines.items()):
         if track not in last or frame - last[track] >= sampling.every:
             kept.append(row)
             last[track] = frame

@@ -10,22 +10,12 @@ from di2pose import __version__
 from di2pose.data.human36m import ACTIONS, action_of
 from di2pose.data.sample import SEEN, UNKNOWN
 from di2pose.errors import InputError
+from di2pose.evaluation import scoring
 from di2pose.evaluation.cached_records import Records
 from di2pose.evaluation.paper import paper_number
 from di2pose.evaluation.predictor import PEER
 from di2pose.evaluation.protocol import Protocol
 from di2pose.evaluation.runs import RecordLine, RecordResult
-from di2pose.evaluation.scoring import (
-    DRAWN,
-    GROUPS,
-    ORACLES,
-    SHARES,
-    STATES,
-    confusion,
-    joint_groups,
-    spread_figures,
-    true_states,
-)
 
 METRICS = {
     "mpjpe": ("MPJPE", "mean joint distance after root alignment"),
@@ -44,7 +34,7 @@ METRICS |= {
         f"{METRICS[metric][1]}; mean over the {group.replace('_', ' ')} joints of all records",
     )
     for metric in ("mpjpe", "pa_mpjpe")
-    for group in GROUPS
+    for group in scoring.GROUPS
 }
 KINDS = range(2, 31)
 """A dataset with so many different actions has a table by action, too."""
@@ -112,13 +102,13 @@ def build_report(
 
 def group_of(metric: str) -> str | None:
     """The group of joints that a metric is about."""
-    return next((group for group in GROUPS if metric in (f"mpjpe_{group}", f"pa_mpjpe_{group}")), None)
+    return next((group for group in scoring.GROUPS if metric in (f"mpjpe_{group}", f"pa_mpjpe_{group}")), None)
 
 
 def _order(key: str) -> tuple[int, int]:
     """By the number of hypotheses, then oracles last; what is not drawn stays as it comes."""
     hypotheses, estimate, _ = key.split("/")
-    return int(hypotheses), DRAWN.index(estimate) if estimate in DRAWN else 0
+    return int(hypotheses), scoring.DRAWN.index(estimate) if estimate in scoring.DRAWN else 0
 
 
 def _add_numbers(
@@ -164,7 +154,7 @@ def _means(mm: Float[np.ndarray, "n S"], weights: np.ndarray, rows: np.ndarray) 
 
 def _number(run: Json, protocol: Protocol, key: str, by_seed: np.ndarray, count: int) -> Json:
     hypotheses, estimate, metric = key.split("/")
-    drawn = int(hypotheses) > 0 and estimate not in ORACLES
+    drawn = int(hypotheses) > 0 and estimate not in scoring.ORACLES
     value, source = (drawn and paper_number(protocol.id, metric, run["source"])) or (None, None)
     return {
         "protocol": protocol.id,
@@ -173,10 +163,10 @@ def _number(run: Json, protocol: Protocol, key: str, by_seed: np.ndarray, count:
         "every": protocol.sampling.every,
         "hypotheses": int(hypotheses),  # 0: an estimate that is not drawn
         "estimate": estimate,
-        "oracle": estimate in ORACLES,
+        "oracle": estimate in scoring.ORACLES,
         "metric": metric,
         "meaning": METRICS[metric][1],
-        "unit": "%" if metric in SHARES else "mm",
+        "unit": "%" if metric in scoring.SHARES else "mm",
         "value": float(by_seed.mean()),
         "deviation": float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None,  # over the sampling seeds
         "ratio": None,  # to the peer's number on the same crops
@@ -195,13 +185,13 @@ def _add_joints(report: EvaluationReport, name: str, results: Sequence[RecordRes
     if "error_mm" in results[0]:
         error, spread = (np.array([r[part] for r in results], float) for part in ("error_mm", "spread_mm"))  # n S K
         states = np.broadcast_to(visibility[:, None], error.shape)
-        groups = joint_groups(states, rest_seen=not told and bool((visibility > SEEN).any()))
+        groups = scoring.joint_groups(states, rest_seen=not told and bool((visibility > SEEN).any()))
         known = np.isfinite(error)
         masks = {"all": known} | {group: mask & known for group, mask in groups.items()}
-        report["spread"][name] = spread_figures(spread, error, masks)
+        report["spread"][name] = scoring.spread_figures(spread, error, masks)
     heard = [row for row, result in enumerate(results) if "said" in result]
     if told and heard:
-        said = np.array(STATES)[np.array([results[row]["said"] for row in heard])]
-        table = confusion(true_states(visibility[heard]), said)
+        said = np.array(scoring.STATES)[np.array([results[row]["said"] for row in heard])]
+        table = scoring.confusion(scoring.true_states(visibility[heard]), said)
         shares = {"accuracy": table.accuracy, "balanced_accuracy": table.balanced_accuracy}
         report["states"][name] = {"counts": [list(row) for row in table.counts], **shares}
