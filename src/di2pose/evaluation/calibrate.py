@@ -19,9 +19,9 @@ from di2pose.calibration import GAUSSIAN_R90, Calibration, sample_covariance
 from di2pose.data.sample import UNKNOWN
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords
-from di2pose.evaluation.coverage import Answers, CoverageReport, coverage_report, coverage_text, draw_curves
-from di2pose.evaluation.joint_groups import true_states
+from di2pose.evaluation.coverage import Answers, coverage_report, coverage_text, draw_curves
 from di2pose.evaluation.predictor import CachedPredictor, fingerprint
+from di2pose.evaluation.scoring import true_states
 from di2pose.files import write_json, write_text
 from di2pose.model import PoseModel, find_model, load_model
 from di2pose.pose.skeleton import H36M_17
@@ -57,26 +57,21 @@ def fit_error(trace_mm2: Float[np.ndarray, " n"], squared_mm2: Float[np.ndarray,
         weight = np.maximum(floor + gain * trace_mm2, LEAST_MM2) ** -2.0
         floor, gain = _non_negative_line(trace_mm2, squared_mm2, weight)
     expected = np.maximum(floor + gain * trace_mm2, LEAST_MM2)
-    return Fit(floor, gain, _upper_quantile(np.sqrt(squared_mm2 / expected), 0.9), float(trace_mm2.mean()))
+    # Split conformal prediction: the smallest radius that holds 90 % of n + 1 joints of which these are n.
+    rank = min(int(np.ceil(0.9 * (len(expected) + 1))), len(expected))
+    return Fit(floor, gain, float(np.sort(np.sqrt(squared_mm2 / expected))[rank - 1]), float(trace_mm2.mean()))
 
 
 def _non_negative_line(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     """(a, b) >= 0 with the least weighted sum of squares of y - a - b x."""
-    total, mean_x, mean_y = weight.sum(), np.average(x, weights=weight), np.average(y, weights=weight)
-    variance = float((weight * (x - mean_x) ** 2).sum())
-    slope = float((weight * (x - mean_x) * (y - mean_y)).sum()) / variance if variance > 1e-9 * total else 0.0
-    level = float(mean_y - slope * mean_x)
+    mean_x, mean_y = float(np.average(x, weights=weight)), float(np.average(y, weights=weight))
+    variance = float(np.average((x - mean_x) ** 2, weights=weight))
+    slope = float(np.average((x - mean_x) * (y - mean_y), weights=weight)) / variance if variance > 1e-9 else 0.0
     if slope < 0:
-        return float(mean_y), 0.0
-    if level < 0:
+        return mean_y, 0.0
+    if mean_y < slope * mean_x:
         return 0.0, float((weight * x * y).sum() / (weight * x * x).sum())
-    return level, slope
-
-
-def _upper_quantile(values: np.ndarray, level: float) -> float:
-    """Smallest value that holds the level among n + 1 of which these are n: split conformal prediction."""
-    rank = min(int(np.ceil(level * (len(values) + 1))), len(values))
-    return float(np.sort(values)[rank - 1])
+    return mean_y - slope * mean_x, slope
 
 
 def seen_threshold(seen_probability: Float[np.ndarray, " n"], seen: Bool[np.ndarray, " n"]) -> float:
@@ -166,20 +161,17 @@ def calibrate(
     steps = steps or network.config.sample_steps
     caches = [CachedRecords(path) for path in features]
 
-    def answers(records: CachedRecords, rows: np.ndarray) -> Answers:
+    def answers(records: CachedRecords, half: int | None = None) -> Answers:
+        rows = np.arange(len(records))[:limit]
+        rows = rows if half is None else rows[rows // BLOCK % 2 == half]
         return collect(network, records, rows, hypotheses, steps, seed, device)
 
-    halves = []
-    for odd in (0, 1):
-        everybody = [np.arange(len(cache))[:limit] for cache in caches]
-        parts = [answers(cache, rows[rows // BLOCK % 2 == odd]) for cache, rows in zip(caches, everybody, strict=True)]
-        halves.append(Answers.join(parts))
+    fitted, held_out = (Answers.join([answers(cache, half) for cache in caches]) for half in (0, 1))
     names = ", ".join(cache.name for cache in caches)
-    fitted_on = f"{names}: {len(halves[0].truth_mm)} crops, {steps} steps, weights {fingerprint(network)}"
-    calibration = fit_calibration(halves[0], fitted_on)
-    reports: dict[str, CoverageReport] = {f"{names}, the other half": coverage_report(halves[1], calibration)}
-    for cache in map(CachedRecords, check):
-        reports[cache.name] = coverage_report(answers(cache, np.arange(len(cache))[:limit]), calibration)
+    fitted_on = f"{names}: {len(fitted.truth_mm)} crops, {steps} steps, weights {fingerprint(network)}"
+    calibration = fit_calibration(fitted, fitted_on)
+    reports = {f"{names}, the other half": coverage_report(held_out, calibration)}
+    reports |= {cache.name: coverage_report(answers(cache), calibration) for cache in map(CachedRecords, check)}
     heading = f"Fitted on {fitted_on}; {hypotheses} hypotheses; 'seen' from {calibration.seen_threshold:.2f} on."
     text = "\n\n".join([heading, *(coverage_text(name, report) for name, report in reports.items())])
     print(text)

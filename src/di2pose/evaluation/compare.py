@@ -45,8 +45,7 @@ def bootstrap_interval(
     for start in range(0, resamples, 100):  # in pieces: 100 x groups indices at once
         drawn = generator.integers(len(sums), size=(min(100, resamples - start), len(sums)))
         means[start : start + len(drawn)] = sums[drawn].sum(1) / sizes[drawn].sum(1)
-    tail = (1 - level) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
@@ -54,31 +53,27 @@ def compare_reports(
     a: EvaluationReport, b: EvaluationReport, seed: int = 0, by: Literal["record", "sequence"] = "record"
 ) -> list[Difference]:
     """Every number that both reports have, paired by record."""
-    shared = _shared_protocols(a, b)
     found = []
-    for protocol in shared:
+    for protocol in _shared_protocols(a, b):
         first, second = a["records"][protocol], b["records"][protocol]
         place = {name: at for at, name in enumerate(second["ids"])}
-        both = [(at, place[name]) for at, name in enumerate(first["ids"]) if name in place]
-        if not both:
+        both = np.array([(at, place[name]) for at, name in enumerate(first["ids"]) if name in place])
+        if not len(both):
             raise InputError(f"{protocol}: the two evaluations have no record in common")
-        groups = np.array(first["ids" if by == "record" else "sequences"])[[at for at, _ in both]]
-        for key in first["values"]:
-            if key not in second["values"]:
-                continue
-            pairs = [(first["values"][key][i], second["values"][key][j]) for i, j in both]
-            good = np.array([x is not None and y is not None for x, y in pairs])
+        groups = np.array(first["ids" if by == "record" else "sequences"])[both[:, 0]]
+        for key in (key for key in first["values"] if key in second["values"]):
+            pairs = [np.array(part["values"][key], float)[both[:, k]] for k, part in enumerate((first, second))]
+            good = np.isfinite(pairs).all(0)
             if not good.any():
                 continue
-            errors = np.array([pair for pair, ok in zip(pairs, good, strict=True) if ok], dtype=np.float64)
+            errors = np.stack(pairs, axis=-1)[good]
             difference = errors[:, 1] - errors[:, 0]
-            low, high = bootstrap_interval(difference, groups[good], np.random.default_rng(seed))
+            interval = bootstrap_interval(difference, groups[good], np.random.default_rng(seed))
             better = difference > 0 if key.split("/")[2] in SHARES else difference < 0
             wins = float(better.mean() + 0.5 * (difference == 0).mean())
-            mean_a, mean_b = (float(mean) for mean in errors.mean(0))
-            found.append(
-                Difference(protocol, key, len(errors), mean_a, mean_b, float(difference.mean()), low, high, wins)
-            )
+            mean_a, mean_b = errors.mean(0).tolist()
+            mean = float(difference.mean())
+            found.append(Difference(protocol, key, len(errors), mean_a, mean_b, mean, *interval, wins))
     if not found:
         raise InputError("the two evaluations share protocols but no number: run both with the same --hypotheses")
     return found
@@ -91,22 +86,19 @@ def _shared_protocols(a: EvaluationReport, b: EvaluationReport) -> list[str]:
         raise InputError(f"no protocol in common: {', '.join(first)} against {', '.join(second)}")
     for name in shared:
         for part in first[name].keys() | second[name].keys():
-            if first[name].get(part) != second[name].get(part):
+            here, there = first[name].get(part), second[name].get(part)
+            if here != there:
                 what = "the records or their true poses" if part == "truth" else part
                 raise InputError(
-                    f"{name} was not run alike: {what} differ ({a['run']['dataset']}: {first[name].get(part)}; "
-                    f"{b['run']['dataset']}: {second[name].get(part)}), so the numbers cannot be compared"
+                    f"{name} was not run alike: {what} differ ({a['run']['dataset']}: {here}; "
+                    f"{b['run']['dataset']}: {there}), so the numbers cannot be compared"
                 )
-        if first[name]["occlusion"] is not None:
-            for part, here, there in (
-                ("seed", a["run"]["seed"], b["run"]["seed"]),
-                ("textures", a["run"]["textures"], b["run"]["textures"]),
-                ("occ_roi", a["run"]["occ_roi"], b["run"]["occ_roi"]),
-            ):
-                if here != there:
-                    raise InputError(
-                        f"{name}: the patches differ, because {part} is {here} in one run and {there} in the other"
-                    )
+        for part in ("seed", "textures", "occ_roi") if first[name]["occlusion"] is not None else ():
+            here, there = a["run"][part], b["run"][part]
+            if here != there:
+                raise InputError(
+                    f"{name}: the patches differ, because {part} is {here} in one run and {there} in the other"
+                )
     return shared
 
 

@@ -6,7 +6,7 @@ inside the ball of level q.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from scipy.stats import chi2
 
 from di2pose.calibration import Calibration, sample_covariance
 from di2pose.errors import InputError
-from di2pose.evaluation.joint_groups import STATES, Confusion, confusion
+from di2pose.evaluation.scoring import STATES, Confusion, confusion
 from di2pose.files import replacing
 from di2pose.pose.skeleton import H36M_17
 from di2pose.text_table import markdown
@@ -42,8 +42,7 @@ class Answers:
     def join(cls, parts: Sequence["Answers"]) -> "Answers":
         if not parts:
             raise InputError("expected one feature cache or more, got none")
-        names = ("samples_mm", "visibility", "truth_mm", "true_state")
-        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+        return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
 
     @property
     def known(self) -> Bool[np.ndarray, "n J"]:
@@ -100,12 +99,11 @@ def coverage(level: Float[np.ndarray, " n"], levels: Sequence[float] = NOMINAL) 
 def coverage_report(answers: Answers, calibration: Calibration) -> CoverageReport:
     """Apply a calibration to answers that it was not fitted on."""
     said, known = calibration.state(answers.visibility), answers.known
-    covariance = calibration.covariance_mm2(answers.samples_mm, said)
-    radius, error = calibration.r90_mm(covariance, said), answers.error_mm
+    covariance, error = calibration.covariance_mm2(answers.samples_mm, said), answers.error_mm
+    radius = calibration.r90_mm(covariance, said)
     level, raw = (ball_level(error, c) for c in (covariance, sample_covariance(answers.samples_mm)))
-    masks = {"all": known}
-    masks |= {f"true {state}": known & (answers.true_state == state) for state in STATES}
-    masks |= {f"said {state}": known & (said == state) for state in STATES}
+    kinds = {"true": answers.true_state, "said": said}
+    masks = {f"{kind} {state}": known & (table == state) for kind, table in kinds.items() for state in STATES}
     groups = {
         name: CoveredGroup(
             joints=int(mask.sum()),
@@ -115,7 +113,7 @@ def coverage_report(answers: Answers, calibration: Calibration) -> CoverageRepor
             curve=coverage(level[mask]),
             raw_curve=coverage(raw[mask]),
         )
-        for name, mask in masks.items()
+        for name, mask in {"all": known, **masks}.items()
         if mask.any()
     }
     told = bool((answers.true_state[known] == "seen").any())  # not where only what a patch hides is labelled
@@ -124,63 +122,57 @@ def coverage_report(answers: Answers, calibration: Calibration) -> CoverageRepor
 
 def coverage_text(name: str, report: CoverageReport) -> str:
     """Three Markdown tables: the 90 % balls, the curve, the states."""
-    balls = markdown(
-        [f"90 % balls, {name}", "joints", "hold the truth", "mean radius, mm", "mean error, mm"],
-        [
-            [group, str(f.joints), f"{f.covered:.1%}", f"{f.mean_r90_mm:.0f}", f"{f.mean_error_mm:.0f}"]
-            for group, f in report.groups.items()
-        ],
-    )
-    shown = _curves(report)
-    curve = markdown(
-        ["nominal", "all, raw spread", *shown],
-        [
-            [f"{nominal:.0%}", f"{report.groups['all'].raw_curve[k]:.0%}", *(f"{c[k]:.0%}" for c in shown.values())]
-            for k, nominal in enumerate(NOMINAL)
-        ],
-    )
-    return "\n\n".join([balls, curve, *([] if report.states is None else [report.states.text()])])
+    balls = [
+        [group, str(f.joints), f"{f.covered:.1%}", f"{f.mean_r90_mm:.0f}", f"{f.mean_error_mm:.0f}"]
+        for group, f in report.groups.items()
+    ]
+    curves = _curves(report)
+    shares = [[f"{share:.0%}" for share in row] for row in zip(NOMINAL, *curves.values(), strict=True)]
+    parts = [
+        markdown([f"90 % balls, {name}", "joints", "hold the truth", "mean radius, mm", "mean error, mm"], balls),
+        markdown(["nominal", *curves], shares),
+    ]
+    return "\n\n".join(parts if report.states is None else [*parts, report.states.text()])
 
 
 def _curves(report: CoverageReport) -> dict[str, tuple[float, ...]]:
-    """By the true state where it is known, else by the said one."""
+    """The raw spread's, then by the true state where it is known, else by the said one."""
     kind = "said" if report.states is None else "true"
-    return {name: f.curve for name, f in report.groups.items() if name == "all" or name.startswith(kind)}
+    chosen = {name: f.curve for name, f in report.groups.items() if name == "all" or name.startswith(kind)}
+    return {"all, raw spread": report.groups["all"].raw_curve, **chosen}
 
 
 SIDE, LEFT, TOP, LEGEND = 420, 70, 50, 190
 INK, GRID, DIAGONAL = (30, 30, 30), (228, 228, 228), (150, 150, 150)
-COLOURS = {"all": INK, "seen": (31, 119, 180), "occluded": (214, 39, 40), "out_of_frame": (44, 160, 44)}
-RAW = (255, 127, 14)
+COLOURS = {
+    "all": INK, "spread": (255, 127, 14), "seen": (31, 119, 180), "occluded": (214, 39, 40),
+    "out_of_frame": (44, 160, 44),
+}  # fmt: skip
+"""By the last word of a curve's name."""
 
 
 def draw_curves(reports: dict[str, CoverageReport], path: Path) -> None:
     """Nominal against actual coverage, a panel for each report; on the diagonal the spread is true."""
-    picture = Image.new("RGB", (len(reports) * (LEFT + SIDE + LEGEND), TOP + SIDE + 60), "white")
-    pen = ImageDraw.Draw(picture)
+    width, bottom = LEFT + SIDE + LEGEND, TOP + SIDE
+    picture = Image.new("RGB", (len(reports) * width, bottom + 60), "white")
+    pen, font = ImageDraw.Draw(picture), ImageFont.load_default(14)
     for number, (name, report) in enumerate(reports.items()):
-        _panel(pen, number * (LEFT + SIDE + LEGEND) + LEFT, name, report)
+        left = number * width + LEFT
+        right = left + SIDE
+        for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
+            x, y = left + SIDE * tick, bottom - SIDE * tick
+            pen.line([(left, y), (right, y)], fill=GRID)
+            pen.line([(x, bottom), (x, TOP)], fill=GRID)
+            pen.text((left - 8, y), f"{tick:.0%}", INK, font, anchor="rm")
+            pen.text((x, bottom + 8), f"{tick:.0%}", INK, font, anchor="mt")
+        pen.line([(left, bottom), (right, TOP)], fill=DIAGONAL, width=1)
+        pen.text((left, 16), f"{name}: joints inside the ball, over its nominal level", INK, font)
+        pen.text((left + SIDE / 2, bottom + 34), "nominal", INK, font, anchor="mt")
+        for row, (title, curve) in enumerate(_curves(report).items()):
+            points = [(left + SIDE * x, bottom - SIDE * y) for x, y in zip(NOMINAL, curve, strict=True)]
+            colour = COLOURS[title.split()[-1]]
+            pen.line([(left, bottom), *points], fill=colour, width=2)
+            pen.text((right + 14, TOP + 20 * row), title.replace("_", " "), colour, font)
+        pen.rectangle((left, TOP, right, bottom), outline=INK)
     with replacing(path) as temporary:
         picture.save(temporary, "PNG")
-
-
-def _panel(pen: ImageDraw.ImageDraw, left: int, name: str, report: CoverageReport) -> None:
-    font = ImageFont.load_default(14)
-
-    def place(nominal: float, actual: float) -> tuple[float, float]:
-        return left + SIDE * nominal, TOP + SIDE * (1 - actual)
-
-    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
-        pen.line([place(0, tick), place(1, tick)], fill=GRID)
-        pen.line([place(tick, 0), place(tick, 1)], fill=GRID)
-        pen.text((left - 8, place(0, tick)[1]), f"{tick:.0%}", INK, font, anchor="rm")
-        pen.text((place(tick, 0)[0], TOP + SIDE + 8), f"{tick:.0%}", INK, font, anchor="mt")
-    pen.line([place(0, 0), place(1, 1)], fill=DIAGONAL, width=1)
-    pen.text((left, 16), f"{name}: joints inside the ball, over its nominal level", INK, font)
-    pen.text((left + SIDE / 2, TOP + SIDE + 34), "nominal", INK, font, anchor="mt")
-    lines = {"all, raw spread": (report.groups["all"].raw_curve, RAW)}
-    lines |= {title: (curve, COLOURS[title.split()[-1]]) for title, curve in _curves(report).items()}
-    for row, (title, (curve, colour)) in enumerate(lines.items()):
-        pen.line([place(0, 0), *(place(*point) for point in zip(NOMINAL, curve, strict=True))], fill=colour, width=2)
-        pen.text((left + SIDE + 14, TOP + 20 * row), title.replace("_", " "), colour, font)
-    pen.rectangle((*place(0, 1), *place(1, 0)), outline=INK)

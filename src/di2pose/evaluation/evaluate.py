@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +21,10 @@ from di2pose.evaluation.cached_records import CachedRecords, Records
 from di2pose.evaluation.failures import write_failures_page
 from di2pose.evaluation.prediction_file import PredictionFile
 from di2pose.evaluation.predictor import Predictor
-from di2pose.evaluation.protocol import Occlusion, Protocol, select_records
-from di2pose.evaluation.report import EvaluationReport, RunSettings, build_report
+from di2pose.evaluation.protocol import Protocol, select_records
+from di2pose.evaluation.report import EvaluationReport, Json, build_report
 from di2pose.evaluation.report_text import write_report
-from di2pose.evaluation.runs import RecordLog, Work, run_advocc, run_clean, run_occ
+from di2pose.evaluation.runs import RecordLog, Work, run_advocc, run_pictures
 from di2pose.evaluation.scoring import Scorer
 from di2pose.files import write_json
 from di2pose.image.crop import Roi
@@ -66,14 +65,15 @@ def evaluate_dataset(
     counts, seeds = tuple(sorted(set(hypotheses))), (seed, *more_seeds)
     steps = getattr(predictor, "steps", None) if steps is None else steps
     source = textures or ProceduralTextures()
-    work = Work(predictor, dataset, {}, {}, counts, steps, seeds, batch, source, roi_of)
+    work = Work(predictor, dataset, counts, steps, seeds, batch, source, roi_of)
     _check(work, protocols, limit)
-    scorers = {protocol.id: Scorer(protocol, dataset.skeleton, skeleton) for protocol in protocols}
+    work.scorers = {protocol.id: Scorer(protocol, dataset.skeleton, skeleton) for protocol in protocols}
     selected = {protocol.id: _select(protocol, dataset, plain, limit) for protocol in protocols}
+    work.selected = {key: frozenset(rows) for key, rows in selected.items()}
     if isinstance(predictor, PredictionFile):
         ids = [line["id"] for line in dataset.index]
         predictor.check_records([ids[row] for row in sorted(set().union(*selected.values()))], ids)
-    run: RunSettings = {
+    run: Json = {
         "predictor": name,
         "prediction_skeleton": skeleton.name,
         "dataset": dataset.name,
@@ -92,24 +92,33 @@ def evaluate_dataset(
         ],
     }
     _claim(out, run)
-    work = replace(work, selected={key: frozenset(rows) for key, rows in selected.items()})
     logs: dict[str, RecordLog] = {}
     for occlusion in dict.fromkeys(protocol.occlusion for protocol in protocols):
         members = [protocol.id for protocol in protocols if protocol.occlusion == occlusion]
-        todo = sorted(set().union(*(selected[key] for key in members)))
+        todo = sorted(set().union(*(selected[key] for key in members)))[rank::ranks]
         title = "clean" if occlusion is None else f"{occlusion.kind}-{occlusion.size}"
-        own = RecordLog(out / "records", title, rank)
-        part = replace(work, scorers={key: scorers[key] for key in members})
-        _run(part, occlusion, title, todo[rank::ranks], own)
-        logs |= dict.fromkeys(members, own)
+        log = RecordLog(out / "records", title, rank)
+        logs |= dict.fromkeys(members, log)
+        done = log.read()
+        left = [row for row in todo if row not in done]
+        with tqdm(total=len(todo), initial=len(todo) - len(left), desc=title, unit="record", disable=None) as bar:
+            if occlusion is not None and occlusion.kind == "advocc":
+                for row in left:  # hundreds of predictions: kept as soon as it is finished
+                    log.append([run_advocc(work, row, occlusion)])
+                    bar.update()
+            else:
+                for start in range(0, len(left), batch):
+                    chunk = left[start : start + batch]
+                    log.append(run_pictures(work, chunk, occlusion))
+                    bar.update(len(chunk))
     # Read only now: of two ranks the later one must see all that the other wrote, in every way.
-    lines = {key: own.read() for key, own in logs.items()}
+    lines = {key: log.read() for key, log in logs.items()}
     if any(row not in lines[key] for key in lines for row in selected[key]):
         return None
-    ordered = {key: [lines[key][row] for row in selected[key]] for key in lines}
+    ordered = {key: [lines[key][row] for row in rows] for key, rows in selected.items()}
     report = build_report(run, protocols, dataset, ordered)
     write_report({"": report}, out)
-    write_failures_page(report, protocols, dataset, ordered, out / "worst.html", worst, seed, source)
+    write_failures_page(work, report, ordered, out / "worst.html", worst)
     return report
 
 
@@ -130,23 +139,6 @@ def _select(protocol: Protocol, dataset: Records, plain: bool, limit: int | None
         if not len(rows):
             raise InputError(f"no crop of {dataset.name} that {protocol.id} counts is plain")
     return [int(row) for row in rows[:limit]]
-
-
-def _run(work: Work, occlusion: Occlusion | None, title: str, rows: Sequence[int], log: RecordLog) -> None:
-    done = log.read()
-    left = [row for row in rows if row not in done]
-    # A search is hundreds of predictions: its record is a batch of its own, and is kept as soon as it is finished.
-    step = 1 if occlusion is not None and occlusion.kind == "advocc" else work.batch
-    with tqdm(total=len(rows), initial=len(rows) - len(left), desc=title, unit="record", disable=None) as bar:
-        for start in range(0, len(left), step):
-            chunk = left[start : start + step]
-            if occlusion is None:
-                log.append(run_clean(work, chunk))
-            elif occlusion.kind == "occ":
-                log.append(run_occ(work, chunk, occlusion.size))
-            else:
-                log.append(run_advocc(work, chunk, occlusion.size))
-            bar.update(len(chunk))
 
 
 def _check(work: Work, protocols: Sequence[Protocol], limit: int | None) -> None:
@@ -185,7 +177,7 @@ def _digest(dataset: Records, rows: Sequence[int]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _claim(out: Path, run: RunSettings) -> None:
+def _claim(out: Path, run: Json) -> None:
     """Stamp the folder with this run's settings, or go on with the run whose settings are the same."""
     stamp = out / "run.json"
     if not stamp.exists():

@@ -1,8 +1,6 @@
 """`di2pose evaluate`: named protocols on one or several models, or on a file of poses, in one table."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +11,7 @@ from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, open_records
 from di2pose.evaluation.evaluate import evaluate_dataset, torchrun_rank
 from di2pose.evaluation.prediction_file import PredictionFile
-from di2pose.evaluation.predictor import CachedPredictor, PicturePredictor, Predictor, fingerprint, load_predictor
+from di2pose.evaluation.predictor import Predictor, fingerprint, load_predictor
 from di2pose.evaluation.protocol import PROTOCOLS, parse_protocols
 from di2pose.evaluation.report import EvaluationReport
 from di2pose.evaluation.report_text import markdown, write_report
@@ -24,26 +22,8 @@ from di2pose.occlusion.patch_textures import DtdTextures
 HYPOTHESES = 8
 
 
-@dataclass(frozen=True)
-class Contestant:
-    """One row of the joint table: a predictor, how it is called, and its counts."""
-
-    name: str
-    title: str
-    """The name, with what tells its weights or poses from others of that name."""
-    predictor: Predictor
-    hypotheses: tuple[int, ...]
-    steps: int | None
-
-
 def evaluate(
-    models: Annotated[
-        tyro.conf.Positional[tuple[str, ...]],
-        tyro.conf.arg(
-            help="checkpoint folders, runs, names in the package, or peers (blazepose-heavy, -full, -lite)",
-            metavar="MODEL",
-        ),
-    ] = (),
+    models: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="MODEL")] = (),
     *,
     data: Path,
     out: Path,
@@ -75,6 +55,7 @@ def evaluate(
     records are shared among the ranks.
 
     Args:
+        models: checkpoint folders, runs, names in the package, or peers (blazepose-heavy, -full, -lite)
         data: prepared dataset (made by `di2pose data prepare`), or feature cache (`di2pose features`, `people
             features`): crops with known poses, without pictures.
         out: folder for the results.
@@ -101,30 +82,37 @@ def evaluate(
         raise InputError("give either a MODEL (checkpoint folder, run, name) or --predictions FILE.npz")
     chosen, numbers = parse_protocols(protocol, every, split), _integers(seeds, "--seeds") or (seed,)
     records, counts = open_records(data, images), _integers(hypotheses, "--hypotheses")
+    # One row of the joint table each: its name, the name with what tells its weights from others, and its counts.
+    contestants: list[tuple[str, str, Predictor, tuple[int, ...], int | None]] = []
     if predictions is not None:
         file = PredictionFile(predictions)
-        title = f"{predictions.name} ({file.fingerprint})"
-        contestants = [Contestant(predictions.name, title, file, counts or (1,), None)]
-    else:
-        contestants = []
-        for model in models:
-            predictor = load_predictor(
-                model, records, device=device, encoder=encoder, second_look=second_look, flip_test=flip_test
-            )
-            looks = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [encoder or ""]
-            contestants += _contestants(model, predictor, counts, _integers(steps, "--steps"), looks)
+        contestants.append((predictions.name, f"{predictions.name} ({file.fingerprint})", file, counts or (1,), None))
+    for model in models:
+        predictor = load_predictor(
+            model, records, device=device, encoder=encoder, second_look=second_look, flip_test=flip_test
+        )
+        path, several = Path(model), _integers(steps, "--steps")
+        name = (path.parent if path.name == "model" else path).resolve().name if path.exists() else model
+        if isinstance(predictor, BlazePosePeer):  # draws nothing: one hypothesis tells all
+            contestants.append((name, name, predictor, counts or (1,), None))
+            continue
+        looks = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [encoder] * bool(encoder)
+        title = f"{name} ({', '.join([fingerprint(predictor.model), *map(str, looks)])})"
+        for count in several or (None,):
+            row = f"{name}-{count}-steps" if len(several) > 1 else name
+            contestants.append((row, title, predictor, counts or (HYPOTHESES,), count))
     regions = None if predictions is not None or isinstance(records, CachedRecords) else Finder()
     reports: dict[str, EvaluationReport | None] = {}
-    for one in contestants:
-        name = _unused(one.name, reports)
+    for row, title, contestant, drawn, count in contestants:
+        name = next(word for word in (row, *(f"{row}-{k}" for k in range(2, 1000))) if word not in reports)
         reports[name] = evaluate_dataset(
-            one.predictor,
+            contestant,
             records,
             chosen,
             out if len(contestants) == 1 else out / name,
-            name=one.title,
-            hypotheses=one.hypotheses,
-            steps=one.steps,
+            name=title,
+            hypotheses=drawn,
+            steps=count,
             seed=numbers[0],
             more_seeds=numbers[1:],
             batch=batch,
@@ -196,31 +184,9 @@ def evaluate_crops(
     return code
 
 
-def _contestants(
-    model: str, predictor: Predictor, counts: tuple[int, ...], steps: tuple[int, ...], looks: Sequence[str]
-) -> list[Contestant]:
-    """One model, once for each number of steps. A peer draws nothing: one hypothesis tells all, if none are named."""
-    path = Path(model)
-    name = (path.parent if path.name == "model" else path).resolve().name if path.exists() else model
-    if isinstance(predictor, BlazePosePeer):
-        return [Contestant(name, name, predictor, counts or (1,), None)]
-    assert isinstance(predictor, PicturePredictor | CachedPredictor)
-    title = f"{name} ({', '.join(filter(None, [fingerprint(predictor.model), *looks]))})"
-    drawn = counts or (HYPOTHESES,)
-    if len(steps) < 2:
-        return [Contestant(name, title, predictor, drawn, steps[0] if steps else None)]
-    return [Contestant(f"{name}-{count}-steps", title, predictor, drawn, count) for count in steps]
-
-
-def _unused(name: str, taken: Mapping[str, object]) -> str:
-    """The name, with a number behind it where it is taken."""
-    return next(word for word in (name, *(f"{name}-{k}" for k in range(2, 1000))) if word not in taken)
-
-
 def _integers(text: str | None, flag: str) -> tuple[int, ...]:
     """'1,8' -> (1, 8); empty where nothing is given."""
-    words: Sequence[str] = [] if text is None else text.split(",")
     try:
-        return tuple(int(word) for word in words)
+        return () if text is None else tuple(int(word) for word in text.split(","))
     except ValueError as error:
         raise InputError(f"{flag} takes counts with commas between them, e.g. 1,8; got '{text}'") from error

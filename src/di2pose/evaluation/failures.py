@@ -2,7 +2,6 @@
 
 import base64
 import io
-from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -11,15 +10,13 @@ from PIL import Image, ImageDraw
 
 from di2pose.data.sample import Sample
 from di2pose.errors import InputError
-from di2pose.evaluation.cached_records import Records
-from di2pose.evaluation.protocol import Protocol
 from di2pose.evaluation.report import METRICS, EvaluationReport
-from di2pose.evaluation.runs import RecordLine, RecordResult
+from di2pose.evaluation.runs import RecordLine, RecordResult, Work
 from di2pose.evaluation.scoring import SHARES, Scorer, headline
 from di2pose.files import write_text
 from di2pose.image.crop import Roi, crop, roi_from_box
 from di2pose.occlusion.heatmap import draw_heatmap
-from di2pose.occlusion.patch_textures import REFERENCE_SIDE, TextureSource
+from di2pose.occlusion.patch_textures import REFERENCE_SIDE
 from di2pose.occlusion.patches import Rectangle
 from di2pose.occlusion.protocols import LIMB_12, advocc_image, advocc_placements, occlude_limb, person_crop
 
@@ -36,51 +33,42 @@ figure img{flex:0 1 auto;min-width:0}b.t{color:#15803d}b.p{color:#c2410c}"""
 
 
 def write_failures_page(
-    report: EvaluationReport,
-    protocols: Sequence[Protocol],
-    dataset: Records,
-    lines: dict[str, list[RecordLine]],
-    path: Path,
-    count: int,
-    seed: int,
-    textures: TextureSource,
+    work: Work, report: EvaluationReport, lines: dict[str, list[RecordLine]], path: Path, count: int
 ) -> None:
     """The `count` records with the greatest error of each protocol, by the estimate of the most hypotheses."""
-    most = max(report["run"]["hypotheses"])
-    body = [f"<h1>Worst {count} records</h1><p>{escape(report['run']['predictor'])} on {escape(dataset.name)}. "]
+    most = max(work.hypotheses)
+    body = [f"<h1>Worst {count} records</h1><p>{escape(report['run']['predictor'])} on {escape(work.dataset.name)}. "]
     body.append("<b class=t>Green: truth.</b> <b class=p>Orange: prediction.</b> Front is the camera's view.</p>")
-    for protocol in protocols:
+    for scorer in work.scorers.values():
+        protocol = scorer.protocol
         metric = next(metric for metric in protocol.metrics if metric not in SHARES)
         records = report["records"][protocol.id]
         errors = dict(zip(records["ids"], records["values"][f"{most}/{headline(most)}/{metric}"], strict=True))
-        found = sorted(
-            (line for line in lines[protocol.id] if line["id"] in errors), key=lambda x: -(errors[x["id"]] or 0)
-        )
+        measured = [line for line in lines[protocol.id] if line["id"] in errors]
+        found = sorted(measured, key=lambda line: -(errors[line["id"]] or 0))
         heading = f"{protocol.id}: {METRICS[metric][0]}, {headline(most)} ({most})"
         searched = protocol.occlusion is not None and protocol.occlusion.kind == "advocc"  # heat maps are wide
         body.append(f"<h2>{escape(heading)}</h2><section{' class=wide' if searched else ''}>")
-        scorer = Scorer(protocol, dataset.skeleton, dataset.skeleton)
-        for line in found[:count]:
-            body.append(_figure(scorer, dataset, line, errors[line["id"]] or 0, seed, textures))
-        body.append("</section>")
+        body += [_figure(work, scorer, line, errors[line["id"]] or 0) for line in found[:count]] + ["</section>"]
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
     text = f'<!doctype html><html lang="en"><head><title>Worst records</title>{head}</head><body>'
     write_text(path, text + "\n".join(body) + "</body></html>\n")
 
 
-def _figure(scorer: Scorer, dataset: Records, line: RecordLine, mm: float, seed: int, textures: TextureSource) -> str:
-    sample = dataset[line["row"]]
-    result = line["results"][scorer.protocol.id]
+def _figure(work: Work, scorer: Scorer, line: RecordLine, mm: float) -> str:
+    sample, result, bones = work.dataset[line["row"]], line["results"][scorer.protocol.id], _bones(scorer)
     caption = f"<b>{mm:.1f} mm</b> {escape(sample.id)}"
     pose = np.array(result["pose"])
     truth, known = (part.numpy() for part in scorer.truth(sample))
-    bones = _bones(scorer)
     drawn = [_svg(pose, truth, known, bones, axis, title) for axis, title in ((0, "front"), (2, "side, camera left"))]
     picture = ""
     try:
         if sample.image is None:
             raise InputError("no picture")
-        picture = _img(_picture(scorer, dataset, sample, result, pose, bones, seed, textures))
+        view, buffer = _picture(work, scorer, sample, result, bones), io.BytesIO()
+        view.save(buffer, "JPEG", quality=85)
+        code = base64.b64encode(buffer.getvalue()).decode()
+        picture = f'<img alt="picture" width="{view.width}" src="data:image/jpeg;base64,{code}">'
     except (InputError, OSError) as error:
         caption += f" ({escape(str(error))})"
     views = f"{picture}<div>{''.join(drawn)}</div>"
@@ -88,19 +76,13 @@ def _figure(scorer: Scorer, dataset: Records, line: RecordLine, mm: float, seed:
 
 
 def _picture(
-    scorer: Scorer,
-    dataset: Records,
-    sample: Sample,
-    result: RecordResult,
-    pose: np.ndarray,
-    bones: list[tuple[int, int]],
-    seed: int,
-    textures: TextureSource,
+    work: Work, scorer: Scorer, sample: Sample, result: RecordResult, bones: list[tuple[int, int]]
 ) -> Image.Image:
-    image, occlusion = dataset.read_image(sample), scorer.protocol.occlusion
+    image, occlusion, joints = work.dataset.read_image(sample), scorer.protocol.occlusion, scorer.protocol.root
+    seed, textures = work.seeds[0], work.textures
     if occlusion is not None and occlusion.kind == "advocc" and sample.box is not None:
         region = person_crop(sample.box)
-        errors = np.array([np.nan if e is None else e for e in result["placement_errors_mm"]], float)
+        errors = np.array(result["placement_errors_mm"], float)
         most = max(result["worst_placement"], key=int)
         placement = advocc_placements(occlusion.size)[result["worst_placement"][most]]
         occluded = advocc_image(image, sample.id, region, placement, seed, textures)
@@ -109,22 +91,24 @@ def _picture(
     if occlusion is not None:
         patch = Rectangle(*result["patch"])
         roi = Roi((0.0, 0.0), (patch.x1 - patch.x0) * REFERENCE_SIDE / occlusion.size)
-        image = occlude_limb(image, sample, dataset.skeleton, occlusion.size, seed, textures, roi).image
+        image = occlude_limb(image, sample, work.dataset.skeleton, occlusion.size, seed, textures, roi).image
     roi = roi_from_box(sample.box or (0, 0, *image.size), margin=1.25 if sample.box else 1.0)
     view = Image.fromarray(crop(image, roi, SIDE))
+    drawn = []
     if sample.joints_2d is not None:
-        _draw(view, roi.to_crop(scorer.points(sample), SIDE), bones, TRUTH)
+        drawn.append((scorer.points(sample), TRUTH))
     if sample.camera is not None and sample.root_mm is not None:
-        root = _protocol_root(scorer, sample) + sample.root_mm
-        _draw(view, roi.to_crop(sample.camera.project(pose + root), SIDE), bones, PREDICTION)
+        root = sample.root_mm  # of the record; the protocol's lies where its joints do
+        if joints != ("pelvis",):
+            root = sample.joints_mm[list(scorer.truth_skeleton.indices(*joints))].mean(0).astype(np.float64) + root
+        drawn.append((sample.camera.project(np.array(result["pose"]) + root), PREDICTION))
+    pen = ImageDraw.Draw(view)
+    for points, colour in drawn:
+        at = roi.to_crop(points, SIDE)
+        for ends in (at[list(bone)] for bone in bones):
+            if np.isfinite(ends).all():
+                pen.line([(float(x), float(y)) for x, y in ends], fill=colour, width=3)
     return view
-
-
-def _protocol_root(scorer: Scorer, sample: Sample) -> np.ndarray:
-    """Where the protocol's root lies in the record's own root-relative coordinates."""
-    if scorer.protocol.root == ("pelvis",):
-        return np.zeros(3)
-    return sample.joints_mm[list(scorer.truth_skeleton.indices(*scorer.protocol.root))].mean(0).astype(np.float64)
 
 
 def _bones(scorer: Scorer) -> list[tuple[int, int]]:
@@ -135,13 +119,6 @@ def _bones(scorer: Scorer) -> list[tuple[int, int]]:
         corners = [at[name] for name in ("left_shoulder", "right_shoulder", "right_hip", "left_hip")]
         bones += list(zip(corners, corners[1:] + corners[:1], strict=True))
     return bones
-
-
-def _draw(view: Image.Image, points: np.ndarray, bones: list[tuple[int, int]], colour: str) -> None:
-    pen = ImageDraw.Draw(view)
-    for a, b in bones:
-        if np.isfinite(points[[a, b]]).all():
-            pen.line([(float(x), float(y)) for x, y in points[[a, b]]], fill=colour, width=3)
 
 
 def _svg(
@@ -159,10 +136,3 @@ def _svg(
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}"/>' for x, y in at[shown]]
     label = f'<text x="6" y="236" font-size="14" fill="#666">{title}, {2 * reach / 1000:.1f} m across</text>'
     return f'<svg viewBox="0 0 220 240" width="160" role="img" aria-label="{title}">{"".join(parts)}{label}</svg>'
-
-
-def _img(picture: Image.Image) -> str:
-    buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=85)
-    code = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img alt="picture" width="{picture.width}" src="data:image/jpeg;base64,{code}">'

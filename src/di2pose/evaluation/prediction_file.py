@@ -24,60 +24,43 @@ class PredictionFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        arrays = _read_arrays(path)
-        ids, joints = arrays["ids"], arrays["joints_mm"]
-        if ids.dtype.kind == "S":
-            ids = np.char.decode(ids, "utf-8")
-        self.skeleton: Skeleton = get(_word(arrays["skeleton"])) if "skeleton" in arrays else H36M_17
-        units = _word(arrays.get("units", np.array("mm")))
-        if units != "mm":
-            raise InputError(f"{path}: joints_mm must be in 'mm', the file says units '{units}'")
-        if joints.ndim == 3:
-            joints = joints[:, None]
-        if (
-            joints.ndim != 4
-            or joints.shape[2:] != (self.skeleton.count, 3)
-            or not np.issubdtype(joints.dtype, np.floating)
-        ):
+        self.path, arrays = path, _read_arrays(path)
+        words = {key: str(arrays[key].squeeze()) for key in ("skeleton", "units") if key in arrays}
+        self.skeleton: Skeleton = get(words.get("skeleton", H36M_17.name))
+        if words.get("units", "mm") != "mm":
+            raise InputError(f"{path}: joints_mm must be in 'mm', the file says units '{words['units']}'")
+        given, ids, count = arrays["joints_mm"], arrays["ids"], self.skeleton.count
+        joints = given[:, None] if given.ndim == 3 else given
+        if joints.ndim != 4 or joints.shape[2:] != (count, 3) or not np.issubdtype(joints.dtype, np.floating):
             raise InputError(
-                f"{path}: joints_mm must be floating point of shape (n, {self.skeleton.count}, 3) or (n, H, "
-                f"{self.skeleton.count}, 3) for {self.skeleton.name}, got {arrays['joints_mm'].dtype} of shape "
-                f"{arrays['joints_mm'].shape}; another joint order is named by the key 'skeleton'"
+                f"{path}: joints_mm must be floating point of shape (n, {count}, 3) or (n, H, {count}, 3) for "
+                f"{self.skeleton.name}, got {given.dtype} of shape {given.shape}; another joint order is named by the "
+                "key 'skeleton'"
             )
         if ids.shape != (len(joints),):
             raise InputError(f"{path}: {len(joints)} poses need as many ids, got ids of shape {ids.shape}")
-        self.rows = {str(name): row for row, name in enumerate(ids)}
+        self.joints_mm, self.hypotheses = joints, joints.shape[1]
+        names = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
+        self.rows = {str(name): row for row, name in enumerate(names)}
         if len(self.rows) != len(ids):
             raise InputError(f"{path}: {len(ids) - len(self.rows)} of the {len(ids)} ids occur more than once")
-        self.joints_mm = joints
-        self._check_values()
-
-    def _check_values(self) -> None:
-        if len(self.joints_mm) == 0:
-            raise InputError(f"{self.path}: the file holds no poses")
-        broken = ~np.isfinite(self.joints_mm).all(axis=(1, 2, 3))
-        if broken.any():
-            names = [name for name, row in self.rows.items() if broken[row]]
-            raise InputError(f"{self.path}: NaN or infinite joints in {len(names)} poses: {_some(names)}")
-        joints = self.joints_mm.astype(np.float64)
-        hips = joints[:, :, self.skeleton.indices("left_hip", "right_hip")].mean(axis=2)
+        if not len(joints):
+            raise InputError(f"{path}: the file holds no poses")
+        if broken := [name for name, row in self.rows.items() if not np.isfinite(joints[row]).all()]:
+            raise InputError(f"{path}: NaN or infinite joints in {len(broken)} poses: {_some(broken)}")
+        hips = joints[:, :, self.skeleton.indices("left_hip", "right_hip")].mean(axis=2, dtype=np.float64)
         reach = float(np.median(np.linalg.norm(joints - hips[:, :, None], axis=-1).max(axis=-1)))
         if reach < 200:
             raise InputError(
-                f"{self.path}: the farthest joint lies {reach:.3g} from the hips (median), a body's lies 500 to 1200 "
+                f"{path}: the farthest joint lies {reach:.3g} from the hips (median), a body's lies 500 to 1200 "
                 "mm from them: the poses look like metres or centimetres, multiply by 1000 or 10"
             )
         offset = float(np.median(np.linalg.norm(hips, axis=-1)))
         if offset > 400:
             raise InputError(
-                f"{self.path}: the hips lie {offset:.0f} mm from the origin (median): the poses must be root-relative, "
+                f"{path}: the hips lie {offset:.0f} mm from the origin (median): the poses must be root-relative, "
                 "subtract the pelvis"
             )
-
-    @property
-    def hypotheses(self) -> int:
-        return self.joints_mm.shape[1]
 
     @property
     def fingerprint(self) -> str:
@@ -123,10 +106,6 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
             "save with np.savez(file, ids=..., joints_mm=...)"
         )
     return arrays
-
-
-def _word(array: np.ndarray) -> str:
-    return str(array.reshape(-1)[0]) if array.size == 1 else str(array)
 
 
 def _some(names: Sequence[str]) -> str:

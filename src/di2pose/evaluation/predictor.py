@@ -107,8 +107,8 @@ class PicturePredictor:
         if self.flip_test:
             flipped = encode_crops(pipeline.encoder, encoded.crops, pipeline.device, flipped=True)
             encoded, flipped_3d = replace(encoded, flipped=flipped.features), flipped.world_mm
-        found = _own_3d(encoded.output.world_mm, flipped_3d, encoded.output.skeleton)
-        found |= _points(self.model, encoded.output.features, encoded.flipped)
+        here = encoded.output
+        found = _point_estimates(self.model, here.features, encoded.flipped, here.world_mm, flipped_3d, here.skeleton)
         turns = np.stack([pipeline.encoder.rotation(crop.region, crop.camera) for crop in encoded.crops])
         return encoded, {name: (poses @ turns, skeleton) for name, (poses, skeleton) in found.items()}
 
@@ -146,33 +146,34 @@ class CachedPredictor:
         flipped = self.cache.features(rows, flipped=True).to(self.device) if self.flipped else None
         noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)
         drawn = predict_both(self.model, features, flipped, hypotheses, steps or self.steps, noise)
-        others = _own_3d(self._world_mm(rows), self._world_mm(rows, FLIPPED) if self.flipped else None, BLAZEPOSE_33)
-        others |= _points(self.model, features, flipped)
-        samples_mm = drawn.joints_mm.double().cpu().numpy()
-        if drawn.visibility is None:
-            return Predictions(samples_mm, others)
-        visibility = drawn.visibility.double().cpu().numpy()
-        return Predictions(samples_mm, others, visibility, self.calibration.state(visibility))
+        worlds = self._world_mm(rows), self._world_mm(rows, FLIPPED) if self.flipped else None
+        others = _point_estimates(self.model, features, flipped, *worlds, BLAZEPOSE_33)
+        visibility = None if drawn.visibility is None else drawn.visibility.double().cpu().numpy()
+        states = None if visibility is None else self.calibration.state(visibility)
+        return Predictions(drawn.joints_mm.double().cpu().numpy(), others, visibility, states)
 
     def _world_mm(self, rows: np.ndarray, prefix: str = "") -> Tensor | None:
         name = f"{prefix}world_mm"
         return torch.from_numpy(self.cache.read(rows, name)[name]) if name in self.cache.fields else None
 
 
-def _own_3d(here: Tensor | None, there: Tensor | None, skeleton: Skeleton | None) -> PointEstimates:
-    """The encoder's own 3D, and its mean with that of the mirror images."""
-    if here is None or skeleton is None:
-        return {}
-    own = here.double().cpu().numpy()
-    found: PointEstimates = {PEER: (own, skeleton)}
-    if there is not None:
-        found[PEER_FLIPPED] = ((own + mirror(there.double().cpu().numpy(), skeleton)) / 2, skeleton)
-    return found
-
-
-def _points(model: PoseModel, features: Tensor, flipped: Tensor | None) -> PointEstimates:
-    found = point_estimates(model, features, flipped)
-    return {name: (poses.double().cpu().numpy(), H36M_17) for name, poses in found.items()}
+def _point_estimates(
+    model: PoseModel,
+    features: Tensor,
+    flipped: Tensor | None,
+    world_mm: Tensor | None,
+    flipped_world_mm: Tensor | None,
+    skeleton: Skeleton | None,
+) -> PointEstimates:
+    """What is not drawn: the encoder's own 3D, its mean with that of the mirror images, and the model's regressions."""
+    found: PointEstimates = {}
+    if world_mm is not None and skeleton is not None:
+        own = world_mm.double().cpu().numpy()
+        found[PEER] = own, skeleton
+        if flipped_world_mm is not None:
+            found[PEER_FLIPPED] = (own + mirror(flipped_world_mm.double().cpu().numpy(), skeleton)) / 2, skeleton
+    points = point_estimates(model, features, flipped)
+    return found | {name: (poses.double().cpu().numpy(), H36M_17) for name, poses in points.items()}
 
 
 def load_predictor(

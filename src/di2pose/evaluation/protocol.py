@@ -1,6 +1,5 @@
 """Named protocols: which records, which joints, aligned how. A number without one of these means nothing."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -9,10 +8,8 @@ import numpy as np
 from di2pose.data.sample import IndexLine
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import Records
-from di2pose.occlusion.protocols import LIMB_12, in_3dpw_occ
+from di2pose.occlusion.protocols import LIMB_12, SIZES, in_3dpw_occ
 from di2pose.pose.skeleton import H36M_17, LSP_14, SMPL_24, Skeleton
-
-MID_HIPS = ("left_hip", "right_hip")
 
 
 @dataclass(frozen=True)
@@ -72,8 +69,11 @@ _PELVIS = ("pelvis",)
 _ALL_17 = (H36M_17, H36M_17.joints, _PELVIS)
 _LSP = (LSP_14, LSP_14.joints, _PELVIS)
 _SMPL = (SMPL_24, (*LIMB_12, "neck", "head"), _PELVIS)
-_LIMBS = (H36M_17, LIMB_12, MID_HIPS)
+_LIMBS = (H36M_17, LIMB_12, ("left_hip", "right_hip"))
+_ALL_BUT_PELVIS = (H36M_17, H36M_17.joints[1:], _PELVIS)
 """Skeleton, joints, root."""
+_ADVOCC = Protocol("", "AdvOcc, {} px: own worst placement, visible joints", *_LSP, sampling=Sampling("test", every=30))
+_OCC = Protocol("", "one {}/256 patch on a limb, 12 limb joints, mid-hip aligned", *_LIMBS, sampling=_TEST)
 
 _BASE = (
     Protocol("h36m-p1", "Human3.6M, MPJPE", *_ALL_17, ("mpjpe",), _H36M, by_action=True),
@@ -81,55 +81,28 @@ _BASE = (
     Protocol("3dpw-14", "3DPW, 14 LSP joints", *_LSP, sampling=_TEST),
     Protocol("3dpw-occ", "3DPW-Occ: 17 sequences of all splits", *_LSP, sampling=Sampling(only_3dpw_occ=True)),
     *(
-        Protocol(
-            f"advocc-{size}",
-            f"AdvOcc, {size} px: own worst placement, visible joints",
-            *_LSP,
-            sampling=Sampling(split="test", every=30),
-            occlusion=Occlusion("advocc", size),
-        )
-        for size in (40, 80)
+        replace(_ADVOCC, id=f"advocc-{n}", title=_ADVOCC.title.format(n), occlusion=Occlusion("advocc", n))
+        for n in SIZES
     ),
     Protocol(
-        "mpi-inf-3dhp",
-        "MPI-INF-3DHP, 16 joints without the pelvis",
-        H36M_17,
-        H36M_17.joints[1:],
-        _PELVIS,
-        ("pck", "auc", "mpjpe"),
-        _TEST,
+        "mpi-inf-3dhp", "MPI-INF-3DHP, 16 joints without the pelvis", *_ALL_BUT_PELVIS, ("pck", "auc", "mpjpe"), _TEST
     ),
     Protocol("limb-12", "12 limb joints, mid-hip aligned", *_LIMBS, sampling=_TEST),
     Protocol("all-17", "17 joints, pelvis-aligned", *_ALL_17, sampling=_TEST),
-    *(
-        Protocol(
-            f"occ-{size}",
-            f"one {size}/256 patch on a limb, 12 limb joints, mid-hip aligned",
-            *_LIMBS,
-            sampling=_TEST,
-            occlusion=Occlusion("occ", size),
-        )
-        for size in (40, 80)
-    ),
+    *(replace(_OCC, id=f"occ-{n}", title=_OCC.title.format(n), occlusion=Occlusion("occ", n)) for n in SIZES),
 )
+_JOINT_SETS = (
+    ("smpl14", "12 limb joints, neck and head of SMPL's 24 joints", _SMPL),
+    ("limb12", "12 limb joints, mid-hip aligned", _LIMBS),
+)
+"""The 14-joint protocols are there on these, too, under their own names, for datasets without the top of the head."""
 
-
-def _variants(protocol: Protocol) -> Iterator[Protocol]:
-    """The 14-joint protocols also on other joint sets, under their own names, for datasets without the top of the
-    head."""
-    yield protocol
-    if protocol.skeleton == LSP_14:
-        for name, title, (skeleton, joints, root) in (
-            ("smpl14", "12 limb joints, neck and head of SMPL's 24 joints", _SMPL),
-            ("limb12", "12 limb joints, mid-hip aligned", _LIMBS),
-        ):
-            title = f"{protocol.title} ({title})"
-            yield replace(
-                protocol, id=f"{protocol.id}-{name}", title=title, skeleton=skeleton, joints=joints, root=root
-            )
-
-
-PROTOCOLS: dict[str, Protocol] = {variant.id: variant for base in _BASE for variant in _variants(base)}
+PROTOCOLS: dict[str, Protocol] = {}
+for _base in _BASE:
+    PROTOCOLS[_base.id] = _base
+    for _name, _title, (_skeleton, _joints, _root) in _JOINT_SETS if _base.skeleton == LSP_14 else ():
+        _id, _title = f"{_base.id}-{_name}", f"{_base.title} ({_title})"
+        PROTOCOLS[_id] = replace(_base, id=_id, title=_title, skeleton=_skeleton, joints=_joints, root=_root)
 
 
 def parse_protocols(text: str, every: int | None = None, split: str | None = None) -> tuple[Protocol, ...]:
@@ -152,9 +125,7 @@ def parse_protocols(text: str, every: int | None = None, split: str | None = Non
 def select_records(protocol: Protocol, dataset: Records) -> np.ndarray:
     """Row numbers of the records that the protocol counts, in dataset order; never none."""
     sampling = protocol.sampling
-    wanted: dict[str, tuple[str, ...]] = {}
-    if sampling.split is not None:
-        wanted["split"] = (sampling.split,)
+    wanted: dict[str, tuple[str, ...]] = {} if sampling.split is None else {"split": (sampling.split,)}
     if sampling.subjects:
         wanted["subject"] = sampling.subjects
     rows = dataset.select(**wanted)
@@ -162,28 +133,23 @@ def select_records(protocol: Protocol, dataset: Records) -> np.ndarray:
         sequences = dataset.column("sequence")
         rows = np.array([row for row in rows if in_3dpw_occ(str(sequences[row]))], dtype=rows.dtype)
     if not len(rows):
-        held = "; ".join(
-            f"{name}s {', '.join(sorted(set(dataset.column(name)))[:12])}" for name in wanted or ("sequence",)
-        )
+        some = {name: sorted(set(dataset.column(name)))[:12] for name in wanted or ("sequence",)}
+        held = "; ".join(f"{name}s {', '.join(values)}" for name, values in some.items())
         raise InputError(
             f"protocol {protocol.id} finds no record in '{dataset.name}': it wants "
             f"{wanted or 'the 17 sequences of 3DPW-Occ'}, the dataset holds {held}"
             + ("; another split is chosen by --split NAME" if "split" in wanted else "")
         )
-    return rows if sampling.every == 1 else _thin(rows, dataset, sampling.every)
-
-
-def _thin(rows: np.ndarray, dataset: Records, every: int) -> np.ndarray:
-    lines = [dataset.index[int(row)] for row in rows]
-    tracks = [_track(line) for line in lines]
+    if sampling.every == 1:
+        return rows
+    lines = {int(row): dataset.index[int(row)] for row in rows}
     kept: list[int] = []
     last: dict[tuple[str, ...], int] = {}
-    for at in sorted(range(len(rows)), key=lambda i: (tracks[i], lines[i]["frame"], i)):
-        track, frame = tracks[at], lines[at]["frame"]
-        if track not in last or frame - last[track] >= every:
-            kept.append(at)
+    for track, frame, row in sorted((_track(line), line["frame"], row) for row, line in lines.items()):
+        if track not in last or frame - last[track] >= sampling.every:
+            kept.append(row)
             last[track] = frame
-    return rows[sorted(kept)]
+    return np.array(sorted(kept), dtype=rows.dtype)
 
 
 def _track(line: IndexLine | dict[str, Any]) -> tuple[str, ...]:

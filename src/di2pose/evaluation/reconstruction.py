@@ -23,6 +23,18 @@ from di2pose.text_table import aligned
 from di2pose.tokenizer.tokenizer import PoseTokenizer
 
 WRONG = 0.1
+TABLE = (
+    ("MPJPE, mm", "{mpjpe_mm:.2f}"),
+    ("PA-MPJPE, mm", "{pa_mpjpe_mm:.2f}"),
+    ("95th percentile, mm", "{p95_mm:.2f}"),
+    ("worst joint, mm", "{worst_joint} {worst_joint_mm:.2f}"),
+    ("MPJPE, 10 % wrong tokens", "{wrong_tokens_mm:.2f}"),
+    ("codes used, of {}", "{codes_used}"),
+    ("- at a position", "{codes_used_per_position:.1f}"),
+    ("perplexity", "{perplexity:.1f}"),
+    ("- at a position", "{perplexity_per_position:.1f}"),
+)
+"""Label of a row, and how its figures are written."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +62,10 @@ def reconstruction(
 ) -> Reconstruction:
     """decode(encode(P)) against P."""
     tokens = torch.cat([tokenizer.encode(some) for some in joints_mm.split(batch)])
-    found = torch.cat([tokenizer.decode(some) for some in tokens.split(batch)])
     generator = generator_of(seed, "wrong tokens")
     other = uniform_integers(tokens.shape, tokenizer.config.codes, generator)
     spoilt = torch.where(uniform(tokens.shape, generator) < WRONG, other, tokens)
-    broken = torch.cat([tokenizer.decode(some) for some in spoilt.split(batch)])
+    found, broken = (torch.cat([tokenizer.decode(some) for some in t.split(batch)]) for t in (tokens, spoilt))
     errors = mpjpe(found, joints_mm)
     by_joint = (found - joints_mm).norm(dim=-1).mean(0)
     usage = tokenizer.usage(tokens)
@@ -117,28 +128,15 @@ def evaluate_tokenizer(
     tokenizer.eval()
     joints_mm = read_poses(data, split)[::every]
     turned = joints_mm @ crop_turns(len(joints_mm), generator_of(seed, "turns")).mT
-    results = {
-        name: reconstruction(tokenizer, poses, seed) for name, poses in (("upright", joints_mm), ("turned", turned))
-    }
-    print(table(results, config.tokenizer.tokens, config.tokenizer.codes))
+    poses = {"upright": joints_mm, "turned": turned}
+    results = {name: reconstruction(tokenizer, mine, seed) for name, mine in poses.items()}
+    tokens, codes = config.tokenizer.tokens, config.tokenizer.codes
+    print(f"{len(joints_mm)} poses, {tokens} tokens of {codes} codes, 17 joints, pelvis-aligned")
+    rows = [
+        [label.format(codes), *(figure.format(**asdict(result)) for result in results.values())]
+        for label, figure in TABLE
+    ]
+    print(aligned(["", *results], rows))
     if out is not None:
         figures = {"run": run, "data": str(data), "split": split, "every": every, "seed": seed}
         write_json(out, figures | {name: asdict(result) for name, result in results.items()})
-
-
-def table(results: dict[str, Reconstruction], tokens: int, codes: int) -> str:
-    """The results side by side."""
-    found = list(results.values())
-    rows = [
-        ["MPJPE, mm", *(f"{r.mpjpe_mm:.2f}" for r in found)],
-        ["PA-MPJPE, mm", *(f"{r.pa_mpjpe_mm:.2f}" for r in found)],
-        ["95th percentile, mm", *(f"{r.p95_mm:.2f}" for r in found)],
-        ["worst joint, mm", *(f"{r.worst_joint} {r.worst_joint_mm:.2f}" for r in found)],
-        ["MPJPE, 10 % wrong tokens", *(f"{r.wrong_tokens_mm:.2f}" for r in found)],
-        [f"codes used, of {codes}", *(f"{r.codes_used}" for r in found)],
-        ["- at a position", *(f"{r.codes_used_per_position:.1f}" for r in found)],
-        ["perplexity", *(f"{r.perplexity:.1f}" for r in found)],
-        ["- at a position", *(f"{r.perplexity_per_position:.1f}" for r in found)],
-    ]
-    head = f"{found[0].poses} poses, {tokens} tokens of {codes} codes, 17 joints, pelvis-aligned"
-    return f"{head}\n{aligned(['', *results], rows)}"

@@ -1,16 +1,15 @@
 """Reports as tables for people and papers: Markdown, which is also what the terminal shows, and LaTeX."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from itertools import groupby
+from collections.abc import Iterable, Mapping
+from itertools import chain, groupby
 from pathlib import Path
 
 from di2pose.data.human36m import ACTIONS
-from di2pose.evaluation.joint_groups import Confusion
 from di2pose.evaluation.paper import ACTION_HEADINGS, PAPER_ACTIONS
 from di2pose.evaluation.predictor import PEER, PEER_FLIPPED
-from di2pose.evaluation.report import METRICS, ActionTable, EvaluationReport, Number, group_of
-from di2pose.evaluation.scoring import ORACLES, headline
+from di2pose.evaluation.report import METRICS, ActionTable, EvaluationReport, Json, group_of
+from di2pose.evaluation.scoring import ORACLES, Confusion, headline
 from di2pose.files import write_json, write_text
 from di2pose.text_table import latex as latex_table
 from di2pose.text_table import markdown as markdown_table
@@ -76,17 +75,17 @@ def latex(reports: Reports) -> str:
 def number_table(reports: Reports) -> Table:
     """A row for each estimate under each protocol: all metrics over all joints, their ratios to the peer's, and the
     paper's numbers."""
-    rows = [(names, _chosen(numbers, None)) for names, numbers in _estimates(reports)]
-    shown = [metric for metric in METRICS if any(metric in numbers for _, numbers in rows)]
-    every = [number for _, numbers in rows for number in numbers.values()]
+    rows = list(_estimates(reports, None))
+    shown = [metric for metric in METRICS if any(metric in numbers for _, (numbers,) in rows)]
+    every = [number for _, (numbers,) in rows for number in numbers.values()]
     ratios, papers = (any(number[part] is not None for number in every) for part in ("ratio", "paper"))
     head = [*_names(reports), *(METRICS[metric][0] for metric in shown)]
     head += ["over the peer"] * ratios + ["records"] + ["paper"] * papers
     table = []
-    for names, numbers in rows:
+    for names, (numbers,) in rows:
         cells = [_mm(numbers[metric]) if metric in numbers else "-" for metric in shown]
-        cells += [_joined(numbers, _ratio)] * ratios + [_count(numbers)]
-        table.append([*names, *cells, *([_joined(numbers, lambda n: _rounded(n["paper"]))] * papers)])
+        cells += [_joined(numbers, "ratio", 3)] * ratios + [_count(numbers)] + [_joined(numbers, "paper", 1)] * papers
+        table.append([*names, *cells])
     return head, table
 
 
@@ -95,11 +94,10 @@ def group_table(reports: Reports) -> Table:
     groups = ("seen", "hidden")
     head = [*_names(reports), *(cell for group in groups for cell in (group, "joints", "over the peer"))]
     table = []
-    for names, numbers in _estimates(reports):
-        chosen = [_chosen(numbers, group) for group in groups]
+    for names, chosen in _estimates(reports, *groups):
         if any(chosen):
-            cells = [cell for mine in chosen for cell in (_joined(mine, _mm), _count(mine), _joined(mine, _ratio))]
-            table.append([*names, *cells])
+            cells = [(" / ".join(map(_mm, n.values())) or "-", _count(n), _joined(n, "ratio", 3)) for n in chosen]
+            table.append([*names, *chain(*cells)])
     return head, table
 
 
@@ -139,16 +137,15 @@ def action_table(actions: ActionTable, most: int) -> Table:
     return ["action", "records", *shown, *([f"{best} over the peer"] * (peer in shown))], rows
 
 
-def spread_text(figures: dict[str, dict[str, float | int | None]]) -> str:
+def spread_text(figures: dict[str, Json]) -> str:
     """Raw spread of the hypotheses against the error of their mean, by group of joints."""
-    gap = figures.get("hidden_over_seen")
     rows = []
     for group, f in figures.items():
-        if f is not gap:
+        if group != "hidden_over_seen":
             mm = [_rounded(f["spread_mm"]), _rounded(f["error_mm"]), _rounded(f["rank_correlation"], 3)]
             rows.append([group.replace("_", " "), str(f["joints"]), *mm])
     table = markdown_table(["raw spread", "joints", "spread, mm", "error of the mean, mm", "rank correlation"], rows)
-    if gap is None:
+    if (gap := figures.get("hidden_over_seen")) is None:
         return table
     return (
         f"{table}\n\nHidden over seen: spread {gap['spread']:.2f}, error {gap['error']:.2f}; "
@@ -163,9 +160,7 @@ def notes(reports: Reports) -> list[str]:
     if any(number["oracle"] for number in numbers):
         lines.append("Oracle rows choose by the truth (j-agg by the annotated 2D joints): nobody can have them in use.")
     if any(number["paper"] is not None for number in numbers):
-        lines.append(
-            "The paper states neither its joint set on 3DPW, nor its frame sampling, nor its hypothesis count."
-        )
+        lines += ["The paper states neither its joint set on 3DPW, nor its frame sampling, nor its hypothesis count."]
     return list(dict.fromkeys(lines))
 
 
@@ -193,46 +188,40 @@ def _notes(name: str, report: EvaluationReport) -> Iterable[str]:
             yield f"{key}: {absent} of the 15 actions have no record; the average is over the others."
 
 
-def _estimates(reports: Reports) -> Iterable[tuple[list[str], dict[str, Number]]]:
-    """The names of a row (model, where there are several; protocol; estimate), and its numbers by metric."""
+def _estimates(reports: Reports, *groups: str | None) -> Iterable[tuple[list[str], list[dict[str, Json]]]]:
+    """The names of a row (model, where there are several; protocol; estimate), and its numbers by metric over each
+    group of joints; None: over all joints."""
     for model, report in reports.items():
-        for (protocol, label), numbers in groupby(report["numbers"], lambda n: (n["protocol"], _label(n))):
-            names = [*([model] * (len(reports) > 1)), protocol, label]
-            yield names, {number["metric"]: number for number in numbers}
+        for (protocol, label), found in groupby(report["numbers"], lambda n: (n["protocol"], _label(n))):
+            numbers = list(found)
+            chosen = [{n["metric"]: n for n in numbers if group_of(n["metric"]) == group} for group in groups]
+            yield [*([model] * (len(reports) > 1)), protocol, label], chosen
 
 
 def _names(reports: Reports) -> list[str]:
     return [*(["model"] * (len(reports) > 1)), "protocol", "estimate"]
 
 
-def _label(number: Number) -> str:
-    return LABELS.get(number["estimate"], number["estimate"]).format(number["hypotheses"])
+def _label(number: Json) -> str:
+    estimate = str(number["estimate"])
+    return LABELS.get(estimate, estimate).format(number["hypotheses"])
 
 
 def _of_human36m(actions: ActionTable) -> bool:
     return actions["names"] == list(ACTIONS)
 
 
-def _chosen(numbers: dict[str, Number], group: str | None) -> dict[str, Number]:
-    """Those of a group of joints; None: of all joints."""
-    return {metric: number for metric, number in numbers.items() if group_of(metric) == group}
-
-
-def _joined(numbers: dict[str, Number], text: Callable[[Number], str]) -> str:
-    cells = [text(number) for number in numbers.values()]
+def _joined(numbers: dict[str, Json], part: str, places: int) -> str:
+    cells = [_rounded(number[part], places) for number in numbers.values()]
     return "-" if all(cell == "-" for cell in cells) else " / ".join(cells)
 
 
-def _count(numbers: dict[str, Number]) -> str:
+def _count(numbers: dict[str, Json]) -> str:
     return str(max((number["count"] for number in numbers.values()), default=0))
 
 
-def _mm(number: Number) -> str:
+def _mm(number: Json) -> str:
     return f"{number['value']:.1f}" + ("" if number["deviation"] is None else f" ± {number['deviation']:.1f}")
-
-
-def _ratio(number: Number) -> str:
-    return _rounded(number["ratio"], 3)
 
 
 def _rounded(value: float | None, places: int = 1) -> str:

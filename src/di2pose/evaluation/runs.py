@@ -7,7 +7,7 @@ with what any other number began. All protocols of a way share its predictions.
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -20,10 +20,10 @@ from torch import Tensor
 from di2pose.data.sample import SEEN, UNKNOWN, Sample
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, Records
-from di2pose.evaluation.joint_groups import STATES, joint_groups
 from di2pose.evaluation.prediction_file import PredictionFile
 from di2pose.evaluation.predictor import Predictions, Predictor
-from di2pose.evaluation.scoring import Scorer, headline
+from di2pose.evaluation.protocol import Occlusion
+from di2pose.evaluation.scoring import STATES, Scorer, headline, joint_groups
 from di2pose.image.crop import Roi
 from di2pose.occlusion.patch_textures import TextureSource
 from di2pose.occlusion.patches import Rectangle
@@ -33,25 +33,25 @@ from di2pose.pose.metrics import joint_errors
 from di2pose.pose.skeleton import H36M_17
 
 
-class RecordResult(TypedDict):
-    """What one protocol measured on one record; `skipped`, the reason, stands alone. K joints of the protocol."""
+class RecordResult(TypedDict, total=False):
+    """What one protocol measured on one record, with K joints; or why it was left out."""
 
-    skipped: NotRequired[str]
-    values: NotRequired[dict[str, list[float | None]]]
+    skipped: str
+    values: dict[str, list[float | None]]
     """'H/estimate/metric' -> one number for each sampling seed, or a single one where nothing is drawn."""
-    pose: NotRequired[list[list[float]]]
+    pose: list[list[float]]
     """The mean of the hypotheses, at the protocol's root, mm."""
-    patch: NotRequired[list[float]]
-    groups: NotRequired[dict[str, int]]
+    patch: list[float]
+    groups: dict[str, int]
     """How many joints count as seen, hidden, ...; left out, as the next two, where nobody knows."""
-    visibility: NotRequired[list[int]]
-    said: NotRequired[list[int]]
+    visibility: list[int]
+    said: list[int]
     """What the model says of the joints: places in STATES."""
-    error_mm: NotRequired[list[list[float | None]]]
+    error_mm: list[list[float | None]]
     """Of the mean pose, for each seed and joint; and the spread of the hypotheses."""
-    spread_mm: NotRequired[list[list[float]]]
-    worst_placement: NotRequired[dict[str, int]]
-    placement_errors_mm: NotRequired[list[float | None]]
+    spread_mm: list[list[float]]
+    worst_placement: dict[str, int]
+    placement_errors_mm: list[float | None]
 
 
 class RecordLine(TypedDict):
@@ -92,15 +92,12 @@ class RecordLog:
         return found
 
 
-@dataclass(frozen=True)
+@dataclass
 class Work:
     """What every way needs."""
 
     predictor: Predictor
     dataset: Records
-    scorers: dict[str, Scorer]
-    selected: dict[str, frozenset[int]]
-    """Protocol -> the dataset rows that it counts."""
     hypotheses: tuple[int, ...]
     steps: int | None
     seeds: tuple[int, ...]
@@ -109,9 +106,14 @@ class Work:
     textures: TextureSource
     roi_of: Callable[[Sample, Image.Image], Roi] | None = None
     """The detector's ROI on the clean picture, for the size of the `occ` patch; None: from the record's box."""
+    scorers: dict[str, Scorer] = field(default_factory=dict)
+    selected: dict[str, frozenset[int]] = field(default_factory=dict)
+    """Protocol -> the dataset rows that it counts."""
 
-    def wanted(self, row: int) -> list[Scorer]:
-        return [scorer for name, scorer in self.scorers.items() if row in self.selected[name]]
+    def wanted(self, row: int, occlusion: Occlusion | None) -> list[Scorer]:
+        """Of the protocols of one way, those that count the record."""
+        mine = [scorer for scorer in self.scorers.values() if scorer.protocol.occlusion == occlusion]
+        return [scorer for scorer in mine if row in self.selected[scorer.protocol.id]]
 
     def predict(self, images: Sequence[Image.Image | None], samples: Sequence[Sample], seed: int) -> Predictions:
         most = max(self.hypotheses)
@@ -127,54 +129,39 @@ class Work:
             raise InputError(f"the predictor gave NaN or infinite joints for record {broken[0]}")
         return found
 
-    def picture(self, sample: Sample) -> Image.Image | None:
+    def picture(self, sample: Sample, patched: bool) -> Image.Image | None:
         if isinstance(self.predictor, PredictionFile) or sample.image is None:
+            if patched:
+                raise InputError("the record has no picture to put a patch on")
             return None
         return self.dataset.read_image(sample)
 
 
-def run_clean(work: Work, rows: Sequence[int]) -> list[RecordLine]:
-    return _one_picture_each(work, rows, lambda sample: (work.picture(sample), None))
-
-
-def run_occ(work: Work, rows: Sequence[int], size: int) -> list[RecordLine]:
-    def occluded(sample: Sample) -> tuple[Image.Image, Rectangle]:
-        image = _needed(work.picture(sample))
-        roi = None if work.roi_of is None else work.roi_of(sample, image)
-        found = occlude_limb(image, sample, work.dataset.skeleton, size, work.seeds[0], work.textures, roi)
-        return found.image, found.patch
-
-    return _one_picture_each(work, rows, occluded)
-
-
-def run_advocc(work: Work, rows: Sequence[int], size: int) -> list[RecordLine]:
-    lines: list[RecordLine] = []
-    seed = work.seeds[0]
-    for row in rows:
-        sample = work.dataset[row]
-        try:
-            image = _needed(work.picture(sample))
-            if sample.box is None:
-                raise InputError("the record has no box, which the 256x192 crop needs")
-            crop = person_crop(sample.box)
-            truths = [(scorer, *scorer.truth(sample), scorer.points(sample)) for scorer in work.wanted(row)]
-        except (InputError, OSError) as error:
-            lines.append({"row": row, "id": sample.id, "skipped": str(error)})
-            continue
-        placements = advocc_placements(size)
-        clean = work.predict([image], [sample], seed).samples_mm
-        chunks = []
-        for start in range(0, len(placements), work.batch):
-            chunk = placements[start : start + work.batch]
-            pictures = [advocc_image(image, sample.id, crop, place, seed, work.textures) for place in chunk]
-            chunks.append(work.predict(pictures, [sample] * len(chunk), seed).samples_mm)
-        occluded = np.concatenate(chunks)
-        results = {}
-        for scorer, truth, known, points in truths:
-            visible = torch.from_numpy(np.stack([advocc_visible(points, crop, place) for place in placements])) & known
-            results[scorer.protocol.id] = _worst(work, scorer, clean, occluded, truth, visible)
-        lines.append({"row": row, "id": sample.id, "results": results})
-    return lines
+def run_advocc(work: Work, row: int, occlusion: Occlusion) -> RecordLine:
+    """The search for the worst patch on one record."""
+    sample, seed = work.dataset[row], work.seeds[0]
+    try:
+        image = work.picture(sample, patched=True)
+        assert image is not None
+        if sample.box is None:
+            raise InputError("the record has no box, which the 256x192 crop needs")
+        crop = person_crop(sample.box)
+        truths = [(scorer, *scorer.truth(sample), scorer.points(sample)) for scorer in work.wanted(row, occlusion)]
+    except (InputError, OSError) as error:
+        return {"row": row, "id": sample.id, "skipped": str(error)}
+    placements = advocc_placements(occlusion.size)
+    clean = work.predict([image], [sample], seed).samples_mm
+    chunks = []
+    for start in range(0, len(placements), work.batch):
+        chunk = placements[start : start + work.batch]
+        pictures = [advocc_image(image, sample.id, crop, place, seed, work.textures) for place in chunk]
+        chunks.append(work.predict(pictures, [sample] * len(chunk), seed).samples_mm)
+    occluded = np.concatenate(chunks)
+    results = {}
+    for scorer, truth, known, points in truths:
+        visible = torch.from_numpy(np.stack([advocc_visible(points, crop, place) for place in placements])) & known
+        results[scorer.protocol.id] = _worst(work, scorer, clean, occluded, truth, visible)
+    return {"row": row, "id": sample.id, "results": results}
 
 
 def _worst(
@@ -197,14 +184,15 @@ def _worst(
         if errors.isnan().all():
             return {"skipped": "no placement leaves a visible joint"}
         worst = found[str(count)] = int(errors.nan_to_num(nan=-1.0).argmax())
-        values |= {
-            f"{key}/mpjpe": [float(errors[worst])],
-            f"{key}/pa_mpjpe": [_number(pa_errors[worst])],
-            f"{key}/pa_mpjpe_worst": [_number(pa_errors.nan_to_num(nan=-torch.inf).max())],
-            f"{key}/clean_mpjpe": [float(calm[f"{key}/mpjpe"][worst])],
-            f"{key}/clean_pa_mpjpe": [_number(calm[f"{key}/pa_mpjpe"][worst])],
-            f"{key}/degradation_mpjpe": [float(errors[worst] - calm[f"{key}/mpjpe"][worst])],
+        at_worst = {
+            "mpjpe": errors[worst],
+            "pa_mpjpe": pa_errors[worst],
+            "pa_mpjpe_worst": pa_errors.nan_to_num(nan=-torch.inf).max(),
+            "clean_mpjpe": calm[f"{key}/mpjpe"][worst],
+            "clean_pa_mpjpe": calm[f"{key}/pa_mpjpe"][worst],
+            "degradation_mpjpe": errors[worst] - calm[f"{key}/mpjpe"][worst],
         }
+        values |= {f"{key}/{metric}": [_number(value)] for metric, value in at_worst.items()}
     return {
         "values": values,
         "pose": _rounded(poses[found[str(count)], :count].mean(0)),
@@ -213,15 +201,20 @@ def _worst(
     }
 
 
-def _one_picture_each(
-    work: Work, rows: Sequence[int], picture: Callable[[Sample], tuple[Image.Image | None, Rectangle | None]]
-) -> list[RecordLine]:
+def run_pictures(work: Work, rows: Sequence[int], occlusion: Occlusion | None) -> list[RecordLine]:
+    """Some records as they are, or with one patch on a limb of each."""
     lines: list[RecordLine] = []
     ready: list[tuple[int, Sample, Image.Image | None, Rectangle | None]] = []
     for row in rows:
-        sample = work.dataset[row]
+        sample, patch = work.dataset[row], None
         try:
-            ready.append((row, sample, *picture(sample)))
+            image = work.picture(sample, patched=occlusion is not None)
+            if image is not None and occlusion is not None:
+                roi = None if work.roi_of is None else work.roi_of(sample, image)
+                skeleton, size = work.dataset.skeleton, occlusion.size
+                found = occlude_limb(image, sample, skeleton, size, work.seeds[0], work.textures, roi)
+                image, patch = found.image, found.patch
+            ready.append((row, sample, image, patch))
         except (InputError, OSError) as error:
             lines.append({"row": row, "id": sample.id, "skipped": str(error)})
     if not ready:
@@ -229,9 +222,8 @@ def _one_picture_each(
     images, samples = [image for _, _, image, _ in ready], [sample for _, sample, _, _ in ready]
     by_seed = [work.predict(images, samples, seed) for seed in work.seeds]
     for place, (row, sample, _, patch) in enumerate(ready):
-        results = {
-            scorer.protocol.id: _measured(work, scorer, sample, by_seed, place, patch) for scorer in work.wanted(row)
-        }
+        wanted = work.wanted(row, occlusion)
+        results = {scorer.protocol.id: _measured(work, scorer, sample, by_seed, place, patch) for scorer in wanted}
         lines.append({"row": row, "id": sample.id, "results": results})
     return lines
 
@@ -265,8 +257,7 @@ def _measured(
     predictions = [scorer.prediction(found.samples_mm[place][None]) for found in by_seed]
     for prediction in predictions:
         for count in work.hypotheses:
-            note(scorer.score(prediction, target, mask, count, groups))
-            note(scorer.score_reprojected(prediction, target, mask, count, sample, groups))
+            note(scorer.score(prediction, target, mask, count, groups, sample))
     result: RecordResult = {"values": values, "pose": _rounded(predictions[0][0].mean(0))}
     if patch is not None:
         result["patch"] = [patch.x0, patch.y0, patch.x1, patch.y1]
@@ -284,12 +275,6 @@ def _measured(
             result["error_mm"].append([round(float(e), 2) if k else None for e, k in zip(off, known, strict=True)])
             result["spread_mm"].append([round(float(s), 2) for s in trace.clamp_min(0).sqrt()])
     return result
-
-
-def _needed(image: Image.Image | None) -> Image.Image:
-    if image is None:
-        raise InputError("the record has no picture to put a patch on")
-    return image
 
 
 def _number(value: Tensor) -> float | None:
