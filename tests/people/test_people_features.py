@@ -31,7 +31,7 @@ def test_drawn_crops_are_the_rendered_pictures(plan, people):
 
 
 def test_features_are_the_encoders_and_labels_the_renderers(cache, people):
-    seen = BlazePose("lite").encode_batch(np.stack([np.asarray(people.read_image(people[i])) for i in range(6)]))
+    seen = BlazePose("lite").cache_parts(np.stack([np.asarray(people.read_image(people[i])) for i in range(6)]))
     np.testing.assert_allclose(cache.column("map8").astype(np.float32), seen["map8"].astype(np.float32), atol=0.02)
     np.testing.assert_array_equal(cache.column("joints_mm"), people.joints_mm[:6])
     assert cache.features(np.arange(6)).shape == (6, cache.layout.length, cache.layout.width)
@@ -55,8 +55,13 @@ def test_the_features_command_takes_a_folder_of_rendered_people(folder, cache, t
     kept = FeatureCache(tmp_path / "kept")
     assert len(kept) == 24
     np.testing.assert_array_equal(kept.column("joints_mm")[:6], cache.column("joints_mm"))
-    with pytest.raises(InputError, match="ViTPose needs the whole picture"):
-        features(folder, tmp_path / "other", encoder="vitpose")
+    transformers = pytest.importorskip("transformers", reason="the extra 'vitpose' is not installed")
+    backbone = transformers.VitPoseBackboneConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2)
+    config = transformers.VitPoseConfig(backbone_config=backbone)
+    transformers.VitPoseForPoseEstimation(config).save_pretrained(tmp_path / "vitpose")
+    features(folder, tmp_path / "other", encoder=f"vitpose:{tmp_path / 'vitpose'}")
+    other = FeatureCache(tmp_path / "other")
+    assert (len(other), other.layout.length, other.layout.width) == (24, 192, 32)
 
 
 def test_statistics_count_everybody(cache, capsys):
