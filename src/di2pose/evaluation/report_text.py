@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 
 from di2pose.data.human36m import ACTIONS
@@ -192,8 +192,10 @@ def _estimates(reports: Reports, *groups: str | None) -> Iterable[tuple[list[str
     """The names of a row (model, where there are several; protocol; estimate), and its numbers by metric over each
     group of joints; None: over all joints."""
     for model, report in reports.items():
-        for (protocol, label), found in groupby(report["numbers"], lambda n: (n["protocol"], _label(n))):
-            numbers = list(found)
+        found: dict[tuple[str, str], list[Json]] = {}
+        for number in report["numbers"]:
+            found.setdefault((number["protocol"], _label(number)), []).append(number)
+        for (protocol, label), numbers in found.items():
             chosen = [{n["metric"]: n for n in numbers if group_of(n["metric"]) == group} for group in groups]
             yield [*([model] * (len(reports) > 1)), protocol, label], chosen
 
