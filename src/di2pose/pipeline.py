@@ -22,7 +22,7 @@ from di2pose.config import Config
 from di2pose.errors import InputError
 from di2pose.flip_test import predict_both
 from di2pose.image.boxes import Box
-from di2pose.image.detect import BlazePoseDetector, Detection, Detector, load_detector
+from di2pose.image.detect import BlazePoseDetector, Detection, Detector, given, load_detector
 from di2pose.image.encoder import Encoder, load_encoder
 from di2pose.model import Constraints, PoseModel, find_model, load_model, save_model
 from di2pose.network import Di2PoseNetwork
@@ -164,37 +164,39 @@ class Di2Pose(nn.Module):
         drawing = (hypotheses, self.config.sample_steps if steps is None else steps, seed)
         results: list[Result] = []
         for batch in batches(images, boxes, occluded):
-            queries = [
-                open_query(
-                    query, lambda picture: finder.detect(picture, max_people=max_people), camera, field_of_view
-                )
-                for query in batch
+            queries = [open_query(request, camera, field_of_view) for request in batch]
+            people = [
+                finder.detect(query.picture, max_people=max_people)
+                if query.request.boxes is None
+                else given(query.request.boxes)
+                for query in queries
             ]
-            encoded = self.encode(
-                [
-                    self.crop(query.picture, person, query.camera, query.request.hidden)
-                    for query in queries
-                    for person in query.people
-                ],
-                second_look,
-            )
-            results += self._answer(queries, encoded, drawing, height_m, pin or {}, keep_tokens or {})
+            owners = [k for k, found in enumerate(people) for _ in found]
+            crops = [
+                self.crop(query.picture, person, query.camera, query.request.hidden)
+                for query, found in zip(queries, people, strict=True)
+                for person in found
+            ]
+            encoded = self.encode(crops, second_look)
+            results += self._answer(queries, owners, encoded, drawing, height_m, pin or {}, keep_tokens or {})
         return results if isinstance(images, list | tuple) else results[0]
 
     def _answer(
         self,
         queries: Sequence[ImageQuery],
+        owners: Sequence[int],
         encoded: EncodedCrops,
         drawing: tuple[int, int, int],
         height_m: float | None,
         pin: Mapping[str, Point],
         keep_tokens: Mapping[int, int],
     ) -> list[Result]:
-        """All people of all pictures at once."""
+        """All people of all pictures at once; `owners`: the number of each crop's picture. What the encoder takes for
+        nobody is dropped, unless the user vouches for it by a box."""
         hypotheses, steps, seed = drawing
         there = encoded.output.person
-        owners = [k for k, query in enumerate(queries) for _ in query.people]
-        real = [row for row, k in enumerate(owners) if queries[k].given or there is None or there[row] >= PERSON]
+        vouched = [query.request.boxes is not None for query in queries]
+        real = [row for row, k in enumerate(owners) if vouched[k] or there is None or there[row] >= PERSON]
         encoded, owners = encoded.pick(real), [owners[row] for row in real]
         if (pin or keep_tokens) and (len(queries), len(real)) != (1, 1):
             raise InputError(
@@ -240,7 +242,7 @@ class Di2Pose(nn.Module):
     def look_again(self, first: EncodedCrops, rows: Sequence[int] | None = None) -> EncodedCrops:
         """For each crop, or each of the given rows, the look that the model is surest of (`second_look`)."""
         rows = range(len(first.crops)) if rows is None else rows
-        return surest_looks(first, rows, self.encoder, self.encode, self.model.certainty)
+        return surest_looks(first, rows, self.encoder, self.model)
 
     @torch.no_grad()
     def encode_flipped(self, encoded: EncodedCrops) -> EncodedCrops:

@@ -1,6 +1,6 @@
 """What the user hands in: pictures, boxes, a camera, known joints; checked and opened."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from di2pose.config import TokenizerConfig
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box, parse_boxes
 from di2pose.image.crop import assumed_camera
-from di2pose.image.detect import Detection, given, overlap
+from di2pose.image.detect import overlap
 from di2pose.image.read import LEAST_PIXELS, read_image, upright_rgb
 from di2pose.model import Pins
 from di2pose.person_crop import BATCH
@@ -39,17 +39,11 @@ class ImageRequest(NamedTuple):
 
 
 class ImageQuery(NamedTuple):
-    """One picture, opened, with the people that may be in it."""
+    """One picture, opened."""
 
     request: ImageRequest
     picture: Image.Image
     camera: Camera
-    people: list[Detection]
-
-    @property
-    def given(self) -> bool:
-        """Whether the user vouches for the people."""
-        return self.request.boxes is not None
 
     def result(self, people: list[Person], seed: int, steps: int, hypotheses: int, model: str) -> Result:
         """Pixels that came without a file stay with the result."""
@@ -122,18 +116,13 @@ def batches(images: Picture | Sequence[Picture], boxes: Any, hidden: Any) -> Ite
     return (whole[first : first + BATCH] for first in range(0, len(whole), BATCH))
 
 
-def open_query(
-    request: ImageRequest,
-    find: Callable[[Image.Image], list[Detection]],
-    camera: Camera | None,
-    field_of_view: float | None,
-) -> ImageQuery:
-    """The picture, opened, its camera, and everybody whom the user's boxes or else `find` point at."""
+def open_query(request: ImageRequest, camera: Camera | None, field_of_view: float | None) -> ImageQuery:
+    """The picture, opened, and its camera; boxes that lie beside the picture are refused."""
     picture = open_picture(request.image)
     camera = camera_for(picture.size, camera, field_of_view)
     if outside := [b for b in request.boxes or () if not overlap(b, (0, 0, *picture.size))]:
         raise InputError(f"the box {outside[0]} lies outside of the picture of {picture.width}x{picture.height} pixels")
-    return ImageQuery(request, picture, camera, find(picture) if request.boxes is None else given(request.boxes))
+    return ImageQuery(request, picture, camera)
 
 
 def camera_for(size: tuple[int, int], camera: Camera | None, field_of_view: float | None) -> Camera:

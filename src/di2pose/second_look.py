@@ -3,16 +3,15 @@
 What stands before a person misleads a detector: crops come turned, off or of another size.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float
-from torch import Tensor
 
 from di2pose.image.encoder import Encoder, to_picture
 from di2pose.image.region import next_region
-from di2pose.person_crop import EncodedCrops, PersonCrop
+from di2pose.model import PoseModel
+from di2pose.person_crop import EncodedCrops, PersonCrop, encode_crops
 
 PERSON = 0.5
 """Least probability of the encoder that somebody is in the crop."""
@@ -21,16 +20,8 @@ TURNED = np.radians(15)
 FARTHEST, LARGEST = 0.3, np.log(2.0)
 """Most that a second look may lie off the first, in sides, and differ from it in size (log): else it shows another."""
 
-Encode = Callable[[Sequence[PersonCrop]], EncodedCrops]
 
-
-def surest_looks(
-    first: EncodedCrops,
-    rows: Sequence[int],
-    encoder: Encoder,
-    encode: Encode,
-    certainty: Callable[[Float[Tensor, "B L F"]], Float[Tensor, " B"] | None],
-) -> EncodedCrops:
+def surest_looks(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, model: PoseModel) -> EncodedCrops:
     """The same people, but for each of the rows the look of the greatest certainty: the one that was taken, upright
     where that was turned, and at the places where the landmarks of those two lie. Looks that show nobody come last.
 
@@ -42,7 +33,8 @@ def surest_looks(
 
     def take(crops: Mapping[int, PersonCrop], of: list[int]) -> None:
         if crops:
-            looks.append(encode(list(crops.values())))
+            taken = list(crops.values())
+            looks.append(EncodedCrops(taken, encode_crops(encoder, taken, first.output.features.device)))
             owners.append([of[place] for place in crops])
 
     take(upright_crops(looks[0].crops), owners[0])
@@ -51,7 +43,7 @@ def surest_looks(
     if len(looks) == 1:
         return first
     every = EncodedCrops.join(looks)
-    sure = certainty(every.output.features)
+    sure = model.certainty(every.output.features)
     if sure is None:
         return first
     sure = sure.cpu()

@@ -45,6 +45,20 @@ def footage(tmp_path_factory):
     return folder
 
 
+class CountedEncoder:
+    """Counts the crops that it sees."""
+
+    def __init__(self, real, counter):
+        self.real, self.counter = real, counter
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+    def encode(self, crops):
+        self.counter.looks += len(crops)
+        return self.real.encode(crops)
+
+
 class Counting(Di2Pose):
     """Counts the detector's searches and the encoder's looks."""
 
@@ -56,9 +70,9 @@ class Counting(Di2Pose):
         self.searches.append("quick" if quick else "all")
         return super().find(picture, max_people, quick)
 
-    def encode(self, crops, second_look=False):
-        self.looks += len(crops)
-        return super().encode(crops, second_look)
+    @property
+    def encoder(self):
+        return CountedEncoder(super().encoder, self)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +105,7 @@ def test_a_result_for_every_frame_with_its_time_and_the_same_person(model, foota
             person.joints_2d, result.camera.project(person.joints_mm + person.root_mm), atol=1e-3
         )
     assert len(model.searches) == 1, "the detector is needed once, then the person is followed"
-    assert model.looks == FRAMES + 1, "one look a frame, and a second one when somebody new appears"
+    assert model.looks == 2 * FRAMES + 1, "a look and its mirror image a frame, and a second look at somebody new"
 
 
 def test_the_crop_stays_on_the_person(model, footage):
@@ -211,7 +225,7 @@ def test_a_video_that_breaks_off_gives_the_results_of_what_there_is(model, foota
 
 def test_results_come_while_the_video_is_read(model, footage):
     """Not after its end: a camera has none."""
-    for warm, most in ((True, 2), (False, BATCH + 1)):  # and the second look at somebody new
+    for warm, most in ((True, 2), (False, 2 * BATCH + 1)):  # and the second look at somebody new
         model.looks = 0
         results = video_results(model, footage / "one.mp4", smoothed=False, warm=warm, **FEW)
         first = next(results)
