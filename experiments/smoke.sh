@@ -44,7 +44,7 @@ run $LAUNCH train tokenizer --recipe "$RECIPE" --data "$WORK/prepared/h36m" --de
   ${TOKENIZER_ITERATIONS:+--iterations "$TOKENIZER_ITERATIONS"} --out "$WORK/runs/tokenizer"
 run $LAUNCH train denoiser --recipe "$RECIPE" --tokenizer "$WORK/runs/tokenizer" --features "$WORK/features/h36m" \
   --device "$DEVICE" ${DENOISER_ITERATIONS:+--iterations "$DENOISER_ITERATIONS"} --out "$WORK/runs/denoiser"
-run $DI2POSE evaluate "$WORK/runs/denoiser" --data "$WORK/prepared/h36m" --protocol "$PROTOCOLS" $EVALUATE \
+run $DI2POSE evaluate "$WORK/runs/denoiser" --data "$WORK/prepared/h36m" --protocol "$PROTOCOLS" --true-boxes $EVALUATE \
   --device "$DEVICE" --out "$WORK/evaluation"
 run $DI2POSE predict "$PHOTO" --model "$WORK/runs/denoiser/model" ${BOXES:+--boxes "$BOXES"} --device "$DEVICE" \
   --out "$WORK/prediction"

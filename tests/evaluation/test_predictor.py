@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -167,3 +169,15 @@ def test_poses_of_a_crop_are_turned_into_camera_axes_and_drawn_by_seed_and_id(pi
     np.testing.assert_allclose(soft, read * [-1, -1, 1], rtol=1e-4, atol=1e-3)
     with pytest.raises(InputError, match="has no picture: grid needs one"):
         predictor.predict([None], samples[:1], 1, 1, 0)
+
+
+def test_true_boxes_are_cropped_without_a_detector(pipeline, make_samples, write_dataset, monkeypatch):
+    monkeypatch.setattr("di2pose.evaluation.predictor.Finder", lambda: pytest.fail("a detector was loaded"))
+    dataset = write_dataset(make_samples(2))
+    samples, predictor = [dataset[0], dataset[1]], PicturePredictor(pipeline, False, False, true_boxes=True)
+    images = [dataset.read_image(sample) for sample in samples]
+    predictor.predict(images, samples, 1, 1, seed=0)
+    regions = [crop.region for crop in predictor._last[1].crops]
+    assert regions == [pipeline.encoder.region(given([sample.box])[0]) for sample in samples]
+    with pytest.raises(InputError, match="no box to crop by: leave --true-boxes out"):
+        predictor.predict(images[:1], [dataclasses.replace(samples[0], box=None)], 1, 1, 0)

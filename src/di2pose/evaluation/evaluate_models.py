@@ -42,6 +42,7 @@ def evaluate(
     plain: bool = False,
     second_look: bool = True,
     flip_test: bool = True,
+    true_boxes: bool = False,
     encoder: str | None = None,
     device: str = "cpu",
     textures: Path | None = None,
@@ -72,6 +73,8 @@ def evaluate(
             picture.
         second_look: look again at people where the model is surer (pictures only).
         flip_test: look at the crops' mirror images, too.
+        true_boxes: crop people by the records' own boxes, as the paper does, instead of looking for them as a user's
+            picture is (models on pictures only).
         encoder: another image encoder than the model's own, e.g. vitpose:FOLDER.
         device: cpu, cuda, mps.
         textures: folder of the Describable Textures Dataset for the patches (left out: procedural textures).
@@ -89,7 +92,13 @@ def evaluate(
         contestants.append((predictions.name, f"{predictions.name} ({file.fingerprint})", file, counts or (1,), None))
     for model in models:
         predictor = load_predictor(
-            model, records, device=device, encoder=encoder, second_look=second_look, flip_test=flip_test
+            model,
+            records,
+            device=device,
+            encoder=encoder,
+            second_look=second_look,
+            flip_test=flip_test,
+            true_boxes=true_boxes,
         )
         path, several = Path(model), _integers(steps, "--steps")
         name = (path.parent if path.name == "model" else path).resolve().name if path.exists() else model
@@ -97,6 +106,7 @@ def evaluate(
             contestants.append((name, name, predictor, counts or (1,), None))
             continue
         looks = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [encoder] * bool(encoder)
+        looks += ["true boxes"] * true_boxes
         title = f"{name} ({', '.join([fingerprint(predictor.model), *map(str, looks)])})"
         for count in several or (None,):
             row = f"{name}-{count}-steps" if len(several) > 1 else name

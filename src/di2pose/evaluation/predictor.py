@@ -23,6 +23,7 @@ from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, Records
 from di2pose.flip_test import point_estimates, predict_both
 from di2pose.image.crop import assumed_camera
+from di2pose.image.detect import Detection, given
 from di2pose.image.find import Finder
 from di2pose.model import PoseModel, find_model, load_model
 from di2pose.person_crop import EncodedCrops, encode_crops
@@ -69,13 +70,17 @@ class Predictor(Protocol):
 
 
 class PicturePredictor:
-    """The pipeline, from pictures: the record's person is found as a user's would be."""
+    """The pipeline, from pictures: the record's person is found as a user's would be, or by `true_boxes` is in the
+    record's own box, as in the paper."""
 
     skeleton = H36M_17
 
-    def __init__(self, pipeline: Di2Pose, second_look: bool = True, flip_test: bool = True) -> None:
+    def __init__(
+        self, pipeline: Di2Pose, second_look: bool = True, flip_test: bool = True, true_boxes: bool = False
+    ) -> None:
         self.pipeline, self.second_look, self.flip_test = pipeline, second_look, flip_test
-        self.model, self.steps, self.find = pipeline.model, int(pipeline.config.sample_steps), Finder()
+        self.model, self.steps = pipeline.model, int(pipeline.config.sample_steps)
+        self.find = _boxed if true_boxes else Finder().find
         pipeline.encoder  # noqa: B018  # a model that cannot look at pictures says so before the first of them
         self._last: tuple[Pictures, EncodedCrops, PointEstimates] | None = None
         """Kept, since several seeds look at the same pictures."""
@@ -99,7 +104,7 @@ class PicturePredictor:
             if image is None:
                 raise InputError(f"record {sample.id} has no picture: {pipeline.encoder.name} needs one")
             camera = sample.camera or assumed_camera(image.size)
-            crops.append(pipeline.crop(image, self.find.find(sample, image), camera))
+            crops.append(pipeline.crop(image, self.find(sample, image), camera))
         encoded = pipeline.encode(crops)
         if self.second_look:
             encoded = pipeline.look_again(encoded)
@@ -111,6 +116,12 @@ class PicturePredictor:
         found = _point_estimates(self.model, here.features, encoded.flipped, here.world_mm, flipped_3d, here.skeleton)
         turns = np.stack([pipeline.encoder.rotation(crop.region, crop.camera) for crop in encoded.crops])
         return encoded, {name: (poses @ turns, skeleton) for name, (poses, skeleton) in found.items()}
+
+
+def _boxed(sample: Sample, image: Image.Image) -> Detection:
+    if sample.box is None:
+        raise InputError(f"record {sample.id} has no box to crop by: leave --true-boxes out")
+    return given([sample.box])[0]
 
 
 class CachedPredictor:
@@ -184,6 +195,7 @@ def load_predictor(
     encoder: str | None = None,
     second_look: bool = True,
     flip_test: bool = True,
+    true_boxes: bool = False,
 ) -> PicturePredictor | CachedPredictor | BlazePosePeer:
     """A model by its folder, its run or its name in the package, for pictures or for a cache's records; or a peer."""
     cached = isinstance(records, CachedRecords)
@@ -199,7 +211,7 @@ def load_predictor(
     if isinstance(records, CachedRecords):
         place = find_model(name)
         return CachedPredictor(load_model(place, device), records, Calibration.read(place), device, flip_test)
-    return PicturePredictor(Di2Pose.from_pretrained(name, device, encoder), second_look, flip_test)
+    return PicturePredictor(Di2Pose.from_pretrained(name, device, encoder), second_look, flip_test, true_boxes)
 
 
 def fingerprint(model: PoseModel) -> str:
