@@ -141,7 +141,8 @@ def evaluate(
         done = dict(zip([""], done.values(), strict=True))  # in the only table there is no need of a name
     else:
         write_report(done, out)
-    print(markdown(done) + f"\nwritten: {out / 'report.json'}, report.md, report.tex")
+    page = ", worst.html" if (out / "worst.html").is_file() else ""
+    print(markdown(done) + f"\nwritten: {out / 'report.json'}, report.md, report.tex{page}")
     return 0
 
 
