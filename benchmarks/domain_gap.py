@@ -12,8 +12,7 @@ import sys
 import numpy as np
 
 from di2pose.data.sample import SEEN
-from di2pose.image.blazepose import PEER_JOINTS
-from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12
 from di2pose.text_table import aligned
 from di2pose.training.feature_cache import FeatureCache
 
@@ -21,7 +20,7 @@ PLAIN = ("upright", "stride", "arms_up", "kick")
 
 
 def main(folders: list[str]) -> None:
-    ours, theirs = H36M_17.indices(*PEER_JOINTS), BLAZEPOSE_33.indices(*PEER_JOINTS)
+    ours, theirs = H36M_17.indices(*LIMB_12), BLAZEPOSE_33.indices(*LIMB_12)
     rows = []
     for folder in folders:
         cache = FeatureCache(folder)

@@ -22,11 +22,10 @@ import numpy as np
 import torch
 
 from di2pose.data.sample import Dataset, Sample
-from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.camera import Camera
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_17, LIMB_12
 from di2pose.result import Person, Result
 from di2pose.video.estimate import TrackedFrame, VideoDrawing, tracked_frames
 from di2pose.video.smooth import smooth
@@ -34,7 +33,7 @@ from di2pose.video.stream import Frame
 from di2pose.video.track import Sighting, Tracker
 
 RATE = 60.0
-LIMBS = list(H36M_17.indices(*PEER_JOINTS))
+LIMBS = list(H36M_17.indices(*LIMB_12))
 OWN, TRACKED, WARM = "frames on their own", "tracked, from nothing", "tracked, warm start at {:g} S"
 SHARES = (0.25, 0.5, 0.75)
 

@@ -14,7 +14,6 @@ from di2pose.assets import fetch
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
 from di2pose.flip_test import predict_both
-from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection, given
 from di2pose.image.encoder import EncoderOutput, load_encoder
@@ -23,7 +22,7 @@ from di2pose.model import Constraints, Prediction
 from di2pose.network import Di2PoseNetwork
 from di2pose.pose.camera import Camera
 from di2pose.pose.root import stature_mm
-from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, convert, mirror
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12, convert, mirror
 from di2pose.randomness import hypothesis_generators
 from di2pose.request import open_picture
 
@@ -315,7 +314,7 @@ def test_the_peers_own_pose_lands_on_the_person(model, astronaut):
     (person,) = model.place(seen, placing.in_camera_axes(own, seen, model.encoder))
     roi = seen.crops[0].region
     landmarks = roi.to_image(seen.output.landmarks_2d[0].double().numpy())
-    upper = [name for name in PEER_JOINTS if "shoulder" in name or "elbow" in name]
+    upper = [name for name in LIMB_12 if "shoulder" in name or "elbow" in name]
     miss = person.joints_2d[list(H36M_17.indices(*upper))] - landmarks[list(BLAZEPOSE_33.indices(*upper))]
     assert np.linalg.norm(miss, axis=-1).max() < 0.05 * roi.side
     assert 500 < person.root_mm[2] < 2500

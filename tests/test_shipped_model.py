@@ -10,17 +10,16 @@ from PIL import Image, ImageOps
 import di2pose
 from di2pose import Di2Pose
 from di2pose.assets import fetch
-from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection
 from di2pose.image.find import Finder
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
-from di2pose.pose.skeleton import H36M_17, mirror
+from di2pose.pose.skeleton import H36M_17, LIMB_12, mirror
 from di2pose.randomness import hypothesis_generators
 
 WEIGHTS = Path(di2pose.__file__).parent / "weights"
-LIMBS = list(H36M_17.indices(*PEER_JOINTS))
-HIPS = tuple(PEER_JOINTS.index(f"{side}_hip") for side in ("left", "right"))
+LIMBS = list(H36M_17.indices(*LIMB_12))
+HIPS = tuple(LIMB_12.index(f"{side}_hip") for side in ("left", "right"))
 
 
 @pytest.fixture(scope="module")

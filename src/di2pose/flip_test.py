@@ -37,7 +37,7 @@ def predict_both(
     rows: list[list[int]] = [[h for h in range(hypotheses) if h // 2 % 2 == side] for side in (0, 1)]
     found = model.predict(features, len(rows[0]), steps, _share(generator, rows[0], hypotheses), constraints)
     if not rows[1]:
-        return replace(found, visibility=_mean_visibility(model, found, flipped, steps, generator))
+        return replace(found, visibility=_mean_visibility(model, found, flipped, generator))
     if known.pins is not None:
         joints, which = known.pins
         constraints = replace(known, pins=(mirror(joints, H36M_17), which[:, list(H36M_17.mirror_order)]))
@@ -76,11 +76,10 @@ def _mean(here: Tensor | None, there: Tensor | None) -> Tensor | None:
     return None if here is None or there is None else (here + there[:, list(H36M_17.mirror_order)]) / 2
 
 
-def _mean_visibility(
-    model: PoseModel, found: Prediction, flipped: Tensor, steps: int, generator: Noise
-) -> Tensor | None:
-    """With one pair of hypotheses or less the mirror image gives no pose, but still half of the visibility."""
+def _mean_visibility(model: PoseModel, found: Prediction, flipped: Tensor, generator: Noise) -> Tensor | None:
+    """With one pair of hypotheses or less the mirror image gives no pose, but still half of the visibility: drawn in
+    one step, for the pose is not used."""
     if found.visibility is None:
         return None
-    there = model.predict(flipped, 1, steps, _share(generator, [0], found.joints_mm.shape[1]))
+    there = model.predict(flipped, 1, 1, _share(generator, [0], found.joints_mm.shape[1]))
     return _mean(found.visibility, there.visibility)

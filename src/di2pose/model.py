@@ -145,7 +145,10 @@ def load_model(folder: Path | str | None = None, device: torch.device | str = "c
     kind, config = checkpoint.read_kind(place)
     cls = kind_of(kind)
     model = cls(from_json(cls.config_type, config))  # type: ignore[attr-defined]
-    assert isinstance(model, PoseModel)
+    if not isinstance(model, PoseModel):
+        wanted = ("config", "loss", "predict", "point_estimates", "certainty", "tokens_of", "parts")
+        lacks = [name for name in wanted if not hasattr(model, name)]
+        raise InputError(f"{KINDS[kind]} is no PoseModel: it lacks {', '.join(lacks)} (see di2pose.model.PoseModel)")
     checkpoint.load(place, model.parts())
     model.to(device).eval()
     return model

@@ -23,7 +23,7 @@ from di2pose.errors import InputError
 from di2pose.flip_test import predict_both
 from di2pose.image.boxes import Box
 from di2pose.image.detect import BlazePoseDetector, Detection, Detector, given, load_detector
-from di2pose.image.encoder import Encoder, load_encoder
+from di2pose.image.encoder import PERSON, Encoder, load_encoder
 from di2pose.model import Constraints, PoseModel, find_model, load_model, save_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.person_crop import EncodedCrops, PersonCrop, encode_crops
@@ -32,7 +32,7 @@ from di2pose.pose.camera import Camera
 from di2pose.randomness import Noise, hypothesis_generators
 from di2pose.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
 from di2pose.result import Person, Result
-from di2pose.second_look import PERSON, surest_looks
+from di2pose.second_look import surest_looks
 
 Boxes = Sequence[Box] | Sequence[Sequence[Box] | None]
 """Of one picture, or of each of several."""

@@ -17,14 +17,12 @@ from di2pose.image.encoder import Encoder, EncoderOutput, to_picture
 from di2pose.model import Pins, Prediction
 from di2pose.person_crop import EncodedCrops, PersonCrop
 from di2pose.pose.root import place, stature_mm
-from di2pose.pose.skeleton import H36M_17, convert
+from di2pose.pose.skeleton import H36M_17, LIMB_12, convert
 from di2pose.result import Person
 
 BEYOND = 0.05
 """A joint this share of the crop's side outside the picture is out of the frame, whatever the pixels suggest; and so
 far inside it is not."""
-LIMBS = tuple(name for name in H36M_17.joints if name.startswith(("left_", "right_")))
-"""The landmarks that place a person."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +120,7 @@ def _limbs(encoded: EncodedCrops, encoder: Encoder) -> list[tuple[np.ndarray, np
     for row, crop in enumerate(encoded.crops):
         points, weights = np.full((H36M_17.count, 2), np.nan), np.zeros(H36M_17.count)
         if output.landmarks_2d is not None and output.landmark_visibility is not None and output.skeleton is not None:
-            there, here = list(output.skeleton.indices(*LIMBS)), list(H36M_17.indices(*LIMBS))
+            there, here = list(output.skeleton.indices(*LIMB_12)), list(H36M_17.indices(*LIMB_12))
             points[here] = to_picture(encoder, crop.region, output.landmarks_2d[row, there].double().cpu().numpy())
             weights[here] = output.landmark_visibility[row, there].double().cpu().numpy()
         found.append((points, weights))

@@ -8,13 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from di2pose.image.encoder import Encoder, to_picture
+from di2pose.image.encoder import PERSON, Encoder, to_picture
 from di2pose.image.region import next_region
 from di2pose.model import PoseModel
 from di2pose.person_crop import EncodedCrops, PersonCrop, encode_crops
 
-PERSON = 0.5
-"""Least probability of the encoder that somebody is in the crop."""
 TURNED = np.radians(15)
 """Regions turned by less are not looked at upright, too."""
 FARTHEST, LARGEST = 0.3, np.log(2.0)

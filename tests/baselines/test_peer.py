@@ -10,10 +10,9 @@ from di2pose.errors import InputError
 from di2pose.evaluation.evaluate import evaluate_dataset
 from di2pose.evaluation.predictor import Predictor, load_predictor
 from di2pose.evaluation.protocol import parse_protocols
-from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.image.find import Finder
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
-from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +25,9 @@ def error_of(peer, samples, footage):
     found = peer.predict([footage.read_image(sample) for sample in samples], samples, hypotheses=2, steps=1, seed=0)
     assert found.shape == (len(samples), 2, 33, 3)
     assert np.array_equal(found[:, 0], found[:, 1])
-    pred = torch.from_numpy(found[:, 0][:, BLAZEPOSE_33.indices(*PEER_JOINTS)])
-    true = torch.from_numpy(np.stack([s.joints_mm for s in samples])[:, H36M_17.indices(*PEER_JOINTS)]).double()
-    hips = (PEER_JOINTS.index("left_hip"), PEER_JOINTS.index("right_hip"))
+    pred = torch.from_numpy(found[:, 0][:, BLAZEPOSE_33.indices(*LIMB_12)])
+    true = torch.from_numpy(np.stack([s.joints_mm for s in samples])[:, H36M_17.indices(*LIMB_12)]).double()
+    hips = (LIMB_12.index("left_hip"), LIMB_12.index("right_hip"))
     return mpjpe(pred, true, root=hips), pa_mpjpe(pred, true)
 
 

@@ -13,12 +13,10 @@ from di2pose.data.sample import OCCLUDED, SEEN
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, open_records
 from di2pose.evaluation.evaluate_models import evaluate, evaluate_crops
-from di2pose.image.blazepose import PEER_JOINTS
 from di2pose.model import load_model, save_model
 from di2pose.network import Di2PoseNetwork
-from di2pose.occlusion.protocols import LIMB_12
 from di2pose.pose.metrics import joint_errors, mpjpe, procrustes
-from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, mirror
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12, mirror
 from di2pose.randomness import hypothesis_generators
 from di2pose.recipes import tiny
 
@@ -36,7 +34,7 @@ def _one_thread():
 def parts_of(joints):
     """What an encoder sees of poses: features that are made of the joints, and an own 3D that is 10 % too large."""
     world = np.zeros((len(joints), BLAZEPOSE_33.count, 3), np.float32)
-    world[:, list(BLAZEPOSE_33.indices(*PEER_JOINTS))] = 1.1 * joints[:, list(H36M_17.indices(*PEER_JOINTS))]
+    world[:, list(BLAZEPOSE_33.indices(*LIMB_12))] = 1.1 * joints[:, list(H36M_17.indices(*LIMB_12))]
     return {"tokens": np.concatenate([joints, joints**2 / 500], -1).astype(np.float32) / 1000, "world_mm": world}
 
 
@@ -97,10 +95,6 @@ def errors_of(joints, truth):
     joints, truth = (pose - pose[:, HIPS].mean(1, keepdim=True) for pose in (joints, truth))
     pred, target = joints[:, LIMBS].double(), truth[:, LIMBS].double()
     return {"mpjpe": joint_errors(pred, target), "pa_mpjpe": joint_errors(procrustes(pred, target), target)}
-
-
-def test_the_limbs_are_the_peers_joints_in_the_same_order():
-    assert PEER_JOINTS == LIMB_12
 
 
 def test_records_of_a_cache_are_samples_without_pictures(features, poses):

@@ -8,6 +8,7 @@ from di2pose.pose.skeleton import (
     BODY_25B,
     COCO_17,
     H36M_17,
+    LIMB_12,
     LSP_14,
     MEANING,
     MPI_INF_3DHP_17,
@@ -239,3 +240,9 @@ def test_wrong_poses_are_refused_with_the_expected_shape(bad):
     ):
         with pytest.raises(InputError, match=r"\(\.\.\., 17, 3\)"):
             call()
+
+
+def test_the_limbs_stand_in_the_order_that_seeds_of_patches_know():
+    legs = [f"{side}_{part}" for side in ("right", "left") for part in ("hip", "knee", "ankle")]
+    arms = [f"{side}_{part}" for side in ("left", "right") for part in ("shoulder", "elbow", "wrist")]
+    assert [*LIMB_12] == [*legs, *arms]

@@ -64,6 +64,7 @@ def predict(
     ready_folder(options.out)
     model = Di2Pose.from_pretrained(options.model, device, options.encoder)
     model.detector = options.detector
+    model.encoder  # noqa: B018  # what cannot look at pictures says so once, before the first of them
     return run(model, found, options)
 
 

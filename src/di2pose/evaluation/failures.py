@@ -18,7 +18,8 @@ from di2pose.image.crop import Roi, crop, roi_from_box
 from di2pose.occlusion.heatmap import draw_heatmap
 from di2pose.occlusion.patch_textures import REFERENCE_SIDE
 from di2pose.occlusion.patches import Rectangle
-from di2pose.occlusion.protocols import LIMB_12, advocc_image, advocc_placements, occlude_limb, person_crop
+from di2pose.occlusion.protocols import advocc_image, advocc_placements, occlude_limb, person_crop
+from di2pose.pose.skeleton import LIMB_12
 
 TRUTH, PREDICTION, SIDE = "#15803d", "#e4572e", 300
 

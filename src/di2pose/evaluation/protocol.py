@@ -8,8 +8,8 @@ import numpy as np
 from di2pose.data.sample import IndexLine
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import Records
-from di2pose.occlusion.protocols import LIMB_12, SIZES, in_3dpw_occ
-from di2pose.pose.skeleton import H36M_17, LSP_14, SMPL_24, Skeleton
+from di2pose.occlusion.protocols import SIZES, in_3dpw_occ
+from di2pose.pose.skeleton import H36M_17, LIMB_12, LSP_14, SMPL_24, Skeleton
 
 
 @dataclass(frozen=True)

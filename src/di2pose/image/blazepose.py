@@ -25,14 +25,12 @@ from di2pose.image.movenet import TOKEN_CHANNELS, MoveNet, MoveNetOutput
 from di2pose.image.tflite_file import TfliteFile
 from di2pose.image.tflite_graph import TfliteGraph
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17
+from di2pose.pose.skeleton import BLAZEPOSE_33
 
 Variant = Literal["heavy", "full", "lite"]
 
 CROP = 256
 LANDMARK_CHANNELS = 8
-PEER_JOINTS = tuple(name for name in H36M_17.joints if name.startswith(("left_", "right_")))
-"""The twelve limb joints that BlazePose and Human3.6M share, in H36M order."""
 
 
 @dataclass(frozen=True)
@@ -166,12 +164,6 @@ def landmark_tokens(landmarks: Float[Tensor, "B 39 5"], world_mm: Float[Tensor, 
     body = landmarks[:, :33]
     centred = (body[..., :3] - body.new_tensor([CROP / 2, CROP / 2, 0.0])) / (CROP / 2)
     return torch.cat([centred, body[..., 3:].sigmoid(), world_mm / 1000], dim=-1)
-
-
-def peer(world_mm: Float[Tensor, "B 33 3"]) -> Float[Tensor, "B 12 3"]:
-    """BlazePose's own 3D as PEER_JOINTS: crop axes, millimetres, the middle of the hips at 0."""
-    hips = world_mm[:, BLAZEPOSE_33.indices("left_hip", "right_hip")].mean(1, keepdim=True)
-    return world_mm[:, BLAZEPOSE_33.indices(*PEER_JOINTS)] - hips
 
 
 def find_tap(file: TfliteFile, size: int) -> int:

@@ -31,6 +31,8 @@ ENCODERS: dict[str, str] = {
 }
 """Family name -> module:function(name, runtime). What stands behind ':' or '+' in a name is the encoder's own."""
 DEFAULT_ENCODER = "blazepose-heavy"
+PERSON = 0.5
+"""Least probability of an encoder that somebody is in the crop."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Which region of a picture to look at for the person that a record of a dataset is about."""
 
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 from PIL import Image
@@ -28,7 +29,12 @@ class Finder:
     """A record's person and their region: the detection whose body lies nearest to the record's box, else the box."""
 
     def __init__(self, detector: BlazePoseDetector | None = None) -> None:
-        self.detector = detector or BlazePoseDetector()
+        self._detector = detector
+
+    @cached_property
+    def detector(self) -> BlazePoseDetector:
+        """Loaded when it is first asked: records with boxes of their own may never need it."""
+        return self._detector or BlazePoseDetector()
 
     def __call__(self, sample: Record, image: Image.Image) -> Roi:
         return self.find(sample, image).roi

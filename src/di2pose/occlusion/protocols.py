@@ -23,16 +23,10 @@ from di2pose.errors import InputError
 from di2pose.image.crop import Roi, roi_from_box
 from di2pose.occlusion.patch_textures import REFERENCE_SIDE, ProceduralTextures, TextureSource
 from di2pose.occlusion.patches import Rectangle, keyed_generator, paste
-from di2pose.pose.skeleton import Skeleton
+from di2pose.pose.skeleton import LIMB_12, Skeleton
 
 CROP_WIDTH, CROP_HEIGHT, STRIDE = 192, 256, 10
 SIZES = (40, 80)
-
-LIMB_12 = (
-    "right_hip", "right_knee", "right_ankle", "left_hip", "left_knee", "left_ankle",
-    "left_shoulder", "left_elbow", "left_wrist", "right_shoulder", "right_elbow", "right_wrist",
-)  # fmt: skip
-"""The limb joints, in H36M_17's order: the joints whose meaning hardly differs between skeletons."""
 
 OCC_3DPW_SEQUENCES = (
     "courtyard_backpack", "courtyard_basketball", "courtyard_bodyScannerMotions", "courtyard_box", "courtyard_golf",

@@ -7,14 +7,13 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from di2pose.image.detect import given
-from di2pose.image.encoder import to_picture
+from di2pose.image.encoder import PERSON, to_picture
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.skeleton import BLAZEPOSE_33
 from di2pose.result import Person, Result
 
 FACE = BLAZEPOSE_33.joints[: BLAZEPOSE_33.index("right_mouth") + 1]
 """BlazePose's landmarks of the face come first: nose, eyes, ears, mouth."""
-LEAST_PERSON = 0.5
 FACE_MM = 170.0
 """Radius of the disc that hides a face: a head is about 230 mm high, and the estimate may be some cm off."""
 HEAD_MM = 140.0
@@ -50,7 +49,7 @@ def _faces_seen(model: Di2Pose, result: Result, picture: Image.Image) -> Iterato
         return
     where = list(seen.skeleton.indices(*FACE))
     for person, crop, points, sure in zip(result.people, crops, seen.landmarks_2d, seen.person, strict=True):
-        if float(sure) >= LEAST_PERSON:
+        if float(sure) >= PERSON:
             yield person, to_picture(model.encoder, crop.region, points[where].double().cpu().numpy())
 
 

@@ -95,6 +95,8 @@ H36M_17 = _tree(
     left_ankle:left_knee spine:pelvis thorax:spine nose:thorax head:nose left_shoulder:thorax left_elbow:left_shoulder
     left_wrist:left_elbow right_shoulder:thorax right_elbow:right_shoulder right_wrist:right_elbow""",
 )
+LIMB_12 = tuple(name for name in H36M_17.joints if name.startswith(("left_", "right_")))
+"""The limb joints, in H36M_17's order: the joints whose meaning hardly differs between skeletons."""
 LSP_14 = _tree(
     "lsp_14",
     """right_ankle:right_knee right_knee:right_hip right_hip:right_shoulder left_hip:left_shoulder left_knee:left_hip

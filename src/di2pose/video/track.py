@@ -19,10 +19,9 @@ from jaxtyping import Float
 
 from di2pose.image.crop import ROI_MARGIN
 from di2pose.image.detect import Detection
+from di2pose.image.encoder import PERSON
 from di2pose.image.region import body_radius, hips_of, region_round, trunk_angle
 
-PERSON = 0.5
-"""The encoder's least probability that the crop shows somebody."""
 SAME_BODY = 0.25
 """Mean distance of landmarks over the radius, below which two looks show one body."""
 GATE, GATE_A_SECOND = 0.6, 0.4
