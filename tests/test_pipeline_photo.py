@@ -78,7 +78,7 @@ def test_a_photo_gives_a_result_with_people(result, path):
     (person,) = result.people
     assert isinstance(person, Person)
     assert person.samples_mm.shape == (3, 17, 3)
-    np.testing.assert_allclose(person.joints_mm, person.samples_mm.mean(0))
+    np.testing.assert_allclose(person.mean_mm, person.samples_mm.mean(0))
     assert (person.joints_mm[0] == 0).all()
     assert person.score > 0.5
 
@@ -184,13 +184,14 @@ def test_every_other_pair_of_hypotheses_comes_from_the_mirror(model, astronaut):
     box = (512 - BOX[2], BOX[1], 512 - BOX[0], BOX[3])
     other = model.encode([model.crop(flipped, given([box])[0], assumed_camera((512, 512)))]).output.features
     both = model.encode_flipped(seen)
-    assert (both.flipped - other).abs().max() < 0.05 * other.abs().max()
-    sides = (both.output.features, both.flipped)
+    assert (both.flipped.features - other).abs().max() < 0.05 * other.abs().max()
+    sides = (both.output.features, both.flipped.features)
     found = predict_both(model.model, *sides, 6, 2, hypothesis_generators(0, [0], 6))
     for side, mine in zip(sides, ([0, 1, 4, 5], [2, 3]), strict=True):
         noise = hypothesis_generators(0, [0], 6)
         alone = model.predict_joints(side, len(mine), 2, [noise[h] for h in mine])
-        torch.testing.assert_close(found.joints_mm[:, mine], mirror(alone, H36M_17) if side is both.flipped else alone)
+        mirrored = side is both.flipped.features
+        torch.testing.assert_close(found.joints_mm[:, mine], mirror(alone, H36M_17) if mirrored else alone)
     again = model.tokenizer.decode(found.tokens.flatten(0, 1)).unflatten(0, (1, 6))
     torch.testing.assert_close(again[:, [0, 1, 4, 5]], found.joints_mm[:, [0, 1, 4, 5]])
     kept = Constraints(kept=(torch.zeros(1, 48, dtype=torch.int64), torch.ones(1, 48, dtype=torch.bool)))
@@ -209,7 +210,8 @@ def test_a_pin_is_mirrored_with_the_pose(model, astronaut):
     apart = []
     for pins in (None, (pin, known)):
         noise = hypothesis_generators(0, [0], 8)
-        poses = predict_both(model.model, seen.output.features, seen.flipped, 8, 4, noise, Constraints(pins)).joints_mm
+        sides = seen.output.features, seen.flipped.features
+        poses = predict_both(model.model, *sides, 8, 4, noise, Constraints(pins)).joints_mm
         apart.append((poses[0, :, wrist] - pin[0, wrist]).norm(dim=-1))
     assert (apart[1][[2, 3, 6, 7]] < apart[0][[2, 3, 6, 7]]).all()
 
@@ -239,8 +241,8 @@ def test_a_known_camera_is_used_and_an_unknown_one_stated(model, astronaut):
 
 def test_a_stated_height_scales_everything_and_moves_no_pixel(model, path, result):
     (free,), (tall,) = result.people, model(path, height_m=1.9, **DRAW).people
-    factor = 1900 / stature_mm(free.samples_mm).mean()
-    assert stature_mm(tall.samples_mm).mean() == pytest.approx(1900)
+    factor = 1900 / stature_mm(free.joints_mm)
+    assert stature_mm(tall.joints_mm) == pytest.approx(1900)
     np.testing.assert_allclose(tall.joints_mm, free.joints_mm * factor)
     np.testing.assert_allclose(tall.root_mm, free.root_mm * factor)
     np.testing.assert_allclose(tall.r90_mm, free.r90_mm * factor)
@@ -267,7 +269,7 @@ def test_a_region_called_hidden_is_not_looked_at_and_its_joints_are_occluded(mod
 
 def test_a_joint_outside_the_picture_is_out_of_frame(model, astronaut):
     half = astronaut.crop((0, 0, 512, 200))
-    (person,) = model(half, boxes=[(60.0, 20.0, 470.0, 512.0)], **DRAW).people
+    (person,) = model(half, boxes=[(60.0, 20.0, 470.0, 512.0)], second_look=False, **DRAW).people
     below = person.joints_2d[:, 1] > 200 + 0.05 * 1.25 * 492
     assert below.any()
     assert (person.state[below] == "out_of_frame").all()
@@ -316,7 +318,7 @@ def test_the_peers_own_pose_lands_on_the_person(model, astronaut):
     landmarks = roi.to_image(seen.output.landmarks_2d[0].double().numpy())
     upper = [name for name in LIMB_12 if "shoulder" in name or "elbow" in name]
     miss = person.joints_2d[list(H36M_17.indices(*upper))] - landmarks[list(BLAZEPOSE_33.indices(*upper))]
-    assert np.linalg.norm(miss, axis=-1).max() < 0.05 * roi.side
+    assert np.linalg.norm(miss, axis=-1).max() < 0.07 * roi.side
     assert 500 < person.root_mm[2] < 2500
 
 

@@ -56,7 +56,7 @@ def test_a_person_cannot_be_changed_by_accident():
         ({"joints_mm": np.zeros((16, 3))}, r"h36m_17 needs joints_mm of shape \(17, 3\), got \(16, 3\)"),
         ({"samples_mm": np.zeros((17, 3))}, r"needs samples_mm of shape"),
         ({"covariance_mm2": np.zeros((17, 3))}, r"needs covariance_mm2 of shape \(17, 3, 3\)"),
-        ({"state": np.array(["visible"] * 17)}, "one of seen, occluded, out_of_frame, unknown, got 'visible'"),
+        ({"state": np.array(["visible"] * 17)}, "one of pinned, seen, occluded, out_of_frame, unknown, got 'visible'"),
         ({"r90_mm": np.full(17, np.nan)}, "r90_mm of a person must be finite"),
     ],
 )

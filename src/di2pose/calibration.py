@@ -1,8 +1,8 @@
 """Calibration: from what the hypotheses spread to what the truth does.  H hypotheses, J = 17 joints, classes c.
 
 Hypotheses that agree can be wrong together, so their spread alone says too little. On held-out people whose truth is
-known, the expected squared error of the mean of H hypotheses is modelled for each joint j, apart for joints that are
-predicted to be seen and for those that are not:
+known, the expected squared error of the estimate from H hypotheses is modelled for each joint j, apart for joints that
+are predicted to be seen and for those that are not:
 
     expected squared error = floor_mm2[c][j] + gain[c][j] * trace(C),    C the unbiased covariance of the hypotheses
     covariance = gain * C + floor / 3 * I
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from di2pose.config import from_json, to_json
 from di2pose.errors import InputError
@@ -42,7 +42,7 @@ class Calibration:
     floor_mm2: Table
     """Squared error that the spread does not show."""
     gain: Table
-    """Squared error for each mm2 of spread, of the mean of `hypotheses`."""
+    """Squared error for each mm2 of spread, of the estimate from `hypotheses`."""
     radius_factor: Table
     """Radius of the 90 % ball over sqrt(trace(covariance))."""
     trace_mm2: Table
@@ -67,14 +67,17 @@ class Calibration:
                 f"got {self.seen_threshold} and {self.hypotheses}"
             )
 
-    def state(self, visibility: Float[np.ndarray, "*B J 4"]) -> np.ndarray:
+    def state(
+        self, visibility: Float[np.ndarray, "*B J 4"], unclear: Bool[np.ndarray, "*B J"] | None = None
+    ) -> np.ndarray:
         """(..., J) strings, from probabilities of (seen, hidden by the body, hidden by something else, out of frame).
 
-        'seen' from `seen_threshold` on; below it the likelier of 'occluded' (both ways to be hidden) and
-        'out_of_frame'.
+        'seen' from `seen_threshold` on, unless it is `unclear` where the joint is; else the likelier of 'occluded'
+        (both ways to be hidden) and 'out_of_frame'.
         """
         unseen = np.where(visibility[..., 1] + visibility[..., 2] >= visibility[..., 3], "occluded", "out_of_frame")
-        return np.where(visibility[..., 0] >= self.seen_threshold, "seen", unseen)
+        seen = visibility[..., 0] >= self.seen_threshold
+        return np.where(seen if unclear is None else seen & ~unclear, "seen", unseen)
 
     def covariance_mm2(self, samples_mm: Float[np.ndarray, "*B H J 3"], state: np.ndarray) -> np.ndarray:
         """(..., J, 3, 3): what the truth varies by round the mean of the H samples; `state` (..., J) strings."""

@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from PIL import Image, ImageDraw
-from torch import Tensor
 
 from di2pose.image.boxes import Box
 from di2pose.image.crop import Roi
@@ -44,12 +42,12 @@ class EncodedCrops:
 
     crops: list[PersonCrop]
     output: EncoderOutput
-    flipped: Float[Tensor, "B L F"] | None = None
-    """Features of the crops' mirror images, where those were encoded, too."""
+    flipped: EncoderOutput | None = None
+    """What it told of the crops' mirror images, where those were encoded, too; in pixels and axes of the mirror."""
 
     def pick(self, rows: Sequence[int]) -> "EncodedCrops":
         """Some of the crops."""
-        flipped = None if self.flipped is None else self.flipped[list(rows)]
+        flipped = None if self.flipped is None else self.flipped.pick(rows)
         return EncodedCrops([self.crops[row] for row in rows], self.output.pick(rows), flipped)
 
     @staticmethod

@@ -24,7 +24,7 @@ from di2pose.flip_test import predict_both
 from di2pose.image.boxes import Box
 from di2pose.image.detect import BlazePoseDetector, Detection, Detector, given, load_detector
 from di2pose.image.encoder import PERSON, Encoder, load_encoder
-from di2pose.model import Constraints, PoseModel, find_model, load_model, save_model
+from di2pose.model import Constraints, Pins, PoseModel, find_model, load_model, save_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.person_crop import EncodedCrops, PersonCrop, encode_crops
 from di2pose.placing import Estimate, in_camera_axes, pins_in_crops, place_people
@@ -212,7 +212,7 @@ class Di2Pose(nn.Module):
                 None if pins is None else pins_in_crops(pins, encoded.crops, self.encoder, self.device),
                 parse_tokens(keep_tokens, getattr(self.config, "tokenizer", None)),
             )
-            people = self.place(encoded, self.estimate(encoded, hypotheses, steps, noise, known), height_m)
+            people = self.place(encoded, self.estimate(encoded, hypotheses, steps, noise, known), height_m, pins)
         run = (seed, steps, hypotheses, str(self.config.name))
         return [
             query.result([person for person, k in zip(people, owners, strict=True) if k == number], *run)
@@ -246,9 +246,8 @@ class Di2Pose(nn.Module):
 
     @torch.no_grad()
     def encode_flipped(self, encoded: EncodedCrops) -> EncodedCrops:
-        """The same, with features of the crops' mirror images for the flip test."""
-        flipped = encode_crops(self.encoder, encoded.crops, self.device, flipped=True)
-        return replace(encoded, flipped=flipped.features)
+        """The same, with what the encoder tells of the crops' mirror images, for the flip test."""
+        return replace(encoded, flipped=encode_crops(self.encoder, encoded.crops, self.device, flipped=True))
 
     @torch.no_grad()
     def estimate(
@@ -261,13 +260,21 @@ class Di2Pose(nn.Module):
     ) -> Estimate:
         """H poses in camera axes and the visibility of every joint, for each crop. Constraints in the crops' axes."""
         prediction = predict_both(
-            self.model, encoded.output.features, encoded.flipped, hypotheses, steps, generators, constraints
+            self.model,
+            encoded.output.features,
+            None if encoded.flipped is None else encoded.flipped.features,
+            hypotheses,
+            steps,
+            generators,
+            constraints,
         )
         return in_camera_axes(prediction, encoded, self.encoder)
 
-    def place(self, encoded: EncodedCrops, estimate: Estimate, height_m: float | None = None) -> list[Person]:
-        """A person for each crop."""
-        return place_people(encoded, estimate, self.encoder, self.calibration, height_m)
+    def place(
+        self, encoded: EncodedCrops, estimate: Estimate, height_m: float | None = None, pins: Pins | None = None
+    ) -> list[Person]:
+        """A person for each crop; pins in camera axes."""
+        return place_people(encoded, estimate, self.encoder, self.calibration, height_m, pins)
 
     @property
     def encoder(self) -> Encoder:

@@ -11,18 +11,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from di2pose.body import HeldJoints, View, fit_body, limb_landmarks, mean_body, unclear
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
+from di2pose.image.boxes import Box
 from di2pose.image.encoder import Encoder, EncoderOutput, to_picture
 from di2pose.model import Pins, Prediction
 from di2pose.person_crop import EncodedCrops, PersonCrop
-from di2pose.pose.root import place, stature_mm
-from di2pose.pose.skeleton import H36M_17, LIMB_12, convert
+from di2pose.pose.fit import FittedPose
+from di2pose.pose.root import stature_mm
+from di2pose.pose.skeleton import H36M_17, convert
 from di2pose.result import Person
 
 BEYOND = 0.05
 """A joint this share of the crop's side outside the picture is out of the frame, whatever the pixels suggest; and so
 far inside it is not."""
+BORDER = 0.01
+"""A box that comes nearer to the picture's border, as a share of its side, is cut by it."""
+SIZE_STD, KNOWN_SIZE_STD = 0.06, 0.02
+"""What a body's size is off by, as a share, where its height is guessed and where it is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,56 +81,103 @@ def place_people(
     encoder: Encoder,
     calibration: Calibration | None,
     height_m: float | None = None,
+    pins: Pins | None = None,
 ) -> list[Person]:
-    """A person for each crop, in the crops' order. `height_m`, where it is known, is everybody's stature."""
+    """A person for each crop, in the crops' order. `height_m`, where it is known, is everybody's stature; pins in
+    camera axes, the same for everybody."""
     if height_m is not None and not 0.3 <= height_m <= 3.0:
         raise InputError(f"height_m is a stature in metres, 0.3 to 3, got {height_m}")
+    held = None if pins is None else (pins[0].double().numpy(), pins[1].numpy())
     calibration = calibration or Calibration.neutral()
-    limbs = _limbs(encoded, encoder)
-    return [_person(crop, estimate, row, *limbs[row], calibration, height_m) for row, crop in enumerate(encoded.crops)]
+    views = views_of(encoded, encoder)
+    rows = zip(encoded.crops, views, strict=True)
+    return [_person(crop, view, estimate, row, calibration, height_m, held) for row, (crop, view) in enumerate(rows)]
 
 
 def _person(
     crop: PersonCrop,
+    view: View,
     estimate: Estimate,
     row: int,
-    landmarks_2d: np.ndarray,
-    weights: np.ndarray,
     calibration: Calibration,
     height_m: float | None,
+    pins: HeldJoints | None,
 ) -> Person:
-    samples_mm = estimate.samples_mm[row]
-    joints_mm = samples_mm.mean(0)
-    root_mm = place(joints_mm, landmarks_2d, weights, crop.detection.box, crop.camera)
-    joints_2d = crop.camera.project(joints_mm + root_mm)
-    state = _overruled(calibration.state(estimate.visibility[row]), joints_2d, crop)
+    samples_mm, visibility = estimate.samples_mm[row], estimate.visibility[row]
+    # A stated height scales everything, and moves no pixel.
+    factor = 1.0 if height_m is None else height_m * 1000 / float(stature_mm(mean_body(samples_mm)[0]))
+    held = None if pins is None else (pins[0] / factor, pins[1])
+    fitted = fit_body(samples_mm, visibility[:, 0], view, np.asarray(calibration.trace_mm2[0]) / 3, held)
+    joints_2d = crop.camera.project(fitted.joints_mm + fitted.root_mm)
+    state = _overruled(calibration.state(visibility, unclear(samples_mm, fitted, view)), joints_2d, crop)
     covariance_mm2 = calibration.covariance_mm2(samples_mm, state)
-    factor = 1.0 if height_m is None else height_m * 1000 / float(stature_mm(samples_mm).mean())
+    r90_mm = calibration.r90_mm(covariance_mm2, state)
+    if pins is not None:
+        state = np.where(pins[1], "pinned", state)
+        covariance_mm2, r90_mm = np.where(pins[1][:, None, None], 0.0, covariance_mm2), np.where(pins[1], 0.0, r90_mm)
     return Person(
-        joints_mm=joints_mm * factor,
+        joints_mm=fitted.joints_mm * factor,
         samples_mm=samples_mm * factor,
         covariance_mm2=covariance_mm2 * factor**2,
-        r90_mm=calibration.r90_mm(covariance_mm2, state) * factor,
+        r90_mm=r90_mm * factor,
         state=state,
         joints_2d=joints_2d,
         box=crop.detection.box,
-        root_mm=root_mm * factor,
+        root_mm=fitted.root_mm * factor,
+        root_std_mm=_root_std_mm(fitted, height_m is not None) * factor,
         score=crop.detection.score,
         tokens=None if estimate.tokens is None else estimate.tokens[row].cpu().numpy(),
     )
 
 
+def _root_std_mm(fitted: FittedPose, known_height: bool) -> Float[np.ndarray, " 3"]:
+    """By the fit, and by what it takes for granted: the body's size, which moves the root along its ray."""
+    size = fitted.root_mm * (KNOWN_SIZE_STD if known_height else SIZE_STD)
+    return np.sqrt(np.diag(fitted.root_covariance_mm2) + size**2)
+
+
+def views_of(encoded: EncodedCrops, encoder: Encoder) -> list[View]:
+    """Where the people were seen: in the mean of both looks where the mirror images were encoded, too. What the user
+    calls hidden was not seen."""
+    return [
+        View(
+            camera=crop.camera,
+            box=crop.detection.box,
+            cut=is_cut(crop.detection.box, crop.picture.size),
+            side=crop.region.side,
+            points=points,
+            visibility=weights,
+        )
+        for crop, (points, weights) in zip(encoded.crops, _limbs(encoded, encoder), strict=True)
+    ]
+
+
+def is_cut(box: Box, size: tuple[int, int]) -> bool:
+    """Whether a box reaches a border of the picture."""
+    (x0, y0, x1, y1), (width, height) = box, size
+    near = BORDER * max(size)
+    return x0 <= near or y0 <= near or x1 >= width - near or y1 >= height - near
+
+
 def _limbs(encoded: EncodedCrops, encoder: Encoder) -> list[tuple[np.ndarray, np.ndarray]]:
     """Of each crop: the landmarks of the limb joints at their places in H36M order, picture pixels, and their
     visibility, which is 0 where there are no landmarks."""
-    output, found = encoded.output, []
-    for row, crop in enumerate(encoded.crops):
-        points, weights = np.full((H36M_17.count, 2), np.nan), np.zeros(H36M_17.count)
-        if output.landmarks_2d is not None and output.landmark_visibility is not None and output.skeleton is not None:
-            there, here = list(output.skeleton.indices(*LIMB_12)), list(H36M_17.indices(*LIMB_12))
-            points[here] = to_picture(encoder, crop.region, output.landmarks_2d[row, there].double().cpu().numpy())
-            weights[here] = output.landmark_visibility[row, there].double().cpu().numpy()
-        found.append((points, weights))
+    limbs = np.full((len(encoded.crops), H36M_17.count, 2), np.nan)
+    weights = np.zeros(limbs.shape[:-1])
+    looks = [
+        (look.landmarks_2d.double().cpu().numpy(), look.landmark_visibility.double().cpu().numpy())
+        for look in (encoded.output, encoded.flipped)
+        if look is not None and look.landmarks_2d is not None and look.landmark_visibility is not None
+    ]
+    if looks and encoded.output.skeleton is not None:
+        limbs, weights = limb_landmarks(looks, encoder.size[0], encoded.output.skeleton)
+    found = []
+    for crop, in_crop, shown in zip(encoded.crops, limbs, weights, strict=True):
+        points = to_picture(encoder, crop.region, in_crop)
+        x, y = points.T
+        for x0, y0, x1, y1 in crop.hidden:
+            shown = np.where((x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1), 0.0, shown)
+        found.append((points, shown))
     return found
 
 

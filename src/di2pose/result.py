@@ -23,8 +23,11 @@ from di2pose.pose.skeleton import H36M_17, Skeleton, convert, get
 if TYPE_CHECKING:
     import pandas
 
-STATES = ("seen", "occluded", "out_of_frame", "unknown")
-"""From sure to not there at all; `unknown` only after `convert`, for a joint that cannot be had."""
+STATES = ("pinned", "seen", "occluded", "out_of_frame", "unknown")
+"""From sure to not there at all; `pinned` where the user said where it is; `occluded` also where something is in sight
+but nobody can tell what; `unknown` only after `convert`, for a joint that cannot be had."""
+KNOWN = ("pinned", "seen")
+"""States of joints that are not guessed."""
 
 WRITERS: dict[str, str] = {
     ".json": "di2pose.output.tables:write_json",
@@ -54,7 +57,7 @@ class Joint:
     r90_mm: float
     """Radius of the ball round `xyz_mm` that should hold the true joint in 90 % of cases."""
     state: str
-    """'seen', 'occluded' or 'out_of_frame'."""
+    """'seen', 'occluded', 'out_of_frame' or 'pinned'."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,7 +65,8 @@ class Person:
     """One person in one picture. The arrays are read-only."""
 
     joints_mm: Float[np.ndarray, "J 3"]
-    """The estimate, relative to the pelvis, camera axes."""
+    """The estimate, relative to the pelvis, camera axes: a body with bones of the hypotheses' mean lengths, left and
+    right alike, fitted to where its joints were seen. `mean_mm` is the plain mean of the hypotheses."""
     samples_mm: Float[np.ndarray, "H J 3"]
     """The hypotheses it was made of, same frame."""
     covariance_mm2: Float[np.ndarray, "J 3 3"]
@@ -77,7 +81,10 @@ class Person:
     root_mm: Float[np.ndarray, " 3"]
     """The pelvis in the camera frame."""
     score: float
-    """The detector's, 0 to 1."""
+    """Probability that this is a person at all, 0 to 1; 1 where the user drew the box."""
+    root_std_mm: np.ndarray | None = None
+    """(3,) what `root_mm` is off by, along each axis: mostly along the view, where the camera and the body's size leave
+    it open. None where nobody knows."""
     track: int | None = None
     """Who it is in a video; None in a photo."""
     tokens: np.ndarray | None = None
@@ -96,6 +103,8 @@ class Person:
             "joints_2d": (count, 2),
             "root_mm": (3,),
         }
+        if self.root_std_mm is not None:
+            shapes["root_std_mm"] = (3,)
         for name, shape in shapes.items():
             array = np.array(getattr(self, name))
             if array.shape != shape:
@@ -127,14 +136,20 @@ class Person:
         return Joint(name, self.joints_mm[j], std, r90, str(self.state[j]))
 
     @property
+    def mean_mm(self) -> Float[np.ndarray, "J 3"]:
+        """The plain mean of the hypotheses: on the whole as near to the truth, but its bones are too short where they
+        disagree."""
+        return np.asarray(self.samples_mm.mean(0))
+
+    @property
     def std_mm(self) -> Float[np.ndarray, " J"]:
         """sqrt(trace(covariance) / 3) of every joint."""
         return np.sqrt(np.trace(self.covariance_mm2, axis1=1, axis2=2) / 3)
 
     @property
     def guessed(self) -> np.ndarray:
-        """(J,) bool: the joints that were not seen."""
-        return self.state != "seen"
+        """(J,) bool: the joints that were neither seen nor pinned."""
+        return ~np.isin(self.state, KNOWN)
 
     def convert(self, skeleton: str | Skeleton) -> "Person":
         """The same person in another skeleton, by the meaning of each joint; still relative to the pelvis.

@@ -78,7 +78,8 @@ def answers(count, seed, hidden_share=0.4, right=0.9):
     seen_probability = np.where(said, 0.2, 0.8) + rng.uniform(-0.1, 0.1, hidden.shape)
     rest = 1 - seen_probability
     visibility = np.stack([seen_probability, 0.6 * rest, 0.3 * rest, 0.1 * rest], -1)
-    return Answers(samples, visibility, truth, np.where(hidden, "occluded", "seen"))
+    unclear = np.zeros(hidden.shape, bool)
+    return Answers(samples, visibility, truth, np.where(hidden, "occluded", "seen"), samples.mean(1), unclear)
 
 
 def test_the_balls_hold_nine_of_ten_of_other_people_seen_and_occluded_separately():

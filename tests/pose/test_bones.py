@@ -1,6 +1,6 @@
 import numpy as np
 
-from di2pose.pose.bones import adult_range, even, outward, rebuild
+from di2pose.pose.bones import adult_range, even, outward, rebuild, settle
 from di2pose.pose.skeleton import BODY_25B, H36M_17, bone_lengths
 
 
@@ -45,4 +45,15 @@ def test_bones_go_outward_even_where_a_parent_comes_later_in_the_list():
 
 def test_every_bone_has_an_adult_range():
     low, high = adult_range().T
-    assert (0 < low).all() and (low < high).all()
+    assert (low > 0).all()
+    assert (low < high).all()
+
+
+def test_a_body_settles_round_fixed_joints():
+    joints = poses(1)[0] * (np.arange(17) > 0)[:, None]
+    fixed = np.isin(np.arange(17), H36M_17.indices("left_wrist", "right_knee"))
+    lengths = bone_lengths(joints, H36M_17) * 1.1
+    settled = settle(joints, lengths, fixed)
+    np.testing.assert_array_equal(settled[fixed], joints[fixed])
+    np.testing.assert_array_equal(settled[0], 0)
+    np.testing.assert_allclose(bone_lengths(settled, H36M_17), lengths, rtol=1e-3)

@@ -13,10 +13,14 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
+from di2pose.body import View, limb_landmarks
 from di2pose.data.sample import SEEN, UNKNOWN, Dataset, Sample
 from di2pose.errors import InputError
-from di2pose.pose.skeleton import H36M_17, convert, get
-from di2pose.training.feature_cache import FeatureCache
+from di2pose.image.blazepose import CROP
+from di2pose.image.crop import ROI_MARGIN
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, convert, get
+from di2pose.training.feature_cache import FLIPPED, FeatureCache
 
 HEADER = "features.json"
 
@@ -83,6 +87,26 @@ class CachedRecords:
         if not np.isfinite(joints[:, H36M_17.root]).all():
             raise InputError(f"{self.folder}: some crops have no pelvis, at which poses are aligned")
         return joints - joints[:, H36M_17.root][:, None]
+
+    def views(self, rows: np.ndarray, flipped: bool) -> list[View] | None:
+        """Where the people of some crops were seen, in the pixels of their crops, by the mean of both looks with
+        `flipped`; None where a crop is no camera's view, or the cache holds no landmarks."""
+        if not {"landmarks_2d", "landmarks", "focal"} <= set(self.cache.fields):
+            return None
+        told = self.cache.read(rows, *(name for name in self.cache.fields if "landmarks" in name), "focal")
+        if not np.isfinite(told["focal"]).all():
+            return None
+        looks = [
+            (told[f"{prefix}landmarks_2d"].astype(np.float64), told[f"{prefix}landmarks"][..., 3].astype(np.float64))
+            for prefix in (("", FLIPPED) if flipped else ("",))
+        ]
+        points, shown = limb_landmarks(looks, CROP, BLAZEPOSE_33)
+        margin = CROP * (1 - 1 / ROI_MARGIN) / 2
+        box = (margin, margin, CROP - margin, CROP - margin)
+        return [
+            View(Camera((focal, focal), (CROP / 2, CROP / 2), (CROP, CROP)), box, False, CROP, points[row], shown[row])
+            for row, focal in enumerate(told["focal"].tolist())
+        ]
 
     def plain_rows(self) -> np.ndarray:
         """Numbers of the crops of rendered people with nothing before them and nothing of them outside the picture."""

@@ -33,6 +33,9 @@ BLOCK = 10
 """Crops in a row that may show the same person in the same clothes: rendered people come in tens."""
 LEAST_MM2 = 1.0
 """Mean square of an error below which no joint is believed to lie: keeps a weight finite where the spread is 0."""
+DEFINITION_MM = 22.0
+"""What two data sets disagree by about where a joint's centre is, about the least that is said of markerless labels:
+rendered people know it exactly, and nobody else does."""
 ROUNDS = 30
 
 
@@ -89,9 +92,9 @@ def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
     known = answers.known
     told = known & (answers.true_state != "")
     threshold = seen_threshold(answers.visibility[told][:, 0], answers.true_state[told] == "seen")
-    hidden = answers.visibility[..., 0] < threshold
+    hidden = (answers.visibility[..., 0] < threshold) | answers.unclear
     trace = np.trace(sample_covariance(answers.samples_mm), axis1=-2, axis2=-1)
-    squared = np.square(answers.error_mm)
+    squared = np.square(answers.error_mm) + DEFINITION_MM**2
     of_all = fit_error(trace[known], squared[known])
     classes: list[tuple[Fit, ...]] = []  # as CLASSES: seen, hidden
     for mine in (known & ~hidden, known & hidden):
@@ -109,19 +112,23 @@ def collect(
 ) -> Answers:
     """What the model says of some crops, and the truth. Without a visibility head all joints count as seen."""
     predictor = CachedPredictor(model, records, device=device)
-    samples_mm, visibility = [], []
+    samples_mm, visibility, estimate_mm, unclear = [], [], [], []
     for some in tqdm(np.array_split(rows, max(-(-len(rows) // BATCH), 1)), unit="batch", disable=None):
         crops = [records[row] for row in some.tolist()]
         found = predictor.predict([None] * len(crops), crops, hypotheses, steps, seed)
         samples_mm.append(found.samples_mm)
         all_seen = np.broadcast_to([1.0, 0.0, 0.0, 0.0], (len(crops), H36M_17.count, 4))
         visibility.append(all_seen if found.visibility is None else found.visibility)
+        estimate_mm.append(found.samples_mm.mean(1) if found.fitted_mm is None else found.fitted_mm)
+        unclear.append(np.zeros(all_seen.shape[:2], bool) if found.unclear is None else found.unclear)
     told = records.visibility[rows].astype(int)
     return Answers(
         samples_mm=np.concatenate(samples_mm),
         visibility=np.concatenate(visibility),
         truth_mm=records.truth_17(rows),
         true_state=true_states(told if records.skeleton == H36M_17 else np.full((len(rows), H36M_17.count), UNKNOWN)),
+        estimate_mm=np.concatenate(estimate_mm),
+        unclear=np.concatenate(unclear),
     )
 
 

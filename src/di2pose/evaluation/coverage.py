@@ -37,6 +37,10 @@ class Answers:
     """NaN where not annotated."""
     true_state: np.ndarray
     """(n, J) 'seen', 'occluded', 'out_of_frame'; '' where nobody knows."""
+    estimate_mm: Float[np.ndarray, "n J 3"]
+    """What a user gets: bones kept and fitted, or the mean of the samples where that cannot be had."""
+    unclear: Bool[np.ndarray, "n J"]
+    """Joints that are not called seen, whatever the visibility is."""
 
     @classmethod
     def join(cls, parts: Sequence["Answers"]) -> "Answers":
@@ -52,8 +56,8 @@ class Answers:
 
     @property
     def error_mm(self) -> Float[np.ndarray, "n J"]:
-        """Of the mean of the hypotheses; NaN where not annotated."""
-        error: np.ndarray = np.linalg.norm(self.samples_mm.mean(1, dtype=np.float64) - self.truth_mm, axis=-1)
+        """Of the estimate; NaN where not annotated."""
+        error: np.ndarray = np.linalg.norm(self.estimate_mm - self.truth_mm, axis=-1)
         return error
 
 
@@ -98,7 +102,7 @@ def coverage(level: Float[np.ndarray, " n"], levels: Sequence[float] = NOMINAL) 
 
 def coverage_report(answers: Answers, calibration: Calibration) -> CoverageReport:
     """Apply a calibration to answers that it was not fitted on."""
-    said, known = calibration.state(answers.visibility), answers.known
+    said, known = calibration.state(answers.visibility, answers.unclear), answers.known
     covariance, error = calibration.covariance_mm2(answers.samples_mm, said), answers.error_mm
     radius = calibration.r90_mm(covariance, said)
     level, raw = (ball_level(error, c) for c in (covariance, sample_covariance(answers.samples_mm)))

@@ -5,7 +5,7 @@ B records, H hypotheses, J joints.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from di2pose import checkpoint
 from di2pose.baselines.peer import PEERS, BlazePosePeer
+from di2pose.body import fit_body, unclear
 from di2pose.calibration import Calibration
 from di2pose.data.sample import Sample
 from di2pose.errors import InputError
@@ -26,7 +27,7 @@ from di2pose.image.crop import assumed_camera
 from di2pose.image.detect import Detection, given
 from di2pose.image.find import Finder
 from di2pose.model import PoseModel, find_model, load_model
-from di2pose.person_crop import EncodedCrops, encode_crops
+from di2pose.person_crop import EncodedCrops
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, Skeleton, mirror
 from di2pose.randomness import hypothesis_generators
@@ -49,8 +50,12 @@ class Predictions:
     """Poses that are measured beside the hypotheses: the peer's, a regression's."""
     visibility: Float[np.ndarray, "B 17 4"] | None = None
     """Probabilities of seen, hidden by the body, hidden by something else, out of the frame, where the model tells."""
+    fitted_mm: Float[np.ndarray, "B 17 3"] | None = None
+    """The estimate that a user gets, of all the hypotheses: bones kept, fitted to the landmarks."""
     states: np.ndarray | None = None
     """(B, 17) 'seen', 'occluded', 'out_of_frame': what is said of the joints of Human3.6M's skeleton."""
+    unclear: np.ndarray | None = None
+    """(B, 17) bool: not called seen, whatever the visibility is (`body.unclear`)."""
 
 
 @runtime_checkable
@@ -94,8 +99,9 @@ class PicturePredictor:
         _, encoded, others = self._last
         noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)
         estimate = self.pipeline.estimate(encoded, hypotheses, steps or self.steps, noise)
-        states = (self.pipeline.calibration or Calibration.neutral()).state(estimate.visibility)
-        return Predictions(estimate.samples_mm, others, estimate.visibility, states)
+        people = self.pipeline.place(encoded, estimate)
+        fitted, states = (np.stack([getattr(person, name) for person in people]) for name in ("joints_mm", "state"))
+        return Predictions(estimate.samples_mm, others, estimate.visibility, fitted, states)
 
     def _look(self, images: Pictures, samples: Sequence[Sample]) -> tuple[EncodedCrops, PointEstimates]:
         """The encoded crops, and the estimates that are not drawn."""
@@ -108,12 +114,11 @@ class PicturePredictor:
         encoded = pipeline.encode(crops)
         if self.second_look:
             encoded = pipeline.look_again(encoded)
-        flipped_3d = None
         if self.flip_test:
-            flipped = encode_crops(pipeline.encoder, encoded.crops, pipeline.device, flipped=True)
-            encoded, flipped_3d = replace(encoded, flipped=flipped.features), flipped.world_mm
-        here = encoded.output
-        found = _point_estimates(self.model, here.features, encoded.flipped, here.world_mm, flipped_3d, here.skeleton)
+            encoded = pipeline.encode_flipped(encoded)
+        here, there = encoded.output, encoded.flipped
+        features, flipped_3d = (None, None) if there is None else (there.features, there.world_mm)
+        found = _point_estimates(self.model, here.features, features, here.world_mm, flipped_3d, here.skeleton)
         turns = np.stack([pipeline.encoder.rotation(crop.region, crop.camera) for crop in encoded.crops])
         return encoded, {name: (poses @ turns, skeleton) for name, (poses, skeleton) in found.items()}
 
@@ -137,7 +142,7 @@ class CachedPredictor:
         device: str = "cpu",
         flip_test: bool = True,
     ) -> None:
-        self.model, self.cache, self.device = model, records.cache, device
+        self.model, self.records, self.cache, self.device = model, records, records.cache, device
         self.calibration, self.steps = calibration or Calibration.neutral(), model.config.sample_steps
         self.flipped = flip_test and self.cache.has_flipped
         tokens, width = model.config.feature_size
@@ -160,8 +165,25 @@ class CachedPredictor:
         worlds = self._world_mm(rows), self._world_mm(rows, FLIPPED) if self.flipped else None
         others = _point_estimates(self.model, features, flipped, *worlds, BLAZEPOSE_33)
         visibility = None if drawn.visibility is None else drawn.visibility.double().cpu().numpy()
-        states = None if visibility is None else self.calibration.state(visibility)
-        return Predictions(drawn.joints_mm.double().cpu().numpy(), others, visibility, states)
+        samples_mm = drawn.joints_mm.double().cpu().numpy()
+        fitted, doubt = self._fitted(rows, samples_mm, visibility)
+        states = None if visibility is None else self.calibration.state(visibility, doubt)
+        return Predictions(samples_mm, others, visibility, fitted, states, doubt)
+
+    def _fitted(
+        self, rows: np.ndarray, samples_mm: np.ndarray, visibility: np.ndarray | None
+    ) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Poses and which joints are unclear, as for a picture (`placing`), with the crop for one; None where the cache
+        cannot tell."""
+        views = self.records.views(rows, self.flipped)
+        if views is None:
+            return None, None
+        single_mm2 = np.asarray(self.calibration.trace_mm2[0]) / 3
+        seen = [view.visibility for view in views] if visibility is None else visibility[..., 0]
+        every = list(zip(samples_mm, seen, views, strict=True))
+        bodies = [fit_body(samples, shown, view, single_mm2) for samples, shown, view in every]
+        doubt = [unclear(samples, body, view) for (samples, _, view), body in zip(every, bodies, strict=True)]
+        return np.stack([body.joints_mm for body in bodies]), np.stack(doubt)
 
     def _world_mm(self, rows: np.ndarray, prefix: str = "") -> Tensor | None:
         name = f"{prefix}world_mm"

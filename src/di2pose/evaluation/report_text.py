@@ -23,6 +23,7 @@ LABELS = {
     "single": "1 sample",
     "sample": "one sample of {}",
     "p-agg": "mean of {} (p-agg)",
+    "fitted": "estimate of {}: bones kept, fitted",
     "p-best": "best of {} (p-best, oracle)",
     "j-best": "best joints of {} (j-best, oracle)",
     "j-agg": "joints of {} nearest in 2D (j-agg, oracle)",

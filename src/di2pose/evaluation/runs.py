@@ -258,6 +258,10 @@ def _measured(
     for prediction in predictions:
         for count in work.hypotheses:
             note(scorer.score(prediction, target, mask, count, groups, sample))
+    for found in by_seed:
+        if found.fitted_mm is not None and not scorer.missing(H36M_17):
+            pose = scorer.prediction(found.fitted_mm[place][None, None], H36M_17)[:, 0]
+            note(scorer.score_pose(pose, target, mask, f"{max(work.hypotheses)}/fitted", groups))
     result: RecordResult = {"values": values, "pose": _rounded(predictions[0][0].mean(0))}
     if patch is not None:
         result["patch"] = [patch.x0, patch.y0, patch.x1, patch.y1]

@@ -1,7 +1,8 @@
 """Errors of one protocol: poses of any skeleton are brought to the protocol's joints and root, then measured.
 
 Values are keyed 'H/estimate/metric', e.g. '8/p-agg/pa_mpjpe'; of some joints only '8/p-agg/pa_mpjpe_hidden'. With one
-hypothesis the estimate is 'single'. With more: 'p-agg' the mean pose; 'sample' one of them (the mean error of each);
+hypothesis the estimate is 'single'. With more: 'p-agg' the mean pose; 'fitted' the estimate that
+a user gets, of all of them, with bones kept and fitted to the landmarks; 'sample' one of them (the mean error of each);
 'p-best' the best hypothesis per pose; 'j-best' the best per joint; 'j-agg' per joint the hypothesis that projects
 nearest to the ANNOTATED 2D joint. The last three choose by the truth: oracles, bounds of what a user could get. H is 0
 for poses that are not drawn: the peer's, a regression's.
@@ -31,7 +32,7 @@ from di2pose.pose.metrics import auc, joint_errors, pck, procrustes
 from di2pose.pose.skeleton import Skeleton, convert
 from di2pose.text_table import markdown
 
-DRAWN = ("single", "sample", "p-agg", "p-best", "j-best", "j-agg")
+DRAWN = ("single", "sample", "p-agg", "fitted", "p-best", "j-best", "j-agg")
 """Estimates made of hypotheses, in the order of the tables."""
 ORACLES = frozenset({"p-best", "j-best", "j-agg"})
 """Estimates that use the truth to choose (j-agg does here, because its 2D joints are annotations)."""

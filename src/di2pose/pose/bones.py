@@ -1,7 +1,7 @@
 """Bones: their lengths, and poses with given ones.  J joints, K = J - 1 bones in the order of `Skeleton.bones`; mm."""
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from di2pose.pose.skeleton import H36M_17, Skeleton
 
@@ -19,6 +19,8 @@ ADULT_MM = {
 }
 """Least and greatest length of the bone that ends in a joint of H36M_17, for adults of 1.45 to 2.1 m."""
 
+SWEEPS = 100
+
 
 def rebuild(
     joints_mm: Float[np.ndarray, "*B J 3"], lengths_mm: Float[np.ndarray, "*B K"], skeleton: Skeleton = H36M_17
@@ -34,6 +36,28 @@ def rebuild(
         unit = way / np.maximum(np.linalg.norm(way, axis=-1, keepdims=True), 1e-9)
         built[..., child, :] = built[..., parent, :] + unit * lengths_mm[..., bone, None]
     return built
+
+
+def settle(
+    joints_mm: Float[np.ndarray, "J 3"],
+    lengths_mm: Float[np.ndarray, " K"],
+    fixed: Bool[np.ndarray, " J"],
+    skeleton: Skeleton = H36M_17,
+) -> Float[np.ndarray, "J 3"]:
+    """The pose with bones of the given lengths whose root and fixed joints stay: bone by bone, both ends give way
+    until all fit. Where fixed joints lie too far apart, bones between them stay too long."""
+    settled = np.array(joints_mm, dtype=np.float64)
+    gives = np.where(fixed, 0.0, 1.0)
+    gives[skeleton.root] = 0.0
+    for _ in range(SWEEPS):
+        for (child, parent), length in zip(skeleton.bones, lengths_mm.tolist(), strict=True):
+            if not gives[child] + gives[parent]:
+                continue
+            way = settled[child] - settled[parent]
+            off = way * (1 - length / max(float(np.linalg.norm(way)), 1e-9)) / (gives[child] + gives[parent])
+            settled[child] -= gives[child] * off
+            settled[parent] += gives[parent] * off
+    return settled
 
 
 def even(lengths_mm: Float[np.ndarray, "*B K"], skeleton: Skeleton = H36M_17) -> Float[np.ndarray, "*B K"]:

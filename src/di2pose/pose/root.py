@@ -7,8 +7,6 @@ from di2pose.errors import InputError
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
-BOX_TRUST = 0.25
-"""Deviation of the depth that a box tells, as a share of it: it takes over where the 2D joints fit the pose badly."""
 FLESH = 1.15
 """A box round a body over the box round its joints: hands, feet, hair and clothes stick out."""
 LEAST_DEPTH_MM = 100.0
@@ -26,13 +24,15 @@ def place(
     weights: Float[np.ndarray, " J"],
     box: tuple[float, float, float, float],
     camera: Camera,
+    box_trust: float = 0.25,
 ) -> Float[np.ndarray, " 3"]:
     """The root (3,) at which a root-relative pose projects best onto 2D joints and fills the box (x0, y0, x1, y1).
 
     Starts from the box and takes Gauss-Newton steps on the angles between projections and 2D joints. Their deviation
-    is taken from the fit itself (the median), joints beyond it count less (Huber), and the box holds the depth with
-    BOX_TRUST: 2D joints that fit decide alone, and where they contradict the pose the box does. `weights` 0 to 1, say
-    the joints' visibility; joints that are not finite count 0. Every joint ends up in front of the camera.
+    is taken from the fit itself (the median), joints beyond it count less (Huber), and the box holds the depth with a
+    deviation (log) of `box_trust`: 2D joints that fit decide alone, and where they contradict the pose the box does.
+    `weights` 0 to 1, say the joints' visibility; joints that are not finite count 0. Every joint ends up in front of
+    the camera.
     """
     rays = camera.unproject_ray(joints_2d)[:, :2]
     usable = np.isfinite(rays).all(-1)
@@ -51,8 +51,8 @@ def place(
         slope = _slopes(at)
         pull = np.repeat(trust, 2)[:, None] * slope
         normal, gradient = pull.T @ slope, pull.T @ miss.reshape(-1)
-        normal[2, 2] += (BOX_TRUST * root[2]) ** -2
-        gradient[2] += np.log(root[2] / box_depth) / root[2] / BOX_TRUST**2
+        normal[2, 2] += (box_trust * root[2]) ** -2
+        gradient[2] += np.log(root[2] / box_depth) / root[2] / box_trust**2
         step = np.linalg.solve(normal, -gradient)
         step *= min(1.0, 0.5 * root[2] / max(abs(step[2]), 1e-9))  # a depth may halve in a round, not more
         root = root + step
