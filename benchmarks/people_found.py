@@ -198,7 +198,7 @@ def main(
             photo; the other photos are left out
         max_people: at most so many a picture
         out: folder for pictures of what was found, missed and invented
-        json: file for the same numbers
+        json: file for the same numbers, and for what was found where, with its score
     """
     torch.set_num_threads(1)
     pipeline = Di2Pose.from_pretrained(model)
@@ -208,6 +208,7 @@ def main(
     if occlude is not None:
         photos = [photo for photo in photos if len(photo.people) == 1]
     rows: list[tuple[Photo, Count]] = []
+    said: list[list[Found]] = []
     kinds: dict[str, Count] = {}
     for photo, file in zip(photos, fetch_photos(photos), strict=True):
         picture = read_image(file)
@@ -218,6 +219,7 @@ def main(
         else:
             found = [of_person(each) for each in pipeline(picture, max_people=max_people).people]
         matched = match(found, photo)
+        said.append(found)
         hits = [label in matched.owners for label in range(len(photo.people))]
         rows.append((photo, Count(1, len(hits), sum(hits), len(matched.ghosts))))
         for kind, hit in zip(photo.kinds, hits, strict=True):
@@ -234,7 +236,7 @@ def main(
     totals = {name: sum(counts, Count()) for name, counts in parts.items() if counts}
     head = ["picture", "people", "found", "missed", "ghosts", "recall", "ghosts a picture"]
     print(markdown(head, [[photo.name, *count.cells()] for photo, count in rows]))
-    sums = [[f"{count.pictures} {name}", *count.cells()] for name, count in totals.items()]
+    sums = [[f"{name} ({count.pictures})", *count.cells()] for name, count in totals.items()]
     print("\n" + markdown(["pictures", *head[1:]], sums))
     by_kind = [[kind, str(kinds[kind].people), str(kinds[kind].found)] for kind in sorted(kinds)]
     print("\n" + markdown(["people", "labelled", "found"], by_kind))
@@ -247,7 +249,8 @@ def main(
             "pictures": [
                 {"package": photo.asset.package, "member": photo.asset.member, "sha256": photo.asset.sha256}
                 | asdict(count)
-                for photo, count in rows
+                | {"said": [person._asdict() for person in found]}
+                for (photo, count), found in zip(rows, said, strict=True)
             ],
         }
         write_json(json, report)
