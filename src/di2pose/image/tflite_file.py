@@ -10,7 +10,12 @@ import tflite
 from di2pose.errors import InputError
 
 _KINDS = {code: kind for kind, code in vars(tflite.BuiltinOperator).items() if not kind.startswith("_")}
-_DTYPES = {tflite.TensorType.FLOAT32: "<f4", tflite.TensorType.FLOAT16: "<f2", tflite.TensorType.INT32: "<i4"}
+_DTYPES = {
+    tflite.TensorType.FLOAT32: "<f4",
+    tflite.TensorType.FLOAT16: "<f2",
+    tflite.TensorType.INT32: "<i4",
+    tflite.TensorType.INT8: "<i1",
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,8 @@ class TfliteFile:
         return [op for op in self.operations if op.output in needed and self.constant(op.output) is None]
 
     def constant(self, index: int) -> np.ndarray | None:
-        """A stored tensor's value (widened from f16, made dense), or None for a tensor that depends on the input."""
+        """A stored tensor's value (widened from f16, scaled from integers, made dense), or None for a tensor that
+        depends on the input."""
         maker = self._makers.get(index)
         if maker is not None and maker.kind in ("DEQUANTIZE", "DENSIFY"):
             value = self.constant(maker.inputs[0])
@@ -73,12 +79,30 @@ class TfliteFile:
             return None
         if tensor.Type() not in _DTYPES:
             raise InputError(
-                f"tensor {index} of the tflite network has type {tensor.Type()}: only f32, f16, i32 are read"
+                f"tensor {index} of the tflite network has type {tensor.Type()}: only f32, f16, i32, i8 are read"
             )
         values = buffer.DataAsNumpy().view(_DTYPES[tensor.Type()])
         if tensor.Sparsity() is not None:
             return _dense(values, self.shapes[index], tensor.Sparsity())
-        return values.reshape(self.shapes[index])
+        values = values.reshape(self.shapes[index])
+        if (levels := self._levels(index)) is None:
+            return values
+        scales, zeros, axis = levels
+        along = [-1 if each == axis else 1 for each in range(values.ndim)]  # a scale a channel, or one for all
+        return ((values - zeros.reshape(along)) * scales.reshape(along)).astype(np.float32)
+
+    def levels(self, index: int) -> tuple[float, int] | None:
+        """(step, zero) of a tensor that the network keeps in 8 bits, value = step * (integer - zero); else None."""
+        if self._graph.Tensors(index).Type() != tflite.TensorType.INT8 or (levels := self._levels(index)) is None:
+            return None
+        return float(levels[0][0]), int(levels[1][0])
+
+    def _levels(self, index: int) -> tuple[np.ndarray, np.ndarray, int] | None:
+        """Steps, zeros and the axis that they run along; None for a tensor that is not quantised."""
+        about = self._graph.Tensors(index).Quantization()
+        if about is None or about.ScaleLength() == 0:
+            return None
+        return about.ScaleAsNumpy().astype(np.float64), about.ZeroPointAsNumpy(), about.QuantizedDimension()
 
 
 def _numbers(values: Any) -> tuple[int, ...]:

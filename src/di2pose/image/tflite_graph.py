@@ -1,7 +1,8 @@
 """A tflite network as a PyTorch module that walks the file's own graph: batched, on any device, only as far as asked.
 
-Inside, images are NCHW tensors in channels-last memory; what comes in and what goes out is NHWC, as in the file. Only
-the operations that BlazePose's networks use are here; any other raises an error that names it.
+Inside, images are NCHW tensors in channels-last memory; what comes in and what goes out is NHWC, as in the file. A
+quantised network is walked in floats that are rounded to its 8-bit levels after every operation. Only the operations
+that our networks use are here; any other raises an error that names it.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ class TfliteGraph(nn.Module):
         super().__init__()
         self.input_shape = file.shapes[file.inputs[0]]
         operations = file.upstream(*outputs)
-        self.steps = nn.ModuleList(_BUILDERS.get(op.kind, _unknown)(file, op) for op in operations)
+        self.steps = nn.ModuleList(_step(file, op) for op in operations)
         live = [[i for i in op.inputs if file.constant(i) is None] for op in operations]
         self._wiring = [(inputs, op.output) for inputs, op in zip(live, operations, strict=True)]
         self._source, self._outputs = file.inputs[0], tuple(outputs)
@@ -43,6 +44,19 @@ class TfliteGraph(nn.Module):
             for index in drop:
                 values.pop(index, None)
         return tuple(_to_file_order(values[i]) for i in self._outputs)
+
+
+class _Quantised(nn.Module):
+    """An operation whose result is rounded to the levels that 8 bits of the given step and zero can tell."""
+
+    def __init__(self, step: nn.Module, scale: float, zero: int) -> None:
+        super().__init__()
+        self.step, self.scale = step, scale
+        self.low, self.high = -128 - zero, 127 - zero
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        x: Tensor = self.step(*inputs)
+        return (x / self.scale).round_().clamp_(self.low, self.high).mul_(self.scale)
 
 
 class _Convolution(nn.Module):
@@ -121,6 +135,25 @@ class _ResizeBilinear(nn.Module):
         return F.interpolate(x, size=self.size, mode="bilinear", align_corners=False)
 
 
+class _ResizeNearest(nn.Module):
+    def __init__(self, file: TfliteFile, op: Operation) -> None:
+        super().__init__()
+        self.size = file.shapes[op.output][1:3]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.interpolate(x, size=self.size, mode="nearest")
+
+
+class _Same(nn.Module):
+    """Between integers and floats: nothing to do, as all is kept in floats."""
+
+    def __init__(self, file: TfliteFile, op: Operation) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
 class _Reshape(nn.Module):
     def __init__(self, file: TfliteFile, op: Operation) -> None:
         super().__init__()
@@ -170,6 +203,9 @@ _BUILDERS: dict[str, Callable[[TfliteFile, Operation], nn.Module]] = {
     "ADD": _Add,
     "PAD": _Pad,
     "RESIZE_BILINEAR": _ResizeBilinear,
+    "RESIZE_NEAREST_NEIGHBOR": _ResizeNearest,
+    "QUANTIZE": _Same,
+    "DEQUANTIZE": _Same,
     "RESHAPE": _Reshape,
     "DEPTH_TO_SPACE": _DepthToSpace,
     "CONCATENATION": _Concatenation,
@@ -177,8 +213,11 @@ _BUILDERS: dict[str, Callable[[TfliteFile, Operation], nn.Module]] = {
 }
 
 
-def _unknown(file: TfliteFile, op: Operation) -> nn.Module:
-    raise InputError(f"the tflite operation {op.kind} is not supported; there are: {', '.join(sorted(_BUILDERS))}")
+def _step(file: TfliteFile, op: Operation) -> nn.Module:
+    if op.kind not in _BUILDERS:
+        raise InputError(f"the tflite operation {op.kind} is not supported; there are: {', '.join(sorted(_BUILDERS))}")
+    step, levels = _BUILDERS[op.kind](file, op), file.levels(op.output)
+    return step if levels is None else _Quantised(step, *levels)
 
 
 def _options(op: Operation, kind: Any) -> Any:

@@ -1,0 +1,77 @@
+"""EfficientDet-Lite0: boxes of people. A quantised tflite network out of a PyPI package, so pip alone brings it.
+
+B pictures, A = 19,206 anchors. In Google's runtime where ai-edge-litert is installed, else in PyTorch: the same boxes.
+"""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from PIL import Image
+from torch import Tensor, nn
+
+from di2pose.assets import fetch
+from di2pose.image.litert import LitertGraph
+from di2pose.image.tflite_file import TfliteFile
+from di2pose.image.tflite_graph import TfliteGraph
+
+INPUT = 320
+_SCORES, _BOXES = "StatefulPartitionedCall:1", "StatefulPartitionedCall:0"
+
+
+class EfficientDet(nn.Module):
+    """`look(image)` gives every anchor's box in image pixels (x0, y0, x1, y1) and how surely it is a person's."""
+
+    anchors: Tensor
+
+    def __init__(self, runtime: str | None = None) -> None:
+        super().__init__()
+        path = fetch("efficientdet-lite0")
+        file = TfliteFile(path)
+        wanted = file.output_named(_SCORES), file.output_named(_BOXES)
+        self.runtime = runtime or ("litert" if find_spec("ai_edge_litert") is not None else "torch")
+        self.graph = LitertGraph(path, wanted) if self.runtime == "litert" else TfliteGraph(file, wanted)
+        self.register_buffer("anchors", anchors(), persistent=False)
+
+    @torch.inference_mode()
+    def look(self, image: Image.Image) -> tuple[Float[np.ndarray, "A 4"], Float[np.ndarray, " A"]]:
+        # The network was trained on pictures that keep their aspect, at the top left of the square.
+        scale = INPUT / max(image.size)
+        size = [max(1, round(scale * extent)) for extent in image.size]
+        pixels = np.full((1, INPUT, INPUT, 3), 127, dtype=np.uint8)
+        pixels[0, : size[1], : size[0]] = np.asarray(image.resize((size[0], size[1]), Image.Resampling.BILINEAR))
+        boxes, scores = self(torch.from_numpy(pixels))
+        stretch = np.array([image.size[0] / size[0], image.size[1] / size[1]] * 2)
+        return boxes[0].double().cpu().numpy() * stretch, scores[0].double().cpu().numpy()
+
+    def forward(
+        self, pixels: UInt8[Tensor, "B 320 320 3"]
+    ) -> tuple[Float[Tensor, "B 19206 4"], Float[Tensor, "B 19206"]]:
+        """Boxes x0, y0, x1, y1 in input pixels, scores of the class person."""
+        if self.runtime == "torch":
+            pixels = (pixels.to(self.anchors.device).float() - 127) / 128  # what the file's 8 bits stand for
+        scores, raw = (each.to(self.anchors.device) for each in self.graph(pixels))
+        centre = raw[..., 0:2] * self.anchors[:, 2:] + self.anchors[:, :2]
+        extent = raw[..., 2:4].exp() * self.anchors[:, 2:]
+        boxes = torch.cat([centre - extent / 2, centre + extent / 2], dim=-1)  # y0 x0 y1 x1
+        return boxes[..., [1, 0, 3, 2]], scores[..., 0]
+
+
+def anchors(ratios: Sequence[float] = (1.0, 2.0, 0.5)) -> Float[Tensor, "19206 4"]:
+    """Centre y, x and height, width in input pixels: levels of 40 to 3 cells a side, rows first, then sizes of 3, 3.8
+    and 4.8 strides, each in three ratios of width to height."""
+    rows = []
+    for cells in (40, 20, 10, 5, 3):
+        stride = INPUT / cells
+        line = (torch.arange(cells) + 0.5) * stride
+        shapes = [
+            (3 * stride * 2 ** (octave / 3) / ratio**0.5, 3 * stride * 2 ** (octave / 3) * ratio**0.5)
+            for octave in range(3)
+            for ratio in ratios
+        ]
+        y, x = torch.meshgrid(line, line, indexing="ij")
+        centres = torch.stack([y, x], dim=-1).reshape(-1, 1, 2).expand(-1, len(shapes), -1)
+        rows.append(torch.cat([centres, torch.tensor(shapes).expand(len(centres), -1, -1)], dim=-1).reshape(-1, 4))
+    return torch.cat(rows)
