@@ -100,7 +100,7 @@ def test_damage_is_named(folder, tmp_path):
     with pytest.raises(InputError, match=f"truncated.*expected {len(whole)} bytes, got 1000"):
         Di2Pose.from_pretrained(folder)
     path.write_bytes(b"x" * len(whole))
-    with pytest.raises(InputError, match="denoiser.safetensors is damaged"):
+    with pytest.raises(InputError, match=r"denoiser\.safetensors is damaged"):
         Di2Pose.from_pretrained(folder)
     path.unlink()
     with pytest.raises(InputError, match="is missing"):

@@ -44,7 +44,7 @@ def walk(frames: int, seed: int = 0) -> np.ndarray:
 
 
 def t_pose(position: Sequence[float] = (0, 17, 0)) -> np.ndarray:
-    """(1, CHANNELS): the first frame of every file of the 2010 release; its legs are 20 degrees apart without the 21."""
+    """(1, CHANNELS): the first frame of every file of the 2010 release (whose rest pose has the legs apart)."""
     frame = np.zeros((1, CHANNELS))
     frame[0, :3] = position
     for node, axis, degrees in (

@@ -22,10 +22,10 @@ def test_the_t_pose_of_a_short_120_hz_clip_is_not_its_only_pose(tmp_path):
 
 def test_clips_without_motion_are_left_out_and_named(tmp_path):
     write_cmu(tmp_path / "clips/01_01.bvh", t_pose(), frame_time=0.0083333)
-    with pytest.raises(InputError, match="1 of 1 clips .* no frame of motion but a T-pose, e.g. 01_01.bvh"):
+    with pytest.raises(InputError, match=r"1 of 1 clips .* no frame of motion but a T-pose, e\.g\. 01_01\.bvh"):
         library(tmp_path / "clips", "train")
     write_cmu(tmp_path / "clips/01_02.bvh", walk(4))
-    with pytest.warns(UserWarning, match="1 of 2 clips .* 01_01.bvh: left out"):
+    with pytest.warns(UserWarning, match=r"1 of 2 clips .* 01_01\.bvh: left out"):
         found = library(tmp_path / "clips", "train")
     assert set(found.clip.tolist()) == {1}
 

@@ -26,8 +26,9 @@ CMU_UNIT_MM = Sources.unit_mm
 """CMU's lengths are inches / 0.45: one unit is 56.44 mm."""
 PITCH_DEGREES = (-30.0, 45.0)
 T_POSE_DEGREES, T_POSE_LEGS_DEGREES = 3.0, 25.0
-"""How exact a written T-pose is: arms along the file's x axis, legs in its frontal plane; and how far from straight down
-these may point (the 2010 release 1, the 2008 release 20). Of 140,854 recorded frames the nearest is 11 degrees off."""
+"""How exact a written T-pose is: arms along the file's x axis, legs in its frontal plane; and how far from straight
+down these may point (the 2010 release 1, the 2008 release 20). Of 140,854 recorded frames the nearest is 11 degrees
+off."""
 
 # Human3.6M's joint -> the CMU nodes whose mean it is. An end site is called by its parent: "Head end".
 FROM_CMU: dict[str, tuple[str, ...]] = {
