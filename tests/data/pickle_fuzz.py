@@ -41,10 +41,11 @@ words = st.sampled_from((*TYPES, "<", ">", "|", "latin1", "C", "F", "x")).map(sh
 numbers = st.one_of(st.integers(-3, 70), st.sampled_from([2**31 - 1, 2**62, 2**63])).map(lambda n: f"I{n}\n".encode())
 data = st.binary(max_size=40).map(lambda raw: b"C" + bytes([len(raw)]) + raw)
 lengths = st.sampled_from([b"\x8b", b"\x8e", b"\x96", b"\x8d", b"\x95", b"r", b"j", b"\x8a"])
-huge = st.tuples(lengths, st.sampled_from([b"\xff" * 4, b"\xff" * 8, b"\x00" * 8, b"\xff\xff\xff\x3f" * 2])).map(b"".join)
+sizes = st.sampled_from([b"\xff" * 4, b"\xff" * 8, b"\x00" * 8, b"\xff\xff\xff\x3f" * 2])
+huge = st.tuples(lengths, sizes).map(b"".join)
 operations = st.sampled_from([bytes([k]) for k in range(256)])
-building = st.sampled_from([b"(", b"t", b"R", b"b", b"\x85", b"\x86", b"\x87", b"]", b"}", b")", b"N", b"\x88", b"2", b"0",
-                            b"s", b"u", b"a", b"e", b"l", b"d", b"\x81", b"\x94", b"h\x00", b"q\x00", b"\x8f", b"\x90"])  # fmt: skip
+MARKS = b"(tRb]})N20suaeld\x81\x85\x86\x87\x88\x8f\x90\x94"
+building = st.sampled_from([*(bytes([k]) for k in MARKS), b"h\x00", b"q\x00"])
 programs = st.lists(
     st.one_of(names, words, numbers, data, building, building, building, operations, huge), max_size=40
 ).map(lambda parts: b"".join(parts) + b".")
@@ -63,8 +64,9 @@ def states(draw: st.DrawFn) -> bytes:
 
     inner: object = draw(st.sampled_from([None, ("f8", (2,)), (np.dtype("O"), (2,)), np.dtype("O")]))
     fields: object = draw(st.sampled_from([None, {"x": (np.dtype("O"), 0)}, {"x": (np.dtype("f8"), 64)}]))
-    state = (draw(st.sampled_from([3, 4, 2])), draw(st.sampled_from("<>|=?")), inner, draw(st.sampled_from([None, ("x",)])),
-             fields, draw(st.integers(-2, 2**34)), draw(st.integers(-1, 16)), draw(st.integers(0, 255)))  # fmt: skip
+    version, order = draw(st.sampled_from([3, 4, 2])), draw(st.sampled_from("<>|=?"))
+    size, alignment, flags = draw(st.integers(-2, 2**34)), draw(st.integers(-1, 16)), draw(st.integers(0, 255))
+    state = (version, order, inner, draw(st.sampled_from([None, ("x",)])), fields, size, alignment, flags)
     dtype = Told((np.dtype, (draw(st.sampled_from(TYPES)), False, draw(st.booleans())), state))
     shape = tuple(draw(st.lists(st.sampled_from([0, 1, 2, 5, 2**40, -1]), max_size=3)))
     contents = draw(st.one_of(st.binary(max_size=80), st.lists(st.none(), max_size=6)))

@@ -147,8 +147,6 @@ def test_an_array_is_filled_once_and_a_deep_key_is_refused(tmp_path):
 
 
 def test_random_pickles_give_a_value_or_an_input_error_and_never_a_crash(tmp_path):
-    here = Path(__file__).parent
-    done = subprocess.run(
-        [sys.executable, str(here / "pickle_fuzz.py"), "600", str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    program = [sys.executable, str(Path(__file__).with_name("pickle_fuzz.py")), "600", str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -24,7 +24,7 @@ PROBED_FRAMES = 8
 """At the start of a file: where all of them have one time stamp, the file's times and its average rate mean nothing."""
 RATES = (1.0, 1000.0)
 ASSUMED_RATE = 30.0
-"""Frames a second: those to believe where a file tells no times, and what is taken where it does not even tell those."""
+"""Frames a second: those to believe where a file tells no times, and what is taken where none is told."""
 SHORT_S = 0.25
 """A video that ends this much before the duration it promises has broken off. Sound may be longer by less."""
 
