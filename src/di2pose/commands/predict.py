@@ -103,7 +103,9 @@ def predict_photos(model: Di2Pose, items: Iterable[Input], options: PredictOptio
             states = [state for person in shown.people for state in person.guessed.tolist()]
             found = f"{count_people(len(shown.people))}, {sum(states)} of {len(states)} joints hidden"
             log.people += len(shown.people)
-            log.line(item, " · ".join(filter(None, [found if shown.people else "nobody found", photo.note])), written)
+            lens = shown.camera_source if "EXIF" in shown.camera_source else ""
+            told = [found if shown.people else "nobody found", photo.note, lens]
+            log.line(item, " · ".join(filter(None, told)), written)
             if written.disk_full:
                 return False
     return True
