@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import pytest
@@ -48,13 +49,33 @@ def test_a_failed_save_keeps_the_old_checkpoint(folder, monkeypatch):
     assert [p.name for p in folder.parent.iterdir()] == ["model"]
 
 
+def test_flipped_bits_are_found_by_the_sha256_and_old_folders_without_one_load(folder):
+    path = folder / "denoiser.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 1  # in the last tensor: the file is still a readable one
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"denoiser.safetensors is damaged .* sha256 .* copy the folder"):
+        Di2Pose.from_pretrained(folder)
+    description = json.loads((folder / "config.json").read_text())
+    for file in description["files"].values():
+        del file["sha256"]
+    (folder / "config.json").write_text(json.dumps(description))
+    Di2Pose.from_pretrained(folder)
+
+
+def test_the_packaged_models_are_the_files_that_were_saved():
+    for name in checkpoint.packaged():
+        Di2Pose.from_pretrained(name)
+
+
 def rewrite(folder, change):
     path = folder / "denoiser.safetensors"
     state = load_file(path)
     change(state)
     save_file(state, path)
     description = json.loads((folder / "config.json").read_text())
-    description["files"]["denoiser"]["bytes"] = path.stat().st_size
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    description["files"]["denoiser"] = {"bytes": path.stat().st_size, "sha256": digest}
     (folder / "config.json").write_text(json.dumps(description))
 
 
@@ -79,7 +100,7 @@ def test_damage_is_named(folder, tmp_path):
     with pytest.raises(InputError, match=f"truncated.*expected {len(whole)} bytes, got 1000"):
         Di2Pose.from_pretrained(folder)
     path.write_bytes(b"x" * len(whole))
-    with pytest.raises(InputError, match="not a readable safetensors"):
+    with pytest.raises(InputError, match=r"denoiser\.safetensors is damaged"):
         Di2Pose.from_pretrained(folder)
     path.unlink()
     with pytest.raises(InputError, match="is missing"):

@@ -1,3 +1,5 @@
+import pytest
+
 from di2pose.cli import COMMANDS, main
 
 
@@ -10,3 +12,18 @@ def test_usage_lists_every_command(capsys):
 def test_unknown_command_names_itself(capsys):
     assert main(["nonsense"]) == 2
     assert "no command 'nonsense'" in capsys.readouterr().err
+
+
+def test_the_help_of_a_group_lists_its_commands_and_no_others(capsys):
+    for group in ("data", "people", "train"):
+        for words in ([group, "--help"], [group, "-h"], [group]):
+            assert main(words) == 0
+            text = capsys.readouterr().out
+            assert all((name in text) == name.startswith(f"{group} ") for name in COMMANDS if " " in name)
+
+
+def test_a_command_that_is_also_a_group_keeps_its_own_help(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", "--help"])
+    assert ended.value.code == 0
+    assert "--protocol" in capsys.readouterr().out

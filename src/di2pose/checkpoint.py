@@ -1,7 +1,7 @@
 """A checkpoint is a folder: config.json and one safetensors file a part. Written atomically, loaded strictly.
 
 config.json holds the format's version, the kind of model and that kind's own configuration, and the size and sha256 of
-every file: the folder explains itself, and a truncated copy is found before anything is loaded.
+every file: the folder explains itself, and a truncated or altered copy is found before anything is loaded.
 """
 
 import hashlib
@@ -147,6 +147,12 @@ def _read_weights(path: Path, fingerprint: Mapping[str, Any]) -> dict[str, Tenso
         raise InputError(
             f"{path} is truncated or not the file that was saved: expected {fingerprint['bytes']} bytes, "
             f"got {path.stat().st_size}; copy it again"
+        )
+    wanted = fingerprint.get("sha256")  # the first folders have none
+    if wanted is not None and (found := _fingerprint(path)["sha256"]) != wanted:
+        raise InputError(
+            f"{path} is damaged or not the file that was saved: its sha256 is {found[:12]}..., config.json says "
+            f"{str(wanted)[:12]}...; copy the folder or install the package again"
         )
     try:
         return load_file(path)

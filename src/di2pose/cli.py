@@ -37,10 +37,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate tokenizer": ("di2pose.evaluation.reconstruction:evaluate_tokenizer", "what tokens lose, and codes used"),
 }
 
+GROUPS = {name.split()[0] for name in COMMANDS if " " in name} - COMMANDS.keys()
+"""First words that are no command alone: their help lists what follows."""
 
-def usage() -> str:
-    width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items())
+
+def usage(group: str = "") -> str:
+    """Of all commands, or of those of a group ("data")."""
+    commands = {name: text for name, (_, text) in COMMANDS.items() if not group or name.startswith(f"{group} ")}
+    width = max(map(len, commands))
+    rows = "\n".join(f"  {name:<{width}}  {text}" for name, text in commands.items())
     return f"di2pose {__version__}: occluded 3D human pose estimation\n\nusage: di2pose COMMAND [--help] ...\n\n{rows}"
 
 
@@ -51,6 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if not words or words[0] in ("-h", "--help"):
         print(usage())
+        return 0
+    if words[0] in GROUPS and (len(words) == 1 or words[1] in ("-h", "--help")):
+        print(usage(words[0]))
         return 0
     for count in (2, 1):
         name = " ".join(words[:count])

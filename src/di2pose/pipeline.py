@@ -151,7 +151,7 @@ class Di2Pose(nn.Module):
         seed: the noise of hypothesis h of person p depends on (seed, p, h) alone, so a batch gives what single runs do
         boxes: where the people are, a list of (x0, y0, x1, y1) in pixels, instead of a detector; for a list of images
             a list of such lists
-        camera: of the upright picture; field_of_view: degrees across its longer side. Neither: 60 degrees are assumed
+        camera: of the upright picture; field_of_view: degrees across its longer side. Neither: by EXIF, else 60 degrees
         height_m: everybody's stature, where it is known: it scales the skeleton and the distance
         max_people: at most so many, the largest ones, largest first
         detector: 'auto', 'blazepose', 'rtdetr:FOLDER', or an object with `detect(image, max_people=)` -> list of

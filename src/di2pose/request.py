@@ -14,9 +14,9 @@ from di2pose import __version__
 from di2pose.config import TokenizerConfig
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box, parse_boxes
-from di2pose.image.crop import assumed_camera
+from di2pose.image.crop import DEFAULT_FIELD_OF_VIEW, assumed_camera
 from di2pose.image.detect import overlap
-from di2pose.image.read import LEAST_PIXELS, read_image, upright_rgb
+from di2pose.image.read import FOCAL, LEAST_PIXELS, ExifFocal, exif_focal, read_image, upright_rgb
 from di2pose.model import Pins
 from di2pose.person_crop import BATCH
 from di2pose.pose.camera import Camera
@@ -44,13 +44,18 @@ class ImageQuery(NamedTuple):
     request: ImageRequest
     picture: Image.Image
     camera: Camera
+    camera_source: str
+    """As in `Result`."""
 
     def result(self, people: list[Person], seed: int, steps: int, hypotheses: int, model: str) -> Result:
         """Pixels that came without a file stay with the result."""
         image, picture = self.request.image, self.picture
         path = str(image) if isinstance(image, str | Path) else None
         made = (seed, steps, hypotheses, model, __version__)
-        return Result(path, picture.size, self.camera, people, *made, picture=None if path else picture)
+        shown = None if path else picture
+        return Result(
+            path, picture.size, self.camera, people, *made, picture=shown, camera_source=self.camera_source
+        )
 
 
 def parse_pins(joints: Mapping[str, Any]) -> Pins | None:
@@ -119,25 +124,34 @@ def batches(images: Picture | Sequence[Picture], boxes: Any, hidden: Any) -> Ite
 def open_query(request: ImageRequest, camera: Camera | None, field_of_view: float | None) -> ImageQuery:
     """The picture, opened, and its camera; boxes that lie beside the picture are refused."""
     picture = open_picture(request.image)
-    camera = camera_for(picture.size, camera, field_of_view)
+    camera, source = camera_for(picture.size, camera, field_of_view, exif_focal(picture))
     if outside := [b for b in request.boxes or () if not overlap(b, (0, 0, *picture.size))]:
         raise InputError(f"the box {outside[0]} lies outside of the picture of {picture.width}x{picture.height} pixels")
-    return ImageQuery(request, picture, camera)
+    return ImageQuery(request, picture, camera, source)
 
 
-def camera_for(size: tuple[int, int], camera: Camera | None, field_of_view: float | None) -> Camera:
-    """The camera of a picture (width, height): the stated one, else a centred one of the stated field of view, else of
-    60 degrees across the longer side."""
+def camera_for(
+    size: tuple[int, int], camera: Camera | None, field_of_view: float | None, focal: ExifFocal | None = None
+) -> tuple[Camera, str]:
+    """The camera of a picture (width, height), and where it is from: the stated one, else a centred one of the stated
+    field of view, of the file's focal length, or of 60 degrees across the longer side."""
     if camera is not None and field_of_view is not None:
         raise InputError("give the camera or its field_of_view, not both")
+    if field_of_view is not None:
+        return assumed_camera(size, field_of_view), "field of view given"
     if camera is None:
-        return assumed_camera(size) if field_of_view is None else assumed_camera(size, field_of_view)
+        if focal is not None and not focal.trouble:
+            pixels = focal.pixels(size)
+            centred = Camera(focal=(pixels, pixels), centre=(size[0] / 2, size[1] / 2), size=size)
+            return centred, f"EXIF focal length ({focal.mm_35:.0f} mm equivalent)"
+        unused = "" if focal is None else f" (EXIF focal length not used: {focal.trouble})"
+        return assumed_camera(size), f"assumed {DEFAULT_FIELD_OF_VIEW:g} degrees{unused}"
     if camera.size is not None and tuple(camera.size) != tuple(size):
         raise InputError(
             f"the camera is of pictures of {camera.size[0]}x{camera.size[1]} pixels, this one has {size[0]}x{size[1]} "
             "(upright): give the camera of this size"
         )
-    return camera
+    return camera, "given"
 
 
 def open_picture(image: Picture) -> Image.Image:
@@ -156,4 +170,8 @@ def open_picture(image: Picture) -> Image.Image:
     if min(image.size) < LEAST_PIXELS:
         size = f"{image.width}x{image.height}"
         raise InputError(f"a picture needs at least {LEAST_PIXELS} pixels a side to see anybody, got {size}")
-    return upright_rgb(ImageOps.exif_transpose(image))  # a copy
+    focal = exif_focal(image)
+    picture = upright_rgb(ImageOps.exif_transpose(image))  # a copy
+    if focal is not None:
+        picture.info[FOCAL] = focal
+    return picture

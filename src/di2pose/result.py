@@ -198,6 +198,9 @@ class Result:
     picture: Image.Image | None = None
     """Upright RGB pixels for the pages and pictures, where they were handed in or are to be shown otherwise (faces
     blurred); None: they are read from `image` when needed. Not written to data files."""
+    camera_source: str = ""
+    """Where the camera is from: 'given', 'field of view given', 'EXIF focal length (26 mm equivalent)' or 'assumed 60
+    degrees'; empty in files of older versions."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "people", tuple(self.people))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.ExifTags import IFD, Base
 
 from di2pose.commands.predict import enlarged
 from di2pose.commands.predict_options import PredictOptions
@@ -248,6 +249,18 @@ def test_a_camera_and_a_field_of_view_exclude_each_other(tmp_path):
     with pytest.raises(InputError, match="not both"):
         PredictOptions(tmp_path, camera=tmp_path / "k.json", fov=50.0)
     assert PredictOptions(tmp_path, device="cpu").torch_device == "cpu"
+
+
+def test_the_focal_length_of_a_phone_is_used_and_told(run, portrait, tmp_path, boxes):
+    tags = Image.Exif()
+    tags.get_ifd(IFD.Exif)[Base.FocalLengthIn35mmFilm] = 26
+    portrait.crop((0, 0, 512, 384)).save(tmp_path / "a.jpg", exif=tags)
+    code, printed, _, out = run(tmp_path / "a.jpg", boxes=boxes("a.jpg"))
+    assert code == 0
+    assert "EXIF focal length (26 mm equivalent)" in printed
+    result = Result.load(out / "a.json")
+    assert result.camera.focal[0] == pytest.approx(26 / 43.27 * 640, rel=1e-3)
+    assert result.camera_source == "EXIF focal length (26 mm equivalent)"
 
 
 def test_a_calibrated_camera_and_a_height_are_used(run, portrait, tmp_path, boxes):

@@ -43,6 +43,17 @@ def walk(frames: int, seed: int = 0) -> np.ndarray:
     return motion
 
 
+def t_pose(position: Sequence[float] = (0, 17, 0)) -> np.ndarray:
+    """(1, CHANNELS): the first frame of every file of the 2010 release (whose rest pose has the legs apart)."""
+    frame = np.zeros((1, CHANNELS))
+    frame[0, :3] = position
+    for node, axis, degrees in (
+        ("LeftUpLeg", "Z", -21), ("RightUpLeg", "Z", 21), ("Neck", "X", -16), ("Neck1", "X", 21), ("Head", "X", 11),
+    ):  # fmt: skip
+        frame[0, column(node, axis)] = degrees
+    return frame
+
+
 def write_cmu(path: Path, motion: np.ndarray, frame_time: float = 0.1666666) -> Path:
     """A whole file of that motion."""
     children: dict[str | None, list[tuple[str, Sequence[float]]]] = {}
@@ -68,7 +79,7 @@ def write_cmu(path: Path, motion: np.ndarray, frame_time: float = 0.1666666) -> 
 def joints_world(path: Path) -> np.ndarray:
     """(frames, 17, 3): Human3.6M's joints of every frame but a leading T-pose, y up, mm."""
     bvh = Bvh.read(path)
-    return h36m_joints(bvh, slice(int(bvh.starts_at_rest), None))
+    return h36m_joints(bvh, slice(bvh.leading_t_poses, None))
 
 
 def real_clips() -> Path:

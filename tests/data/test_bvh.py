@@ -1,8 +1,10 @@
 """BVH: kinematics by hand, damage, left and right, the virtual camera, and real CMU clips."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from data.cmu_files import CHANNELS, column, joints_world, real_clips, walk, write_cmu
+from data.cmu_files import CHANNELS, column, joints_world, real_clips, t_pose, walk, write_cmu
 
 from di2pose.data.bvh import PITCH_DEGREES, TWINS, Bvh, h36m_joints, read, split_of, virtual_camera
 from di2pose.data.record import Sources
@@ -78,7 +80,9 @@ def test_a_damaged_file_is_refused_with_its_name_and_reason(tmp_path, damage, me
 
 def test_t_pose_has_left_on_its_left(tmp_path):
     """Fails if left and right are swapped, or if an axis points the wrong way."""
-    write_cmu(tmp_path / "01_01.bvh", np.zeros((2, CHANNELS)))
+    motion = np.zeros((2, CHANNELS))
+    motion[:, column("LeftLeg", "X")] = motion[:, column("RightLeg", "X")] = 4  # too bent to be a converter's T-pose
+    write_cmu(tmp_path / "01_01.bvh", motion)
     (part,) = read(Sources("bvh", tmp_path))
     for sample in part.samples():
         world = sample.joints_mm @ np.array(sample.extra["rotation"])  # back to y up, facing +z
@@ -94,14 +98,61 @@ def test_t_pose_has_left_on_its_left(tmp_path):
         )
 
 
-def test_the_t_pose_of_the_120_hz_release_is_dropped_and_every_counts_from_there(tmp_path):
-    motion = np.concatenate([np.zeros((1, CHANNELS)), walk(9)])
-    fast = write_cmu(tmp_path / "fast/01_01.bvh", motion, frame_time=0.0083333)
-    slow = write_cmu(tmp_path / "slow/01_01.bvh", motion)
-    assert len(joints_world(fast)) == 9
-    assert len(joints_world(slow)) == 10  # thinned files have lost it: their first frame is a recorded one
-    (part,) = read(Sources("bvh", tmp_path / "fast", every=4))
+@pytest.mark.parametrize("first", [t_pose(), np.zeros((1, CHANNELS))], ids=["release of 2010", "release of 2008"])
+@pytest.mark.parametrize("frame_time", [0.0083333, 0.1666666])
+def test_the_t_pose_that_the_conversion_adds_is_dropped_and_every_counts_from_there(tmp_path, first, frame_time):
+    motion = np.concatenate([first, walk(9)])
+    clip = write_cmu(tmp_path / "clips/01_01.bvh", motion, frame_time=frame_time)
+    assert len(joints_world(clip)) == 9
+    (part,) = read(Sources("bvh", tmp_path / "clips", every=4))
     assert [sample.frame for sample in part.samples()] == [1, 5, 9]
+
+
+def test_a_recorded_t_pose_is_kept(tmp_path):
+    """Nobody holds the arms straight to a few degrees, and before the camera of the converter."""
+    motion = np.zeros((3, CHANNELS))
+    motion[0, column("LeftForeArm", "Y")] = motion[2, column("RightArm", "Z")] = 6
+    motion[1, column("Hips", "Y")] = 20
+    assert len(joints_world(write_cmu(tmp_path / "01_01.bvh", motion))) == 3
+
+
+def test_a_clip_of_nothing_but_the_t_pose_says_so(tmp_path):
+    write_cmu(tmp_path / "01_01.bvh", np.repeat(t_pose(), 3, axis=0), frame_time=0.0083333)
+    (part,) = read(Sources("bvh", tmp_path))
+    with pytest.raises(InputError, match="no frame of motion but the T-pose"):
+        list(part.samples())
+
+
+def test_no_recorded_frame_of_a_real_clip_is_taken_for_a_t_pose_and_an_added_one_is():
+    paths = sorted(real_clips().rglob("*.bvh"))[::100]
+    for path in paths:
+        bvh = Bvh.read(path)
+        zeros = int((np.abs(bvh.motion).max(axis=1) > 0).argmax())  # a few recordings begin with lost frames
+        assert bvh.leading_t_poses == zeros, path
+        added = np.zeros((1, bvh.motion.shape[1]))
+        added[0, :3] = bvh.motion[zeros, :3]
+        columns = [f"{name} {kind[0]}" for name, kinds in zip(bvh.joints, bvh.channels, strict=True) for kind in kinds]
+        added[0, columns.index("LeftUpLeg Z")], added[0, columns.index("RightUpLeg Z")] = -21, 21
+        longer = dataclasses.replace(bvh, motion=np.concatenate([added, bvh.motion[zeros:]]))
+        assert longer.leading_t_poses == 1, path
+
+
+def test_a_single_file_capital_endings_and_a_byte_order_mark_are_read(tmp_path):
+    path = write_cmu(tmp_path / "01_01.BVH", walk(3))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    for source in (path, tmp_path):
+        (part,) = read(Sources("bvh", source))
+        assert part.key == "01_01.BVH"
+        assert [sample.id for sample in part.samples()] == ["01_01_000000", "01_01_000001", "01_01_000002"]
+    path.write_bytes(write_cmu(tmp_path / "other" / "01_01.bvh", walk(3)).read_text().encode("utf-16"))
+    assert len(joints_world(path)) == 3
+
+
+def test_two_clips_of_one_name_in_two_folders_have_ids_of_their_own(tmp_path):
+    for folder in ("a", "b"):
+        write_cmu(tmp_path / folder / "01_01.bvh", walk(2))
+    ids = [sample.id for part in read(Sources("bvh", tmp_path)) for sample in part.samples()]
+    assert len(set(ids)) == 4
 
 
 def test_the_virtual_camera_depends_on_seed_and_record_alone():

@@ -12,7 +12,7 @@ from di2pose.cli import main
 from di2pose.data.bvh import read
 from di2pose.data.check import examine
 from di2pose.data.contact_sheet import LEFT, RIGHT, draw_tile
-from di2pose.data.record import Sample, Sources
+from di2pose.data.record import OUT_OF_FRAME, UNKNOWN, Sample, Sources
 from di2pose.data.sample import Dataset, Writer
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, LSP_14, MPI_INF_3DHP_17, SMPL_24, convert
@@ -61,6 +61,21 @@ def test_a_good_set_passes_and_leaves_a_contact_sheet(good, tmp_path, capsys):
     for side in (RIGHT, LEFT):
         assert (sheet == side).all(-1).sum() > 500
     assert (folder / "check/sheet.html").read_text().count("<img") == 7
+
+
+def test_most_joints_out_of_frame_is_a_warning_and_so_is_a_picture_of_another_size(good, tmp_path, capsys):
+    low = replace(CAMERA, size=(400, 40))
+    flat = []
+    for sample in good:
+        outside = (sample.joints_2d[:, 1] >= 40) | (sample.joints_2d[:, 1] < 0)
+        visibility = np.where(outside, OUT_OF_FRAME, UNKNOWN).astype(np.int8)
+        flat.append(replace(sample, camera=low, visibility=visibility))
+    folder = write(tmp_path, flat).folder
+    assert main(["data", "check", str(folder), "--samples", "5"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"WARNING: \d+% of the joints of split train lie outside of their picture", printed)
+    assert "5 of 5 pictures have another size than their camera says" in printed
+    assert "400x400, not 400x40" in printed
 
 
 def test_poses_without_pictures_are_drawn_too(good, tmp_path):

@@ -315,6 +315,8 @@ def test_joints_outside_the_picture_are_marked(processed):
     folder, _ = processed
     keys = [("S1", "54138969"), ("S9", "55011271")]
     layouts.write_pickle(folder / "annotation_body3d/cameras.pkl", {key: layouts.camera_record(w=400) for key in keys})
+    for name in NAMES:
+        layouts.write_picture(folder / "images" / name, (400, 1002))
     for sample in layouts.drain(read(h36m(folder)))[0]:
         np.testing.assert_array_equal(sample.visibility == OUT_OF_FRAME, sample.joints_2d[:, 0] >= 400)
 

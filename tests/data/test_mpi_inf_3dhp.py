@@ -265,6 +265,38 @@ def test_processed_joints_outside_the_picture_are_marked_but_kept(processed):
         assert sample.valid.all()
 
 
+@pytest.mark.parametrize("pictures", [True, False])
+def test_a_wrong_height_in_the_camera_file_puts_no_joint_out_of_frame(processed, tmp_path, pictures):
+    """As in real files: 204 for 2048."""
+    folder, _, _ = processed
+    camera = layouts.camera_record(k=None, p=None, w=2048, h=204, c=np.array([[512.54], [515.45]]))
+    cameras = {"S4_Seq2_Cam0": camera, "S8_Seq1_Cam8": camera}
+    layouts.write_pickle(folder / "annotations/cameras_train.pkl", cameras)
+    if pictures:
+        for name in TRAIN_NAMES:
+            layouts.write_picture(folder / "images" / name, (2048, 2048))
+    samples = [s for s in layouts.drain(read(mpi(folder)))[0] if s.split == "train"]
+    assert len(samples) > 3
+    for sample in samples:
+        assert sample.camera.size == ((2048, 2048) if pictures else None)
+        assert sample.visibility is None or not (sample.visibility == OUT_OF_FRAME).any()
+        assert "the camera file says 2048x204" in sample.extra["picture_size"]
+
+
+def test_two_files_of_one_split_give_ids_of_their_own(processed, tmp_path):
+    """mmpose writes all frames and the valid ones of the test set side by side."""
+    folder, _, _ = processed
+    arrays, _ = layouts.processed_arrays(TEST_NAMES, layouts.MPI_17, 1, NO_LENS)
+    layouts.write_npz(folder / "annotations/mpi_inf_3dhp_test_all.npz", arrays)
+    prepare("mpi-inf-3dhp-processed", tmp_path / "out", src=folder)
+    dataset = Dataset(tmp_path / "out")
+    ids = [line["id"] for line in dataset.index]
+    assert len(ids) == len(set(ids)) == len(TRAIN_NAMES) + 2 * len(TEST_NAMES)
+    name = TEST_NAMES[0].removesuffix(".jpg")
+    assert {f"mpi_inf_3dhp_test_all/{name}", f"mpi_inf_3dhp_test_valid/{name}"} <= set(ids)
+    assert TRAIN_NAMES[0].removesuffix(".jpg") in ids, "files that share nothing keep their ids"
+
+
 def test_a_missing_camera_and_a_strange_name_are_listed(processed):
     folder, _, _ = processed
     arrays, _ = layouts.processed_arrays([*TEST_NAMES[:4], "TS2_000001.jpg", "frame.jpg"], layouts.MPI_17, lens=NO_LENS)

@@ -3,7 +3,10 @@
 import io
 import os
 import pickle
+import subprocess
+import sys
 from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,3 +96,57 @@ def test_a_cut_pickle_is_called_damaged_wherever_it_was_cut(tmp_path, keep):
     (tmp_path / "x.pkl").write_bytes(file.getvalue()[:keep])
     with pytest.raises(InputError, match="damaged"):
         load_pickle(tmp_path / "x.pkl")
+
+
+def crafted(kind: str, state: tuple[object, ...], shape: tuple[int, ...], data: object) -> bytes:
+    """An array of a type whose pickled state says something else than its name."""
+    dtype = Calls(np.dtype, kind, False, True)
+    dtype.call = (*dtype.call, state)
+    array = Calls(np.zeros(1).__reduce__()[0], np.ndarray, (0,), b"b")
+    array.call = (*array.call, (1, shape, dtype, False, data))
+    return pickle.dumps({"a": array}, 2)
+
+
+HIDDEN = [
+    crafted("V8", (3, "|", None, ("x",), {"x": (np.dtype("O"), 0)}, 8, 1, 0), (2,), b"\x01" * 16),
+    crafted("V16", (3, "|", (np.dtype("O"), (2,)), None, None, 16, 1, 0), (1,), b"\x01" * 16),
+    crafted("f8", (3, "<", None, None, None, -1, -1, 63), (2,), b"\x01" * 16),
+    crafted("V8", (3, "|", None, ("x",), {"x": (np.dtype("f8"), 1000)}, 8, 1, 0), (2,), b"\x01" * 16),
+    crafted("O", (3, "|", None, None, None, -1, -1, 63), (2,), b"\x01" * 16),
+    crafted("f8", (3, "<", None, None, None, -1, -1, 0), (2, 2**40), b"\x01" * 16),
+    pickle.dumps(np.zeros(2, [("x", "O"), ("y", "f8")])),
+]
+
+
+@pytest.mark.parametrize("raw", HIDDEN, ids=range(len(HIDDEN)))
+def test_types_that_hide_objects_or_lie_about_memory_are_refused_and_nothing_crashes(tmp_path, raw):
+    (tmp_path / "cameras.pkl").write_bytes(raw)
+    program = (
+        "import sys; from pathlib import Path; from di2pose.data.pickles import load_pickle\n"
+        "from di2pose.errors import InputError\n"
+        "try: print(str(load_pickle(Path(sys.argv[1]))['a'].tolist())[:20])\n"
+        "except InputError as error: print('InputError', error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "cameras.pkl")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("InputError"), done.stdout
+
+
+def test_an_array_is_filled_once_and_a_deep_key_is_refused(tmp_path):
+    """Filled again, its memory would go while a view of it is there; a deep key overflows the stack of C."""
+    array = pickle.dumps(np.arange(3.0), 2)
+    state = array[array.rindex(b"(K\x01") : -1]  # from the state to before STOP
+    (tmp_path / "twice.pkl").write_bytes(array[:-1] + state + b".")
+    with pytest.raises(InputError, match="sets the state of a ndarray"):
+        load_pickle(tmp_path / "twice.pkl")
+    (tmp_path / "deep.pkl").write_bytes(b"\x80\x02})" + b"\x85" * 200_000 + b"Ns.")
+    with pytest.raises(InputError, match="as a key"):
+        load_pickle(tmp_path / "deep.pkl")
+
+
+def test_random_pickles_give_a_value_or_an_input_error_and_never_a_crash(tmp_path):
+    program = [sys.executable, str(Path(__file__).with_name("pickle_fuzz.py")), "600", str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]

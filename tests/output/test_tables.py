@@ -1,6 +1,7 @@
 """JSON, CSV and NPZ read back by the standard readers, and files that cannot be written."""
 
 import csv
+import dataclasses
 import json
 import os
 import resource
@@ -11,7 +12,7 @@ from output.people import person, result
 
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17
-from di2pose.result import WRITERS, Motion
+from di2pose.result import WRITERS, Motion, Result
 
 
 @pytest.fixture
@@ -39,6 +40,16 @@ def test_json_says_its_units_axes_and_joints(tmp_path, motion):
     assert knee["std_mm"] == pytest.approx(truth.std_mm, abs=0.001)
     assert knee["r90_mm"] == pytest.approx(truth.r90_mm, abs=0.001)
     assert knee["state"] == truth.state
+
+
+def test_json_says_where_the_camera_is_from_and_older_files_are_read(tmp_path):
+    told = dataclasses.replace(result(people=[person()]), camera_source="EXIF focal length (26 mm equivalent)")
+    told.save(tmp_path / "a.json")
+    assert Result.load(tmp_path / "a.json").camera_source == "EXIF focal length (26 mm equivalent)"
+    older = json.loads((tmp_path / "a.json").read_text())
+    del older["frames"][0]["camera_source"]
+    (tmp_path / "older.json").write_text(json.dumps(older))
+    assert Result.load(tmp_path / "older.json").camera_source == ""
 
 
 def test_json_writes_null_for_what_is_not_there(tmp_path):

@@ -92,7 +92,7 @@ def test_clips_are_at_most_at_30_hz_and_as_long_as_the_originals(wheel, clips):
     for clip, path in clips.items():
         bvh, rows = Bvh.read(path), rows_of(wheel, clip)
         assert bvh.frame_time > 1 / 30.1
-        assert not bvh.starts_at_rest
+        assert bvh.leading_t_poses == 0
         assert bvh.frames * bvh.frame_time == pytest.approx(len(rows) * np.median(rows[:, 0]), abs=0.04)
 
 

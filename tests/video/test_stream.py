@@ -9,11 +9,11 @@ import av
 import numpy as np
 import pytest
 from PIL import Image
-from video.films import number_in, striped, write_film
+from video.films import HEIGHT, WIDTH, number_in, striped, write_film
 
 from di2pose.data.frames import Video
 from di2pose.errors import InputError
-from di2pose.video.stream import BrokenVideoWarning, Stream
+from di2pose.video.stream import BrokenVideoWarning, Stream, TimeStampWarning
 
 FRAMES = 60
 
@@ -67,9 +67,35 @@ def test_time_stamps_that_stand_still_are_moved_on(tmp_path):
             stamp = stamp or data[start + 9 : start + 14]
             data[start + 9 : start + 14] = stamp
     path.write_bytes(data)
-    frames = list(Stream(path))
+    with pytest.warns(TimeStampWarning, match="30 frames a second, as its codec says"):
+        frames = list(Stream(path))
     assert len(frames) == 30
-    assert np.diff([frame.time_s for frame in frames]).min() > 0
+    np.testing.assert_allclose([frame.time_s for frame in frames], np.arange(30) / 30, atol=1e-6)
+
+
+def write_still_stamps(path, frames):
+    """A video in which every frame has the time 0."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=30)
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+        pictures = [av.VideoFrame.from_ndarray(striped(k), format="rgb24") for k in range(frames)]
+        for packet in [packet for picture in (*pictures, None) for packet in stream.encode(picture)]:
+            packet.pts = packet.dts = packet.duration = 0
+            container.mux(packet)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["mp4", "mkv", "ts"])
+def test_a_clip_whose_time_stamps_are_all_0_has_the_rate_of_its_codec_and_not_1200(tmp_path, ending):
+    path = write_still_stamps(tmp_path / f"zero.{ending}", 40)
+    stream = Stream(path)
+    assert stream.fps == 30
+    with pytest.warns(TimeStampWarning, match="stand still: taken as 30 frames a second, as its codec says"):
+        frames = list(stream)
+    assert [number_in(frame.picture) for frame in frames] == list(range(40))
+    np.testing.assert_allclose([frame.time_s for frame in frames], np.arange(40) / 30, atol=1e-6)
+    again = Video(path)
+    assert [number_in(again.frame(number)) for number in (0, 1, 30, 7, 39)] == [0, 1, 30, 7, 39]
 
 
 def test_the_rotation_tag_of_a_phone_is_obeyed(film, tmp_path):

@@ -28,7 +28,7 @@ from di2pose.output.thumbnails import Thumbnails
 from di2pose.pipeline import Di2Pose
 from di2pose.result import Motion, Result, count_people
 from di2pose.video.estimate import video_results
-from di2pose.video.stream import BrokenVideoWarning, Stream
+from di2pose.video.stream import BrokenVideoWarning, Stream, TimeStampWarning
 
 WIDEST_NAME = 40
 BATCH, BATCH_PIXELS = 8, 64_000_000
@@ -103,7 +103,9 @@ def predict_photos(model: Di2Pose, items: Iterable[Input], options: PredictOptio
             states = [state for person in shown.people for state in person.guessed.tolist()]
             found = f"{count_people(len(shown.people))}, {sum(states)} of {len(states)} joints hidden"
             log.people += len(shown.people)
-            log.line(item, " · ".join(filter(None, [found if shown.people else "nobody found", photo.note])), written)
+            lens = shown.camera_source if "EXIF" in shown.camera_source else ""
+            told = [found if shown.people else "nobody found", photo.note, lens]
+            log.line(item, " · ".join(filter(None, told)), written)
             if written.disk_full:
                 return False
     return True
@@ -236,12 +238,15 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, log: Run
         log.fail(item.label, str(error))
         return True
     recording = Recording(item, options, stream.fps)
+    if stream.note:
+        tqdm.write(stream.note)
     if item.kind == "camera":
         tqdm.write(f"{item.label}: recording, Ctrl-C ends it")
     interrupted: KeyboardInterrupt | None = None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BrokenVideoWarning)  # `stream.broken` says it too
+            warnings.simplefilter("ignore", TimeStampWarning)  # said above
             results = _results(model, stream, options)
             for result in tqdm(results, item.label, stream.expected, unit="frame", disable=None):
                 recording.add(without_faces(model, result) if options.blur_faces else result)

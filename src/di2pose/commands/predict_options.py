@@ -50,7 +50,8 @@ class PredictOptions:
     """JSON with "K", the 3x3 matrix of a calibration, or "focal" and "centre" in pixels; may hold "size"
     [width, height] and "distortion" in OpenCV's order."""
     fov: float | None = None
-    """Field of view in degrees across the longer side, where there is no calibration."""
+    """Field of view in degrees across the longer side, where there is no calibration. Without it: by the focal length
+    in a photo's EXIF block, else 60."""
     second_look: bool = True
     """Look at everybody in a photo up to four times, keep the crop that the model is surest of, and
     look at its mirror image, too: slower, and much better where something misleads the detector."""

@@ -3,15 +3,17 @@
 World axes of CMU's BVH: y up, z where the rest pose faces, x to its left. N nodes (joints and end sites), F frames.
 """
 
+import codecs
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Unpack
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from scipy.spatial.transform import Rotation
 
 from di2pose.data.record import Labels, Part, Sample, Sources
@@ -23,6 +25,10 @@ ALL = slice(None)
 CMU_UNIT_MM = Sources.unit_mm
 """CMU's lengths are inches / 0.45: one unit is 56.44 mm."""
 PITCH_DEGREES = (-30.0, 45.0)
+T_POSE_DEGREES, T_POSE_LEGS_DEGREES = 3.0, 25.0
+"""How exact a written T-pose is: arms along the file's x axis, legs in its frontal plane; and how far from straight
+down these may point (the 2010 release 1, the 2008 release 20). Of 140,854 recorded frames the nearest is 11 degrees
+off."""
 
 # Human3.6M's joint -> the CMU nodes whose mean it is. An end site is called by its parent: "Head end".
 FROM_CMU: dict[str, tuple[str, ...]] = {
@@ -62,7 +68,7 @@ class Bvh:
     def read(cls, path: Path, unit_mm: float = CMU_UNIT_MM) -> "Bvh":
         """Parse a file whose unit of length is `unit_mm`; InputError says what is damaged."""
         try:
-            return _parse(path.read_text(encoding="latin-1"), unit_mm)
+            return _parse(_text(path), unit_mm)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 
@@ -70,12 +76,43 @@ class Bvh:
     def frames(self) -> int:
         return len(self.motion)
 
-    @property
-    def starts_at_rest(self) -> bool:
-        """Is frame 0 the T-pose that the 120 Hz conversion of the CMU data puts there? Slower files were thinned out of
-        such ones, and their frame 0 is motion: ten of them begin with zeros because the original recording does."""
-        columns = [kind.endswith("rotation") for node in self.channels for kind in node]
-        return self.frames > 0 and self.frame_time < 0.01 and bool((np.abs(self.motion[0, columns]) < 1e-3).all())
+    @cached_property
+    def leading_t_poses(self) -> int:
+        """How many frames at the start are a T-pose that nobody took.
+
+        The CMU conversion puts one first, where the recording's first frame stands: facing +z, arms straight out, legs
+        straight down (rotations of up to 21 degrees) or as in the rest pose. Ten recordings begin with all channels 0.
+        """
+        if not self.frames or not self._is_t_pose([0])[0]:
+            return 0
+        others = np.flatnonzero(~self._is_t_pose(ALL))
+        return int(others[0]) if len(others) else self.frames
+
+    def motion_frames(self, every: int) -> Int[np.ndarray, " n"]:
+        """Every so many frames after the leading T-poses; InputError where no other is there."""
+        if self.leading_t_poses == self.frames:
+            what = "but the T-pose that the CMU conversion puts first" if self.frames else "in it"
+            raise InputError(f"no frame of motion {what}: leave the file out, or fetch it again")
+        return np.arange(self.leading_t_poses, self.frames, every, dtype=np.int32)
+
+    def _is_t_pose(self, frames: Rows) -> Bool[np.ndarray, " F"]:
+        """By geometry: a T-pose of a converter faces +z, and its arms, legs and trunk are exact."""
+        place = self.positions(frames)
+
+        def direction(start: str, end: str) -> np.ndarray:
+            """(F, 3) unit vectors."""
+            bone = place[:, self.nodes(end)[0]] - place[:, self.nodes(start)[0]]
+            return bone / np.linalg.norm(bone, axis=1, keepdims=True).clip(1e-9)
+
+        exact, near = np.cos(np.radians([T_POSE_DEGREES, T_POSE_LEGS_DEGREES]))
+        found = direction("Hips", "Neck1")[:, 1] > near
+        for side, out in (("Left", 1), ("Right", -1)):
+            for start, end in (("Arm", "ForeArm"), ("ForeArm", "Hand")):
+                found &= direction(side + start, side + end)[:, 0] * out > exact
+            for start, end in (("UpLeg", "Leg"), ("Leg", "Foot")):
+                bone = direction(side + start, side + end)
+                found &= (-bone[:, 1] > near) & (np.abs(bone[:, 2]) < np.sin(np.radians(T_POSE_DEGREES)))
+        return np.asarray(found)
 
     def rotations(self, frames: Rows = ALL) -> Float[np.ndarray, "F N 3 3"]:
         """Each node's axes in the world: x_world = R x_node + position."""
@@ -114,6 +151,14 @@ class Bvh:
                 f"no node called {', '.join(missing)}: not the CMU hierarchy; its nodes are {', '.join(self.joints)}"
             )
         return [self.joints.index(name) for name in names]
+
+
+def _text(path: Path) -> str:
+    """Without the byte order mark that some programs write."""
+    data = path.read_bytes()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", errors="replace")
+    return data.removeprefix(codecs.BOM_UTF8).decode("latin-1")
 
 
 def axis_rotation(axis: int, angle: np.ndarray) -> Float[np.ndarray, "F 3 3"]:
@@ -206,24 +251,34 @@ def before_camera(
     return Sample(id, (pose_mm @ rotation.T).astype(np.float32), **labels)
 
 
-def read(sources: Sources) -> Iterator[Part]:
-    """One part per .bvh file below `sources.src`; keeps every `sources.every`-th frame after a leading T-pose."""
-    files = sorted(sources.src.rglob("*.bvh"))
+def clip_files(place: Path) -> list[Path]:
+    """The .bvh files below a folder, or the one file that the user gave; .BVH too."""
+    if place.is_file():
+        return [place]
+    files = sorted(path for path in place.rglob("*") if path.suffix.lower() == ".bvh" and path.is_file())
     if not files:
         raise InputError(
-            f"no .bvh file below {sources.src}: expected the BVH conversion of the CMU motion capture database "
-            "(B. Hahne, 2010; folders 001, 002, ... with 01_01.bvh, ...)"
+            f"no .bvh file below {place}: expected a BVH file, or a folder of the BVH conversion of the CMU motion "
+            "capture database (B. Hahne, 2010; folders 001, 002, ... with 01_01.bvh, ...)"
         )
+    return files
+
+
+def read(sources: Sources) -> Iterator[Part]:
+    """One part per .bvh file below `sources.src`, or of that file; keeps every `sources.every`-th frame after a leading
+    T-pose."""
+    files = clip_files(sources.src)
+    names = Counter(path.stem for path in files)
     for path in files:
-        yield Part(path.relative_to(sources.src).as_posix(), partial(_samples, path, sources))
+        below = path.relative_to(sources.src if sources.src.is_dir() else sources.src.parent)
+        clip = path.stem if names[path.stem] == 1 else below.as_posix()  # of two clips of one name both are kept
+        yield Part(below.as_posix(), partial(_samples, path, clip, sources))
 
 
-def _samples(path: Path, sources: Sources) -> Iterator[Sample]:
+def _samples(path: Path, clip: str, sources: Sources) -> Iterator[Sample]:
     bvh = Bvh.read(path, sources.unit_mm)
-    frames = np.arange(int(bvh.starts_at_rest), bvh.frames, sources.every)
-    if not len(frames):
-        raise InputError("no frame of motion")
-    clip, subject = path.stem, path.stem.partition("_")[0].zfill(3)
+    frames = bvh.motion_frames(sources.every)
+    subject = path.stem.partition("_")[0].zfill(3)
     labels: Labels = {"subject": subject, "sequence": clip, "split": split_of(subject)}
     world = h36m_joints(bvh, frames)
     for frame, pose in zip(frames.tolist(), world - world[:, :1], strict=True):

@@ -8,6 +8,7 @@ import numpy as np
 import tyro
 
 from di2pose.data.contact_sheet import draw_tile, write_sheet
+from di2pose.data.record import OUT_OF_FRAME, UNKNOWN
 from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import Skeleton, bone_lengths
@@ -25,6 +26,8 @@ ADULT_MM = {
 BENT = 0.08
 """A knee or elbow counts as bent when it is this part of the limb's length away from the straight line."""
 GOOD_PX, BAD_PX = 0.5, 3.0
+MOST_OUTSIDE = 0.5
+"""Part of the joints of a split that may lie outside of the picture."""
 
 
 @dataclass
@@ -53,15 +56,25 @@ def check(folder: tyro.conf.Positional[Path], out: Path | None = None, samples: 
     report = examine(dataset)
     rows = np.sort(np.random.default_rng(seed).permutation(len(dataset))[:samples])
     tiles = []
+    others: list[tuple[str, tuple[int, int], tuple[int, int]]] = []
+    """Records whose picture is not as large as their camera says."""
     for sample in (dataset[int(row)] for row in rows):
         image = None
         if sample.image is not None:
             try:
                 image = dataset.read_image(sample)
+                if sample.camera is not None and sample.camera.size not in (None, image.size):
+                    others.append((sample.id, image.size, sample.camera.size))
             except InputError as error:
                 report.problems.append(f"record {sample.id}: {error}")
         caption = " ".join(filter(None, (sample.id, sample.action)))
         tiles.append((draw_tile(sample, dataset.skeleton, image), caption))
+    if others:
+        id, (width, height), stated = others[0]
+        report.warnings.append(
+            f"{len(others)} of {len(rows)} pictures have another size than their camera says, e.g. {id}: "
+            f"{width}x{height}, not {stated[0]}x{stated[1]}"
+        )
     png, page = write_sheet(out or folder / "check", tiles, f"{dataset.name}: {len(dataset)} records", str(report))
     print(f"{report}\ncontact sheet: {png} and {page}")
     return 1 if report.problems else 0
@@ -80,6 +93,7 @@ def examine(dataset: Dataset) -> CheckReport:
     _bones(dataset.skeleton, joints, place, report)
     _sides(place, report)
     _reprojection(dataset, rows, report)
+    _frame(dataset, rows, report)
     return report
 
 
@@ -168,6 +182,22 @@ def _sides(place: dict[str, np.ndarray], report: CheckReport) -> None:
         report.lines.append(f"{bend}s that bend the human way: {share:.1%} of {len(right_way)} bent ones")
         if len(right_way) >= 20 and share < 0.5:
             report.problems.append(f"most {bend}s bend the wrong way: left and right are swapped, or poses mirrored")
+
+
+def _frame(dataset: Dataset, rows: np.ndarray, report: CheckReport) -> None:
+    """Joints outside of the picture, by split: a wrong size of the pictures puts most of them there."""
+    splits = dataset.column("split")[rows]
+    for split in np.unique(splits):
+        members = rows[splits == split]
+        known = dataset.valid[members] & (dataset.visibility[members] != UNKNOWN)
+        outside = float((dataset.visibility[members] == OUT_OF_FRAME).sum() / max(dataset.valid[members].sum(), 1))
+        if known.any():
+            report.lines.append(f"joints outside of the picture{f' ({split})' if split else ''}: {outside:.1%}")
+        if outside > MOST_OUTSIDE:
+            report.warnings.append(
+                f"{outside:.0%} of the joints{f' of split {split}' if split else ''} lie outside of their picture: is "
+                "its size right in the camera file (w, h), and are the pictures as large as those that were annotated?"
+            )
 
 
 def _reprojection(dataset: Dataset, rows: np.ndarray, report: CheckReport) -> None:

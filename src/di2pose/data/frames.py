@@ -48,17 +48,20 @@ class Video:
     """Frames of a video by number, through PyAV; the frame rate may vary."""
 
     def __init__(self, path: Path) -> None:
-        av = require("av", extra="video")
         self.path = path
-        try:
-            self._container = av.open(str(path))
-        except (OSError, av.error.FFmpegError) as error:
-            raise InputError(f"cannot read the video {path}: {error}. Is the image root right?") from error
-        self._stream = self._container.streams.video[0]
-        self._stream.thread_type = "AUTO"
+        self._open()
         self._decoder: Iterator[Any] = iter(())
         self._next: int | None = None
         self._last: tuple[int, Image.Image] | None = None
+
+    def _open(self) -> None:
+        av = require("av", extra="video")
+        try:
+            self._container = av.open(str(self.path))
+        except (OSError, av.error.FFmpegError) as error:
+            raise InputError(f"cannot read the video {self.path}: {error}. Is the image root right?") from error
+        self._stream = self._container.streams.video[0]
+        self._stream.thread_type = "AUTO"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -77,6 +80,10 @@ class Video:
             return self._last[1].copy()
         if number >= len(self._stamps):
             raise InputError(f"{self.path} has no frame {number}: it has {len(self._stamps)} frames")
+        if len(self._stamps) > len(set(self._stamps)):
+            image = self._counted(number)
+            self._last = (number, image)
+            return image.copy()
         stamp = self._stamps[number]
         if self._next is None or not self._next <= number < self._next + JUMP:
             self._container.seek(stamp, stream=self._stream)  # lands on a key frame at or before
@@ -89,6 +96,20 @@ class Video:
         image = upright(found)
         self._last = (number, image)
         return image.copy()
+
+    def _counted(self, number: int) -> Image.Image:
+        """Frame `number` of a video in which frames share a time stamp: by decoding from the start."""
+        if self._next is None or number < self._next:
+            self.close()
+            self._open()
+            self._decoder, self._next = decoded(self._container, self._stream), 0
+        found = None
+        for _ in range(self._next, number + 1):
+            found = next(self._decoder, None)
+        self._next = number + 1
+        if found is None:
+            raise InputError(f"frame {number} of {self.path} is damaged and cannot be decoded: copy the video again")
+        return upright(found)
 
     def close(self) -> None:
         self._container.close()

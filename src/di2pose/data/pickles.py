@@ -1,16 +1,20 @@
 """Third-party pickles and npz files, opened without running anything that they name.
 
 A pickle is a program. `load_pickle` lets it build plain containers, strings, numbers and numpy arrays, and refuses
-every other name; Python 2 strings come back as str (latin1).
+every other name; Python 2 strings come back as str (latin1). numpy's own builders trust what a pickle tells them, and
+crash when it lies: types and arrays are built here, of checked parts.
 """
 
+import io
+import math
 import pickle
+import re
+import struct
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.lib import format as npy
@@ -20,49 +24,195 @@ from di2pose.errors import InputError
 # fmt: off
 DAMAGED = (
     pickle.UnpicklingError, zipfile.BadZipFile, EOFError, OSError, ValueError, KeyError, IndexError, AttributeError,
-    TypeError, MemoryError, OverflowError, NotImplementedError,
+    TypeError, MemoryError, OverflowError, NotImplementedError, AssertionError, RecursionError, struct.error,
 )
 # fmt: on
 """What reading a truncated or overwritten pickle, zip or npy can raise; callers turn it into an InputError."""
 
+MOST_TEXT_BYTES = 1 << 20
+"""Of one entry of an array of text."""
+MOST_AXES = 32
+KEY_DEPTH = 4
+"""Tuples within tuples in a key: Python computes the hash of a deep one by recursion in C, and crashes."""
+
 Allowed = Mapping[tuple[str, str], Callable[..., object]]
 """(module, name) in a pickle -> what is built for it."""
-
-
-def _latin1(text: str, codec: str = "latin1") -> bytes:
-    """Stands for `_codecs.encode`, by which Python 3 writes bytes in protocol 2; takes no codec but latin1."""
-    if codec not in ("latin1", "latin-1"):
-        raise pickle.UnpicklingError(f"refused: bytes in the codec '{codec}'")
-    return text.encode("latin1")
 
 
 class Refused(InputError):
     """The pickle named something that is neither numpy nor a plain container."""
 
 
-# numpy's own builders, wherever this version keeps them, by the two names that its modules had
-_BUILDERS: dict[tuple[str, str], Any] = {
-    ("multiarray", "_reconstruct"): np.zeros(1).__reduce__()[0],
-    ("multiarray", "scalar"): np.float64(0).__reduce__()[0],
-    ("numeric", "_frombuffer"): np.zeros(1).__reduce_ex__(5)[0],  # protocol 5
-}
-_ALLOWED: Allowed = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    **{(f"numpy.{core}.{module}", name): f for core in ("core", "_core") for (module, name), f in _BUILDERS.items()},
+class _Dtype:
+    """Stands for a numpy dtype while the pickle is read: of numbers, text, or (for whole arrays) objects; no fields, no
+    subarrays, nothing that can be changed after an array was made of it."""
+
+    def __init__(self, name: object, *_: object) -> None:
+        if not isinstance(name, str) or re.fullmatch(r"[<>|=]?[biufcSUO]\d{0,9}", name) is None:
+            raise Refused(f"it asks for an array of type {name!r}; numbers, text and objects are let in")
+        order, kind, size = re.fullmatch(r"([<>|=]?)(.)(\d*)", name).groups()  # type: ignore[union-attr]
+        self.kind, self.size, self.order = kind, size, order or "="
+
+    def set_state(self, state: object) -> None:
+        """From numpy's (3, byte order, subarray, names, fields, bytes, alignment, flags)."""
+        if not isinstance(state, tuple) or len(state) != 8 or state[0] != 3 or state[1] not in tuple("<>|="):
+            raise Refused(f"it describes an array's type by {str(state)[:80]}")
+        _, order, *within, size, _, flags = state
+        holds_objects = not isinstance(flags, int) or (flags & 1 and self.kind != "O")
+        if within != [None, None, None] or holds_objects:
+            raise Refused("it asks for an array whose entries have fields, subarrays or hidden objects")
+        self.order = order
+        if self.kind in "SU":
+            if not isinstance(size, int) or size < 0:
+                raise Refused(f"it asks for text of {size} bytes")
+            self.size = str(size // (4 if self.kind == "U" else 1))
+
+    def resolve(self, objects: bool = False) -> np.dtype[Any]:
+        """numpy's own; object only where `objects`."""
+        if self.kind == "O":
+            if not objects:
+                raise Refused("it asks for objects in the place of numbers")
+            return np.dtype(object)
+        dtype: np.dtype[Any] = np.dtype(f"{self.order}{self.kind}{self.size}")
+        if not 0 < dtype.itemsize <= MOST_TEXT_BYTES:
+            raise Refused(f"it asks for entries of {dtype.itemsize} bytes")
+        return dtype
+
+
+class _ArrayClass:
+    """Stands for the class numpy.ndarray, which a pickle names and must not call."""
+
+
+_ARRAY_CLASS = _ArrayClass()
+
+
+def _reconstruct(kind: object, *_: object) -> np.ndarray:
+    """The empty array that the pickle fills next."""
+    if kind is not _ARRAY_CLASS:
+        raise Refused("it asks for an array that is not numpy's own")
+    return np.zeros(0, np.int8)
+
+
+def _scalar(dtype: object, data: object) -> object:
+    if not isinstance(dtype, _Dtype):
+        raise Refused("it asks for a number without its type")
+    return np.frombuffer(_bytes(data), dtype.resolve(), count=1)[0]
+
+
+def _from_buffer(data: object, dtype: object, shape: object, order: object) -> np.ndarray:
+    """As protocol 5 writes an array."""
+    if not isinstance(dtype, _Dtype) or order not in ("C", "F"):
+        raise Refused("it asks for an array without its type and order")
+    flat = np.frombuffer(bytearray(_bytes(data)), dtype.resolve())
+    return flat.reshape(_shape(shape), order="C" if order == "C" else "F")
+
+
+def _fill(array: np.ndarray, state: object) -> None:
+    """From numpy's (1, shape, dtype, column by column?, data); checked, since numpy does not."""
+    if not isinstance(state, tuple) or len(state) not in (4, 5) or not isinstance(state[-3], _Dtype):
+        raise Refused("it fills an array in an unknown way")
+    *_, shape, dtype, fortran, data = state
+    shape, kind = _shape(shape), dtype.resolve(objects=True)
+    if kind.hasobject:
+        if not isinstance(data, list) or len(data) != math.prod(shape):
+            raise Refused("it fills an array of objects with something else")
+    else:
+        data = _bytes(data)
+        if len(data) != math.prod(shape) * kind.itemsize:
+            raise ValueError(f"an array of shape {shape} does not hold {len(data)} bytes")
+    array.__setstate__((1, shape, kind, bool(fortran), data))  # type: ignore[arg-type]
+
+
+def _shape(shape: object) -> tuple[int, ...]:
+    sizes = shape if isinstance(shape, tuple) else (shape,)
+    if len(sizes) > MOST_AXES or not all(type(size) is int and 0 <= size < 2**48 for size in sizes):
+        raise Refused(f"it asks for an array of shape {str(shape)[:80]}")
+    return sizes
+
+
+def _bytes(data: object) -> bytes:
+    """Of Python 2 they come as str."""
+    if isinstance(data, str):
+        return data.encode("latin1")
+    if not isinstance(data, bytes | bytearray):
+        raise Refused(f"it gives {type(data).__name__} for the bytes of an array")
+    return bytes(data)
+
+
+def _latin1(text: object, codec: str = "latin1") -> bytes:
+    """Stands for `_codecs.encode`, by which Python 3 writes bytes in protocol 2; takes no codec but latin1."""
+    if codec not in ("latin1", "latin-1") or not isinstance(text, str):
+        raise pickle.UnpicklingError(f"refused: bytes in the codec '{codec}'")
+    return text.encode("latin1")
+
+
+def _ordered(items: object = ()) -> OrderedDict[Any, Any]:
+    if not isinstance(items, list | tuple) or not all(isinstance(item, list | tuple) for item in items):
+        raise Refused("it makes an ordered dictionary of something else than pairs")
+    for key, _ in items:
+        _check_key(key)
+    return OrderedDict(items)
+
+
+def _check_key(key: object, depth: int = KEY_DEPTH) -> None:
+    if isinstance(key, tuple) and depth:
+        for part in key:
+            _check_key(part, depth - 1)
+    elif not (key is None or isinstance(key, str | bytes | int | float | np.generic)):
+        raise Refused(f"it asks for a {type(key).__name__} as a key; text, numbers and tuples of them are let in")
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): _ARRAY_CLASS,
+    ("numpy", "dtype"): _Dtype,
     ("_codecs", "encode"): _latin1,
-    ("collections", "OrderedDict"): OrderedDict,
+    ("collections", "OrderedDict"): _ordered,
 }
+for _core in ("numpy.core", "numpy._core"):  # the two names that numpy's modules had
+    _ALLOWED |= {
+        (f"{_core}.multiarray", "_reconstruct"): _reconstruct,
+        (f"{_core}.multiarray", "scalar"): _scalar,
+        (f"{_core}.numeric", "_frombuffer"): _from_buffer,  # protocol 5
+    }
 
 
-class NumpyUnpickler(pickle.Unpickler):
-    """Builds numpy arrays and containers; `also` adds inert stand-ins for named classes."""
+class _Whole(io.BytesIO):
+    """Gives what is asked for, or raises: a cut line is not a shorter name."""
 
-    def __init__(self, file: IO[bytes] | BufferedIOBase, also: Allowed | None = None) -> None:
-        super().__init__(file, encoding="latin1")
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        if size is not None and len(data) < size:
+            raise EOFError("it ends too early")
+        return data
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        line = super().readline(size)
+        if not line.endswith(b"\n"):
+            raise EOFError("it ends within a line")
+        return line
+
+
+class NumpyUnpickler(pickle._Unpickler):
+    """Builds numpy arrays and containers; `also` adds inert stand-ins for named classes.
+
+    Python's own unpickler in Python, not the one in C: the operations by which a pickle could set the state of an
+    object, or give a dictionary a key, are checked here.
+    """
+
+    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
+    stack: list[Any]
+    append: Callable[[Any], None]
+    read: Callable[[int], bytes]
+    pop_mark: Callable[[], list[Any]]
+
+    def __init__(self, data: bytes, also: Allowed | None = None) -> None:
+        super().__init__(_Whole(data), encoding="latin1")
         self.allowed = {**_ALLOWED, **(also or {})}
+        self.stand_ins = tuple(kind for kind in (also or {}).values() if isinstance(kind, type) and kind is not object)
+        self.arrays: dict[int, np.ndarray] = {}
+        """Those that were filled, by id: a second time would pull the memory from under somebody's feet."""
 
-    def find_class(self, module: str, name: str) -> Callable[..., object]:
+    def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.allowed:
             raise Refused(f"it asks for '{module}.{name}'; only numpy arrays and plain containers are let in")
         return self.allowed[module, name]
@@ -70,12 +220,91 @@ class NumpyUnpickler(pickle.Unpickler):
     def persistent_load(self, pid: object) -> NoReturn:
         raise Refused("it refers to objects outside itself")
 
+    def get_extension(self, code: int) -> NoReturn:
+        raise Refused("it refers to the extension registry")
+
+    def load_build(self) -> None:
+        state = self.stack.pop()
+        built = self.stack[-1]
+        if isinstance(built, _Dtype):
+            built.set_state(state)
+        elif isinstance(built, self.stand_ins):
+            built.__setstate__(state)  # type: ignore[attr-defined]
+        elif type(built) is np.ndarray and built.shape == (0,) and id(built) not in self.arrays:
+            self.arrays[id(built)] = built
+            _fill(built, state)
+        else:
+            raise Refused(f"it sets the state of a {type(built).__name__}")
+
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._set_items([key, value])
+
+    def load_setitems(self) -> None:
+        self._set_items(self.pop_mark())
+
+    def load_dict(self) -> None:
+        items = self.pop_mark()
+        self.append({})
+        self._set_items(items)
+
+    def _set_items(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if not isinstance(target, dict) or len(items) % 2:
+            raise Refused(f"it gives keys to a {type(target).__name__}")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            _check_key(key)
+            target[key] = value
+
+    def load_additems(self) -> None:
+        items, target = self.pop_mark(), self.stack[-1]
+        if not isinstance(target, set):
+            raise Refused(f"it gives members to a {type(target).__name__}")
+        for item in items:
+            _check_key(item)
+            target.add(item)
+
+    def load_frozenset(self) -> None:
+        items = self.pop_mark()
+        for item in items:
+            _check_key(item)
+        self.append(frozenset(items))
+
+    def load_append(self) -> None:
+        value = self.stack.pop()
+        self._extend([value])
+
+    def load_appends(self) -> None:
+        self._extend(self.pop_mark())
+
+    def _extend(self, items: list[Any]) -> None:
+        if not isinstance(self.stack[-1], list):
+            raise Refused(f"it appends to a {type(self.stack[-1]).__name__}")
+        self.stack[-1].extend(items)
+
+    def load_bytearray8(self) -> None:
+        (length,) = struct.unpack("<Q", self.read(8))
+        self.append(bytearray(self.read(length)))  # what is there, before memory is asked for
+
+
+for _operation, _method in (
+    (pickle.BUILD, NumpyUnpickler.load_build),
+    (pickle.SETITEM, NumpyUnpickler.load_setitem),
+    (pickle.SETITEMS, NumpyUnpickler.load_setitems),
+    (pickle.DICT, NumpyUnpickler.load_dict),
+    (pickle.ADDITEMS, NumpyUnpickler.load_additems),
+    (pickle.FROZENSET, NumpyUnpickler.load_frozenset),
+    (pickle.APPEND, NumpyUnpickler.load_append),
+    (pickle.APPENDS, NumpyUnpickler.load_appends),
+    (pickle.BYTEARRAY8, NumpyUnpickler.load_bytearray8),
+):
+    NumpyUnpickler.dispatch[_operation[0]] = _method  # type: ignore[assignment]
+
 
 def load_pickle(path: Path, also: Allowed | None = None) -> Any:
     """The object of a pickle file. Raises InputError when the file is missing, damaged, or wants to run something."""
     try:
-        with path.open("rb") as file:
-            return NumpyUnpickler(file, also).load()
+        return NumpyUnpickler(path.read_bytes(), also).load()
     except FileNotFoundError as error:
         raise InputError(f"there is no file {path}") from error
     except Refused as error:
@@ -107,7 +336,7 @@ def _member(archive: zipfile.ZipFile, name: str) -> Any:
         version = npy.read_magic(file)
         read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         if version <= (2, 0) and read_header(file)[2].hasobject:
-            return NumpyUnpickler(file).load()
+            return NumpyUnpickler(file.read()).load()
     with archive.open(name) as file:
         return npy.read_array(file, allow_pickle=False)
 

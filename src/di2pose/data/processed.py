@@ -10,6 +10,8 @@ An npz with a row per picture, and a pickle of cameras:
                          MPI-INF-3DHP 'TS1' or 'S4_Seq2_Cam0'. R and T are not read: S is in the camera frame already
 """
 
+import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,6 +19,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 from jaxtyping import Float
+from PIL import Image, UnidentifiedImageError
 
 from di2pose.data.pickles import load_npz, load_pickle, text
 from di2pose.data.record import Extra, Labels, Part, Sample, Skip, Sources, square
@@ -26,6 +29,10 @@ from di2pose.pose.skeleton import H36M_17, Skeleton, convert
 
 MOST_MEDIAN_PX = 20.0
 """Beyond this the 3D is in another frame or unit, or the camera is another one: not noise of annotation."""
+MOST_LOOKED_AT = 20
+"""Pictures of a sequence that are looked for, until one is found."""
+MOST_CENTRE = 1.5
+"""A principal point this many times beyond the picture's edge: the size in the camera file is wrong."""
 CAMERA_FILES = "cameras*.pkl"
 CameraKey = tuple[str, ...]
 
@@ -67,15 +74,21 @@ def find(sources: Sources, layout: ProcessedLayout) -> list[Path]:
 def read(sources: Sources, layout: ProcessedLayout, files: list[Path]) -> Iterator[Part]:
     """One part per sequence and npz file."""
     cameras = _find_cameras(sources, [path.parent for path in files])
+    tables: list[_Table] = []
+    pictures: Counter[str] = Counter()
     for path in files:
         table = _Table(path, layout, sources, cameras)
         try:
-            sequences, _ = table.sequences, table.arrays
+            _ = table.sequences, table.arrays
         except InputError as error:
             yield Part.unreadable(path.name, error)
             continue
-        for sequence in sequences:
-            yield Part(f"{path.stem}/{sequence}", partial(table.samples, sequence))
+        tables.append(table)
+        pictures.update({PurePosixPath(file).name for file in table.files})
+    for table in tables:  # e.g. all and the valid frames of one test set: both are kept, by the files' names
+        table.shared = any(pictures[PurePosixPath(file).name] > 1 for file in table.files)
+        for sequence in table.sequences:
+            yield Part(f"{table.path.stem}/{sequence}", partial(table.samples, sequence))
 
 
 @dataclass(eq=False)
@@ -86,6 +99,8 @@ class _Table:
     layout: ProcessedLayout
     sources: Sources
     cameras: Mapping[CameraKey, Camera] | None
+    shared: bool = False
+    """Some of its pictures are in another file too: the ids begin with the file's name."""
 
     @cached_property
     def files(self) -> list[str]:
@@ -148,7 +163,7 @@ class _Table:
             lambda file: f"images/{PurePosixPath(file).name}",
         ]
         for way in ways:
-            if any((root / way(file)).exists() for file in self.files[:20]):
+            if any((root / way(file)).exists() for file in self.files[:MOST_LOOKED_AT]):
                 return way
         if (root / "images").is_dir():
             return ways[1]
@@ -183,6 +198,28 @@ class _Table:
             raise InputError(f"the camera file has no camera {'/'.join(key)}; it has {known}, ...")
         return self.cameras[key], {}
 
+    def sized(self, camera: Camera, rows: list[int]) -> tuple[Camera, Extra]:
+        """The camera with the size of the first of these pictures that is there, for camera files may be wrong (2048 x
+        204 for 2048 x 2048). Without a picture a size far from which the principal point lies is forgotten."""
+        stated, size = camera.size, camera.size
+        for row in rows[:MOST_LOOKED_AT]:
+            place = self.place(self.files[row])
+            try:
+                if place is not None:
+                    with Image.open(self.sources.image_root / place) as picture:
+                        size = picture.size
+                    break
+            except (OSError, UnidentifiedImageError):  # a damaged picture is told where it is read
+                continue
+        else:
+            if stated is not None and (np.array(camera.centre) > MOST_CENTRE * np.array(stated)).any():
+                size = None
+        if size == stated:
+            return camera, {}
+        told = f"{size[0]}x{size[1]} as the picture is" if size else "unknown"
+        note = {} if stated is None else {"picture_size": f"{told}; the camera file says {stated[0]}x{stated[1]}"}
+        return dataclasses.replace(camera, size=size), note
+
     def samples(self, sequence: str) -> Iterator[Sample | Skip]:
         rows, names = [], []
         for row, name in self.sequences[sequence]:
@@ -196,6 +233,8 @@ class _Table:
         camera, extra = self.camera(names[0].camera)
         camera_mm, pixels = self.joints(rows)
         if camera is not None:
+            camera, note = self.sized(camera, rows)
+            extra = extra | note
             error = np.linalg.norm(camera.project(camera_mm) - pixels, axis=-1)
             if not np.isfinite(error).any() or np.nanmedian(error) > MOST_MEDIAN_PX:
                 raise InputError(
@@ -207,7 +246,7 @@ class _Table:
             if "center" in self.arrays and "scale" in self.arrays:
                 box = square(self.arrays["center"][row], 200 * float(self.arrays["scale"][row]))
             labels = name.labels | Labels(image=self.place(self.files[row]), frame=name.frame, extra=extra)
-            id = f"{sequence}_{name.frame + 1:06d}"
+            id = f"{self.path.stem}/" * self.shared + f"{sequence}_{name.frame + 1:06d}"
             yield Sample.from_camera(id, camera_mm[at], pixels[at], camera, box, **labels)
 
 

@@ -1,15 +1,17 @@
 """Image file -> RGB pixels, the right way up. Nothing that a file holds may fill the memory by surprise."""
 
 import math
+import struct
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.ExifTags import IFD, Base
 
 from di2pose.errors import InputError
 
@@ -22,7 +24,35 @@ SHRINK_FROM = 50.0
 SIDEWAYS = (5, 6, 7, 8)
 """The EXIF orientations that swap width and height."""
 
+FILM_DIAGONAL_MM = 43.27
+"""Of the 36 x 24 mm that "35 mm equivalent" speaks of; equivalent is what sees the same along the diagonal."""
+FOCAL_MM = (5.0, 1200.0)
+"""35 mm equivalents to believe."""
+CAMERA_SHAPES = (1.2, 1.85)
+"""Longer by shorter side of what cameras take (4:3, 3:2, 16:9): a square or a panorama was cut or stitched."""
+SAME_SHAPE = 0.03
+CUT = "the picture was cut or stitched"
+FOCAL = "di2pose_focal"
+"""Where a picture's `info` keeps its ExifFocal."""
+_UNIT_MM = {2: 25.4, 3: 10.0, 4: 1.0, 5: 0.001}
+"""FocalPlaneResolutionUnit: inch, cm, mm, um."""
+
 _pillows_limit = threading.Lock()
+
+
+class ExifFocal(NamedTuple):
+    """What the EXIF block of a picture tells about its lens."""
+
+    mm_35: float
+    """35 mm equivalent of the focal length."""
+    shape: float
+    """Longer by shorter side of the picture that it is of."""
+    trouble: str = ""
+    """Why it does not hold for these pixels; empty where it does."""
+
+    def pixels(self, size: tuple[int, int]) -> float:
+        """The focal length in pixels of a picture of that size, whole or shrunk."""
+        return self.mm_35 / FILM_DIAGONAL_MM * math.hypot(*size)
 
 
 class Photo(NamedTuple):
@@ -126,8 +156,48 @@ def _check_size(path: Path, image: Image.Image, most_megapixels: float) -> None:
         )
 
 
+def exif_focal(image: Image.Image) -> ExifFocal | None:
+    """The focal length that a file tells, by the 35 mm equivalent or by the sensor's own pixels a mm; None where it
+    tells none or nonsense. To be asked before the picture is turned or converted, which loses some formats' tags."""
+    long, short = max(image.size), min(image.size)
+    kept = image.info.get(FOCAL)
+    if isinstance(kept, ExifFocal):
+        return kept if _same_shape(long / short, kept.shape) else kept._replace(trouble=CUT)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a damaged EXIF block is no reason to trouble anybody
+            tags = image.getexif().get_ifd(IFD.Exif)
+    except (OSError, SyntaxError, EOFError, ValueError, TypeError, KeyError, AttributeError, struct.error):
+        return None
+    sides = sorted(_number(tags, tag) for tag in (Base.ExifImageWidth, Base.ExifImageHeight))
+    mm_35 = _number(tags, Base.FocalLengthIn35mmFilm)
+    if not mm_35 and sides[0]:
+        unit = _UNIT_MM.get(int(_number(tags, Base.FocalPlaneResolutionUnit)) or 2, 0.0)
+        a_mm = _number(tags, Base.FocalPlaneXResolution) / unit if unit else 0.0
+        mm_35 = _number(tags, Base.FocalLength) * a_mm / math.hypot(*sides) * FILM_DIAGONAL_MM
+    if not FOCAL_MM[0] <= mm_35 <= FOCAL_MM[1]:
+        return None
+    whole = not sides[0] or _same_shape(long / short, sides[1] / sides[0])
+    taken = CAMERA_SHAPES[0] <= long / short <= CAMERA_SHAPES[1]
+    return ExifFocal(mm_35, long / short, "" if whole and taken else CUT)
+
+
+def _same_shape(one: float, other: float) -> bool:
+    return abs(one / other - 1) <= SAME_SHAPE
+
+
+def _number(tags: Mapping[int, Any], tag: int) -> float:
+    """A tag's value, 0 where there is none or no number."""
+    try:
+        value = float(tags.get(tag, 0))
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+        return 0.0
+    return value if 0 < value < 1e9 else 0.0
+
+
 def upright_rgb(image: Image.Image) -> Image.Image:
-    """8-bit RGB, turned as the EXIF tag says; the image itself may be turned."""
+    """8-bit RGB, turned as the EXIF tag says; the image itself may be turned. `info[FOCAL]` keeps its ExifFocal."""
+    focal = exif_focal(image)
     ImageOps.exif_transpose(image, in_place=True)
     if image.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would cut everything above 255 to white
         image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
@@ -138,4 +208,7 @@ def upright_rgb(image: Image.Image) -> Image.Image:
         layer = image.convert("RGBA")
         image = Image.new("RGB", layer.size, "white")
         image.paste(layer, mask=layer.getchannel("A"))
-    return image.convert("RGB")
+    image = image.convert("RGB")  # a copy
+    if focal is not None:
+        image.info[FOCAL] = focal
+    return image

@@ -138,6 +138,7 @@ def write_npz(path: Path, results: list[Result], fps: float | None) -> list[Path
     meta = {"format": FORMAT, "format_version": FORMAT_VERSION, "units": UNITS, "axes": AXES, "fps": fps}
     meta |= {"model": first.model, "version": first.version, "seed": first.seed, "steps": first.steps}
     meta |= {"skeleton": skeleton.name, "image": first.image, "size": first.size, "camera": first.camera.to_json()}
+    meta |= {"camera_source": first.camera_source}
     arrays["meta"] = np.array(json.dumps(meta))
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
@@ -149,6 +150,7 @@ def _frame(result: Result) -> dict[str, object]:
         "image": result.image,
         "size_px": result.size,
         "camera": result.camera.to_json(),
+        "camera_source": result.camera_source,
         "frame_index": result.frame_index,
         "time_s": result.time_s,
         "people": [_person(person) for person in result.people],
@@ -183,6 +185,7 @@ def _read_frame(record: Json, skeleton: Skeleton, run: Json) -> Result:
         image=record["image"],
         size=(int(record["size_px"][0]), int(record["size_px"][1])),
         camera=Camera.from_json(record["camera"]),
+        camera_source=str(record.get("camera_source", "")),  # older files have none
         people=[_read_person(person, skeleton) for person in record["people"]],
         frame_index=record["frame_index"],
         time_s=record["time_s"],

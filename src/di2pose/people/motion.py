@@ -6,6 +6,7 @@ BVH axes: x to the body's left, y up, z to its front. Rotations are unit quatern
 
 import hashlib
 import json
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
-from di2pose.data.bvh import Bvh, h36m_joints, split_of
+from di2pose.data.bvh import Bvh, clip_files, h36m_joints, split_of
 from di2pose.errors import InputError
 from di2pose.people.rotation import from_to
 from di2pose.people.store import built
@@ -97,7 +98,7 @@ def classify(joints: Float[np.ndarray, "F 17 3"], up: int) -> np.ndarray:
 @lru_cache(maxsize=4)
 def library(motion: Path, split: str) -> Library:
     """The poses of the subjects of `split` ("train" or "test", as `data.bvh.split_of` says) below folder `motion`."""
-    folder = built(f"motion-{fingerprint(motion)}", partial(_build, motion))
+    folder = built(f"motion-2-{fingerprint(motion)}", partial(_build, motion))
     clips = json.loads((folder / "clips.json").read_text())
     classes, clip, frame = (np.load(folder / f"{name}.npy") for name in ("class", "clip", "frame"))
     subjects = tuple(name.partition("_")[0].zfill(3) for name in clips)
@@ -118,39 +119,39 @@ def library(motion: Path, split: str) -> Library:
 
 def fingerprint(motion: Path) -> str:
     """A short digest of the names and sizes of a folder's clips."""
-    files = clip_files(motion)
-    listing = "\n".join(f"{path.relative_to(motion).as_posix()} {path.stat().st_size}" for path in files)
+    listing = "\n".join(f"{path.relative_to(motion).as_posix()} {path.stat().st_size}" for path in _files(motion))
     return hashlib.sha256(listing.encode()).hexdigest()[:16]
 
 
-def clip_files(motion: Path) -> list[Path]:
-    if not motion.is_dir():
+def _files(motion: Path) -> list[Path]:
+    if not motion.exists():
         raise InputError(f"--motion must be a folder of BVH clips, and {motion} is not a folder")
-    files = sorted(motion.rglob("*.bvh"))
-    if not files:
-        raise InputError(
-            f"no .bvh file below {motion}: --motion wants the BVH conversion of the CMU motion capture database "
-            "(B. Hahne, 2010; folders 001, 002, ... with 01_01.bvh, ...)"
-        )
-    return files
+    return clip_files(motion)
 
 
 def _build(motion: Path, folder: Path) -> None:
     """The poses of all clips as arrays, and the clips' names."""
-    files = clip_files(motion)
+    files = _files(motion)
+    empty: list[str] = []
     parts: dict[str, list[np.ndarray]] = {"rotations": [], "class": [], "clip": [], "frame": []}
     for number, path in enumerate(files):
         bvh = Bvh.read(path)
         step = max(round(1 / (RATE * bvh.frame_time)), 1)
-        frames = np.arange(int(bvh.starts_at_rest), bvh.frames, step, dtype=np.int32)
-        if not len(frames):
-            continue
         try:
+            if bvh.leading_t_poses == bvh.frames:
+                empty.append(path.name)
+                continue
+            frames = bvh.motion_frames(step)
             poses = (_canonical(bvh, frames), classify(h36m_joints(bvh, frames), up=1))
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         for name, part in zip(parts, (*poses, np.full(len(frames), number, np.int32), frames), strict=True):
             parts[name].append(part)
+    if empty:
+        told = f"{len(empty)} of {len(files)} clips in {motion} have no frame of motion but a T-pose, e.g. {empty[0]}"
+        if len(empty) == len(files):
+            raise InputError(f"{told}: --motion needs recorded motion")
+        warnings.warn(f"{told}: left out", stacklevel=2)
     for name, arrays in parts.items():
         np.save(folder / f"{name}.npy", np.concatenate(arrays))
     (folder / "clips.json").write_text(json.dumps([path.stem for path in files]))

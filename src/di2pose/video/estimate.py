@@ -83,13 +83,14 @@ def video_results(
     drawing = VideoDrawing(model, hypotheses, count, seed, WARM_SHARE if warm else None)
 
     def camera_of(frame: Frame) -> Camera:
-        return camera_for(frame.picture.size, camera, field_of_view)
+        return camera_for(frame.picture.size, camera, field_of_view)[0]
 
     def result(tracked: TrackedFrame, people: list[Person]) -> Result:
         frame = tracked.frame
         made = (seed, count, hypotheses, str(model.config.name), __version__, frame.index, frame.time_s)
         picture = frame.picture if pictures else None
-        return Result(stream.name, frame.picture.size, camera_of(frame), people, *made, picture=picture)
+        size, source = frame.picture.size, camera_for(frame.picture.size, camera, field_of_view)[1]
+        return Result(stream.name, size, camera_of(frame), people, *made, picture=picture, camera_source=source)
 
     tracked = tracked_frames(model, stream, Tracker(detect_every=detect_every, max_people=max_people), camera_of)
     results = (result(each, people) for each, people in drawing.people(tracked, height_m))

@@ -20,6 +20,11 @@ CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}:non
 """sys.platform -> FFmpeg's camera device and how it names the camera of an index."""
 LEAST_STEP_S = 0.001
 """A frame whose time stamp does not come after the one before is put this much later."""
+PROBED_FRAMES = 8
+"""At the start of a file: where all of them have one time stamp, the file's times and its average rate mean nothing."""
+RATES = (1.0, 1000.0)
+ASSUMED_RATE = 30.0
+"""Frames a second: those to believe where a file tells no times, and what is taken where none is told."""
 SHORT_S = 0.25
 """A video that ends this much before the duration it promises has broken off. Sound may be longer by less."""
 
@@ -62,11 +67,16 @@ class BrokenVideoWarning(UserWarning):
     """Given once, at the end, for a video of which only a part could be read; `args[0]` is the `Broken`."""
 
 
+class TimeStampWarning(UserWarning):
+    """The time stamps of a video stand still; the message says what rate was taken."""
+
+
 class Stream:
     """The frames of `source`, a path or the index of a camera. Iterating again starts again.
 
     Every `every`-th frame from `start` to before `stop` (seconds) is given. Those before `start` must be decoded too.
-    A damaged video gives what can be read; then `broken` says what is missing and a BrokenVideoWarning is given.
+    A damaged video gives what can be read; then `broken` says what is missing and a BrokenVideoWarning is given. Where
+    the time stamps stand still, frames are counted by the codec's rate; `note` and a TimeStampWarning say so.
     """
 
     def __init__(self, source: str | Path | int, every: int = 1, start: float = 0.0, stop: float | None = None) -> None:
@@ -77,8 +87,20 @@ class Stream:
         container, video = _open(source)
         with container:
             rate = video.average_rate or video.guessed_rate
-            self.rate = float(rate) if rate else 30.0
+            self.rate = float(rate) if rate else ASSUMED_RATE
             self.duration_s = None if isinstance(source, int) else _duration(container, video)
+            self.note = ""
+            if not isinstance(source, int) and _stands_still(container, video):
+                self._count(video)
+
+    def _count(self, video: "VideoStream") -> None:
+        """Times by the frames' numbers and the rate that the codec states, for the file's own mean nothing."""
+        known = [float(rate) for rate in (video.codec_context.framerate, video.guessed_rate) if rate]
+        sane = [rate for rate in known if RATES[0] <= rate <= RATES[1]]
+        self.rate = sane[0] if sane else ASSUMED_RATE
+        self.duration_s = video.frames / self.rate if video.frames else None
+        told = "as its codec says" if sane else "an assumption"
+        self.note = f"the time stamps of {self.source} stand still: taken as {self.rate:g} frames a second, {told}"
 
     @property
     def name(self) -> str | None:
@@ -102,6 +124,8 @@ class Stream:
 
     def __iter__(self) -> Iterator[Frame]:
         self.broken = None
+        if self.note:
+            warnings.warn(self.note, TimeStampWarning, stacklevel=2)
         container, video = _open(self.source)
         with container:
             yield from self._frames(container, video)
@@ -114,9 +138,9 @@ class Stream:
             if frame is None or frame.is_corrupt:
                 damaged += 1
                 continue
-            stamp = index / self.rate if frame.time is None else frame.time
+            stamp = index / self.rate if frame.time is None or self.note else frame.time
             if origin is None:
-                start = _seconds(video, video.start_time)
+                start = 0.0 if self.note else _seconds(video, video.start_time)
                 origin = stamp if start is None else start
             now = max(stamp - origin, now + LEAST_STEP_S)
             if self.stop is not None and now >= self.stop:
@@ -160,6 +184,21 @@ def _open(source: str | Path | int) -> "tuple[InputContainer, VideoStream]":
     video = container.streams.video[0]
     video.thread_type = "AUTO"
     return container, video
+
+
+def _stands_still(container: "InputContainer", video: "VideoStream") -> bool:
+    """Whether the first frames of a file all have the same time stamp."""
+    av = require("av", extra="video")
+    stamps = []
+    try:
+        for packet in container.demux(video):
+            if packet.pts is not None:
+                stamps.append(packet.pts)
+            if len(stamps) == PROBED_FRAMES:
+                break
+    except av.error.FFmpegError:  # damage is told where the frames are read
+        pass
+    return len(stamps) > 1 and len(set(stamps)) == 1
 
 
 def _duration(container: "InputContainer", video: "VideoStream") -> float | None:
