@@ -49,10 +49,15 @@ def write_bytes(path: Path, content: bytes) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """`text` as a whole file, in UTF-8."""
-    return write_bytes(path, text.encode())
+    """`text` as a whole file, in UTF-8. Bytes of a file name that are no UTF-8 are escaped as JSON does, `\\udcff`."""
+    return write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_json(path: Path, value: object, indent: int | None = 1) -> Path:
     """`value` as a whole JSON file."""
     return write_text(path, json.dumps(value, indent=indent) + "\n")
+
+
+def printable(name: object) -> str:
+    """A file's name on one line: line breaks, tabs and bytes that are no text are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))

@@ -54,8 +54,6 @@ def predict(
         raise InputError("; ".join(found.missing))
     if any(item.kind != "photo" for item in found.found):
         require("av", extra="video")
-    if "c3d" in options.formats:
-        require("ezc3d", extra="mocap")
     given = {item.source.resolve() for item in found.found if isinstance(item.source, Path)}
     for path in (options.out / f"{item.name}{endings()[kind]}" for item in found.found for kind in options.formats):
         if path.resolve() in given:
