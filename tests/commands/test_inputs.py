@@ -69,6 +69,7 @@ def test_a_number_that_is_a_file_is_the_file(tmp_path, monkeypatch):
         (["a.jpg", "a_p0.jpg"], ["a", "a_p0-2"]),
         (["a_p0.jpg", "b.jpg"], ["a_p0", "b"]),
         (["a.jpg", "a.png", "a_jpg.png"], ["a_jpg", "a_png", "a_jpg-2"]),
+        (["a.partial.mp4"], ["a.partial-2"]),
     ],
 )
 def test_no_two_inputs_share_the_name_of_their_results(paths, names):

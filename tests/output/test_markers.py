@@ -52,8 +52,8 @@ def test_trc_is_what_opensim_expects(tmp_path, motion):
 def test_trc_with_lost_frames_and_unknown_joints_is_read_by_both_readers_of_opensim(tmp_path, motion):
     opensim = pytest.importorskip("opensim", reason="OpenSim's own readers: pip install opensim")
     opensim.Logger.setLevelString("off")
-    motion.save(tmp_path / "walk.trc")
-    table, data = opensim.TimeSeriesTableVec3(str(tmp_path / "walk.trc")), opensim.MarkerData(str(tmp_path / "walk.trc"))
+    path = str(motion.save(tmp_path / "walk.trc")[0])
+    table, data = opensim.TimeSeriesTableVec3(path), opensim.MarkerData(path)
     assert (table.getNumRows(), table.getNumColumns()) == (data.getNumFrames(), data.getNumMarkers()) == (4, 17)
     assert list(table.getColumnLabels()) == list(H36M_17.joints)
     assert (table.getTableMetaDataString("Units"), data.getUnits().getLabel()) == ("mm", "millimeters")

@@ -102,7 +102,8 @@ def unique_names(sources: Sequence[Path | int]) -> list[str]:
 
     Where two files would share one, all of them carry their ending too (`a_jpg`, `a_png`), and what is still the same
     is counted (`a_jpg-2`). Upper and lower case are the same, as on macOS and Windows. `a_p0` is counted as well where
-    there is an `a`: a motion file of the first person in `a` has that name.
+    there is an `a`: a motion file of the first person in `a` has that name; so is `a.partial`, the name of what a stopped
+    run leaves of `a`.
     """
     stems = [f"camera{source}" if isinstance(source, int) else source.stem for source in sources]
     folded = [stem.casefold() for stem in stems]
@@ -112,7 +113,7 @@ def unique_names(sources: Sequence[Path | int]) -> list[str]:
         if isinstance(source, Path) and folded.count(base.casefold()) > 1:
             base += f"_{source.suffix.removeprefix('.').lower()}"
         person = re.fullmatch(r"(.+)_p\d+", base.casefold())
-        clash = person is not None and person[1] in folded
+        clash = (person is not None and person[1] in folded) or base.casefold().endswith(".partial")
         name, count = base, 1
         while clash or name.casefold() in taken:
             count, clash = count + 1, False

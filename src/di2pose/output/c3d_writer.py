@@ -78,9 +78,8 @@ def c3d_bytes(
     }  # fmt: skip
     start = 2 + len(_parameters(groups)) // BLOCK  # of the data; its number does not change the length
     groups["POINT"]["DATA_START"] = [start]
-    header = struct.pack(
-        "<BBHHHHHfHHf", 2, 0x50, len(joints), 0, min(first, MOST_FRAME), min(last, MOST_FRAME), 0, -scale, start, 0, rate
-    )
+    frames = min(first, MOST_FRAME), min(last, MOST_FRAME)
+    header = struct.pack("<BBHHHHHfHHf", 2, 0x50, len(joints), 0, *frames, 0, -scale, start, 0, rate)
     return b"".join(map(_whole_blocks, (header, _parameters(groups), data.tobytes())))
 
 

@@ -1,4 +1,6 @@
-"""TRC (OpenSim), and what all motion files share. Millimetres, Y up: camera axes (x, y, z) become (x, -y, -z), a half turn about x.
+"""TRC (OpenSim), and what all motion files share.
+
+Millimetres, Y up: camera axes (x, y, z) become (x, -y, -z), a half turn about x.
 
 The origin is the camera, "up" is the camera's: tilt the camera and the floor tilts. Someone who looks into the camera
 looks along +Z, with their left to +X.
