@@ -46,6 +46,8 @@ def replacing(path: Path, final: Callable[[], Path] | None = None) -> Iterator[P
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             advice = "make room, or choose another folder"
+        elif error.errno == errno.ENAMETOOLONG:
+            advice = "give it a shorter name"
         else:
             advice = "choose a folder that you may write to"
         raise InputError(f"cannot write {path}: {error.strerror or error}; {advice}") from error

@@ -20,6 +20,7 @@ from di2pose.commands.predict_options import PredictOptions
 from di2pose.commands.user_files import fitted_camera, scaled_camera
 from di2pose.commands.writing import PARTIAL, RunLog, Written, endings, ready_folder
 from di2pose.errors import InputError, require
+from di2pose.files import printable
 from di2pose.image.boxes import Box
 from di2pose.image.read import Photo, read_photo
 from di2pose.output.anonymise import without_faces
@@ -51,7 +52,7 @@ def predict(
     """
     found = sort_inputs(inputs)
     if not inputs:
-        raise InputError("give a photo, a video, a folder or a camera number: di2pose predict photo.jpg -o out")
+        raise InputError("give a photo, a video, a folder or a camera number: di2pose predict photo.jpg")
     if not found.found:
         raise InputError("; ".join(found.missing))
     if any(item.kind != "photo" for item in found.found):
@@ -73,7 +74,7 @@ def run(model: Di2Pose, inputs: Inputs, options: PredictOptions) -> int:
     """Do every input in turn and say what became of it; the exit code."""
     log = RunLog(options.out, min(WIDEST_NAME, max((len(item.label) for item in inputs.found), default=0)))
     for problem in inputs.missing:
-        log.fail(*problem.split(": ", 1))
+        log.fail(*problem.rsplit(": ", 1))
     room, stopped = True, None
     try:
         for photos, items in groupby(inputs.found, key=lambda item: item.kind == "photo"):
@@ -88,7 +89,7 @@ def run(model: Di2Pose, inputs: Inputs, options: PredictOptions) -> int:
     if not room:
         print("given up: the disk is full. Make room and run the same command again", flush=True)
     if options.box_file is not None and options.box_file.unused:
-        print(f"{options.boxes} names what is not among the photos: {', '.join(options.box_file.unused)}")
+        print(f"{options.boxes} names what is not among the photos: {printable(', '.join(options.box_file.unused))}")
     print(log.summary(inputs.ignored), flush=True)
     if stopped is not None:
         raise stopped
@@ -111,6 +112,7 @@ def predict_photos(model: Di2Pose, items: Iterable[Input], options: PredictOptio
                 states = [state for person in shown.people for state in person.guessed.tolist()]
                 found = f"{count_people(len(shown.people))}, {sum(states)} of {len(states)} joints hidden"
                 log.people += len(shown.people)
+                log.empty[item.kind] += not shown.people
                 told = [found if shown.people else "nobody found", photo.note]
                 log.line(item, " · ".join(filter(None, told)), written)
             if written.disk_full:
@@ -167,6 +169,7 @@ def _answers(model: Di2Pose, batch: list[tuple[Input, Photo]], options: PredictO
                 height_m=options.height,
                 max_people=options.max_people,
                 second_look=options.second_look,
+                min_score=options.min_score,
             )
             return list(results)
         except InputError as error:
@@ -238,8 +241,8 @@ class Recording:
 def predict_video(model: Di2Pose, item: Input, options: PredictOptions, log: RunLog) -> bool:
     """Do one video or camera; what a broken one gave is kept. False where the disk is full.
 
-    Ctrl-C ends the recording of a camera. In a video what was done so far is written, under names of its own, before the
-    program ends.
+    Ctrl-C ends the recording of a camera. In a video what was done so far is written, under names of its own, before
+    the program ends.
     """
     try:
         stream = Stream(item.source)
@@ -268,6 +271,7 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, log: Run
         written = recording.write(None if whole else wanted)
         if recording.results:
             log.people += recording.people
+            log.empty[item.kind] += not recording.people
             partial = None if whole else f"{len(recording.results)} of about {wanted} frames"
             log.line(item, recording.describe(), written, partial)
         if isinstance(stopped, KeyboardInterrupt) and item.kind != "camera":
@@ -290,6 +294,7 @@ def _results(model: Di2Pose, stream: Stream, options: PredictOptions) -> Iterato
         camera=camera,
         field_of_view=options.fov,
         height_m=options.height,
+        min_score=options.min_score,
         pictures=True,
     )
     return (without_faces(model, result) for result in results) if options.blur_faces else results

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from di2pose.commands.inputs import Input
 from di2pose.errors import InputError
-from di2pose.files import remove_leftovers
+from di2pose.files import printable, remove_leftovers
 from di2pose.output.tables import write_json
 from di2pose.result import WRITERS, Motion, Result, count_people
 
@@ -47,9 +47,9 @@ def parse_formats(text: str) -> tuple[str, ...]:
 
 def ready_folder(folder: Path) -> Path:
     """The output folder, made and tried before any work is done for it, without what killed runs left there."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"the output must be a folder, {folder} is a file: give another with -o")
     try:
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"the output must be a folder, {folder} is a file: give another with -o")
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -135,6 +135,8 @@ class RunLog:
     done: Counter[str] = field(default_factory=Counter)
     """Kind of input -> how many."""
     people: int = 0
+    empty: Counter[str] = field(default_factory=Counter)
+    """Kind of input -> how many showed nobody."""
     files: list[Path] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
     """Videos that were stopped, each with how far they came."""
@@ -152,13 +154,15 @@ class RunLog:
         parts = [text, *written.skipped]
         if written.files:  # the first name in full, then what differs
             first, *others = (path.name for path in written.files)
-            parts.append(" ".join(["wrote", first, *(name.removeprefix(item.name) for name in others)]))
+            names = ["wrote", first, *(name.removeprefix(item.name) for name in others)]
+            parts.append(" ".join(map(printable, names)))
         tqdm.write(f"{item.label:<{self.width}}  {' · '.join(parts)}")
         for problem in written.failed:
             self.fail(item.label, problem)
 
     def fail(self, label: str, problem: str) -> None:
         """Something went wrong with an input."""
+        label, problem = printable(label), printable(problem)
         if label not in self.failed:
             self.failed.append(label)
         tqdm.write(f"{label:<{self.width}}  failed: {problem}", file=sys.stderr)
@@ -173,9 +177,17 @@ class RunLog:
         lines = [f"{', '.join(counts) or 'nothing'} done, {count_people(self.people)}"]
         if self.files:
             kinds = Counter("overlay" if path.suffix in (".jpg", ".mp4") else path.suffix[1:] for path in self.files)
-            lines.append(f"written to {self.folder}: " + ", ".join(f"{count} {kind}" for kind, count in kinds.items()))
+            counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+            lines.append(f"written to {printable(self.folder)}: {counted}")
+        if self.empty.total():
+            counts = [f"{count} {kind}{'s' * (count != 1)}" for kind, count in sorted(self.empty.items()) if count]
+            boxes = "say where they are with --boxes X0,Y0,X1,Y1 (pixels), or " if self.empty["photo"] else ""
+            lines.append(
+                f"nobody found in {', '.join(counts)}. If there is somebody: {boxes}"
+                "try a lower --min-score or another --detector"
+            )
         if ignored:
-            names = [Path(each).name for each in ignored[:MOST_IGNORED]]
+            names = [printable(Path(each).name) for each in ignored[:MOST_IGNORED]]
             more = f" and {len(ignored) - MOST_IGNORED} more" if len(ignored) > MOST_IGNORED else ""
             lines.append(f"ignored, neither photo nor video: {', '.join(names)}{more}")
         if self.partial:
