@@ -7,6 +7,7 @@ import tyro
 
 from di2pose import __version__
 from di2pose.errors import InputError, MissingExtra
+from di2pose.files import printable
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("di2pose.commands.predict:predict", "photos and videos to 3D poses, pages and files"),
@@ -72,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         code = tyro.cli(command, args=words[count:], prog=f"di2pose {name}")
     except (InputError, MissingExtra) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(error)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         return 141

@@ -1,11 +1,19 @@
-"""Whole files or none: written under a temporary name, renamed when finished."""
+"""Whole files or none: written under a temporary name, renamed when finished.
+
+A temporary name says which process of which machine writes it: `.walk.di2pose-1f2e-4711-k2n8x_3q.json`. Who is killed
+leaves it behind, and `remove_leftovers` knows it again.
+"""
 
 import errno
+import hashlib
 import json
 import os
+import platform
+import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +21,70 @@ from di2pose.errors import InputError
 
 Json = dict[str, Any]
 """A JSON object as it was read: whoever reads it checks it."""
+LEFTOVER = re.compile(r"\..*\.di2pose-([0-9a-f]{4})-(\d+)-\w{8}(\.[^.]*)?", re.DOTALL)
+LEFTOVER_AGE_S = 86_400.0
+"""A temporary file that nobody wrote to for a day has no writer any more, on whatever machine it was."""
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write to; it takes the place of `path` when the block ends well.
+def replacing(path: Path, final: Callable[[], Path] | None = None) -> Iterator[Path]:
+    """A temporary path beside `path` to write to; it takes the place of `path` when the block ends well, or of what
+    `final` then says, where the name is not known before.
 
     Makes missing folders. Whatever the system refuses becomes an InputError, and an older file of that name stays.
     """
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
-        os.close(handle)
+        start = f".{path.stem[:24]}.di2pose-{_machine()}-{os.getpid()}-"  # a whole stem might be too long with this
+        handle, name = tempfile.mkstemp(prefix=start, suffix=path.suffix, dir=path.parent)
         temporary = Path(name)
+        os.close(handle)
         yield temporary
         os.chmod(temporary, 0o644)  # mkstemp makes it private
-        os.replace(temporary, path)
+        os.replace(temporary, final() if final else path)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             advice = "make room, or choose another folder"
+        elif error.errno == errno.ENAMETOOLONG:
+            advice = "give it a shorter name"
         else:
             advice = "choose a folder that you may write to"
         raise InputError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> list[Path]:
+    """Remove the temporary files of processes that were killed; never those of a process that may still be writing."""
+    removed = []
+    for path in folder.iterdir():
+        if (found := LEFTOVER.fullmatch(path.name)) is None:
+            continue
+        with suppress(OSError):  # another run may clean up at the same time
+            ours = found[1] == _machine()
+            if (ours and not _alive(int(found[2]))) or time.time() - path.stat().st_mtime > LEFTOVER_AGE_S:
+                path.unlink()
+                removed.append(path)
+    return removed
+
+
+def _machine() -> str:
+    """Process numbers mean something on one machine only; folders may be shared by several."""
+    return hashlib.blake2b(platform.node().encode(), digest_size=2).hexdigest()
+
+
+def _alive(process: int) -> bool:
+    if os.name != "posix":  # elsewhere there is no signal that only asks
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def write_bytes(path: Path, content: bytes) -> Path:
@@ -49,10 +95,15 @@ def write_bytes(path: Path, content: bytes) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """`text` as a whole file, in UTF-8."""
-    return write_bytes(path, text.encode())
+    """`text` as a whole file, in UTF-8. Bytes of a file name that are no UTF-8 are escaped as JSON does, `\\udcff`."""
+    return write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_json(path: Path, value: object, indent: int | None = 1) -> Path:
     """`value` as a whole JSON file."""
     return write_text(path, json.dumps(value, indent=indent) + "\n")
+
+
+def printable(name: object) -> str:
+    """A file's name on one line: line breaks, tabs and bytes that are no text are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name))

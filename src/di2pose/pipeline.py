@@ -18,6 +18,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from di2pose.calibration import Calibration
+from di2pose.call_options import check_call, usable_device
 from di2pose.config import Config
 from di2pose.errors import InputError
 from di2pose.flip_test import predict_both
@@ -52,6 +53,7 @@ class CallOptions(TypedDict, total=False):
     field_of_view: float | None
     height_m: float | None
     max_people: int
+    min_score: float | None
     detector: str | Detector | None
     second_look: bool
     occluded: Boxes
@@ -96,7 +98,7 @@ class Di2Pose(nn.Module):
         """A model of any kind from a checkpoint folder, a run, the name of a packaged one, or None: the packaged
         `small`. Nothing else is needed. In evaluation mode, with its calibration where the folder has one."""
         place = find_model(folder)
-        return cls(load_model(place, device), encoder, calibration=Calibration.read(place)).eval()
+        return cls(load_model(place, usable_device(device)), encoder, calibration=Calibration.read(place)).eval()
 
     def save(self, folder: Path | str, half: bool = False, **notes: str | float) -> Path:
         """Write a checkpoint folder, atomically; `half` in 16 bits. Notes are kept in its config.json."""
@@ -137,6 +139,7 @@ class Di2Pose(nn.Module):
         field_of_view: float | None = None,
         height_m: float | None = None,
         max_people: int = 8,
+        min_score: float | None = None,
         detector: str | Detector | None = None,
         second_look: bool = True,
         occluded: Boxes = (),
@@ -154,6 +157,7 @@ class Di2Pose(nn.Module):
         camera: of the upright picture; field_of_view: degrees across its longer side. Neither: by EXIF, else 60 degrees
         height_m: everybody's stature, where it is known: it scales the skeleton and the distance
         max_people: at most so many, the largest ones, largest first
+        min_score: leave out people whose score is lower, 0 to 1; None is the model's own default
         detector: 'auto', 'blazepose', 'rtdetr:FOLDER', or an object with `detect(image, max_people=)` -> list of
             Detection
         second_look: look at people again upright and where the first looks suggest, keep the crop that the model is
@@ -163,6 +167,7 @@ class Di2Pose(nn.Module):
             is drawn to agree with them. For one picture of one person; so are
         keep_tokens: {position: code} of tokens that are to stay, e.g. some of an earlier `person.tokens`
         """
+        check_call(hypotheses, steps, seed, max_people, height_m, field_of_view, min_score)
         finder = self.load_detector(detector)
         drawing = (hypotheses, self.config.sample_steps if steps is None else steps, seed)
         results: list[Result] = []

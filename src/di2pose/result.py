@@ -34,7 +34,7 @@ WRITERS: dict[str, str] = {
     ".csv": "di2pose.output.tables:write_csv",
     ".npz": "di2pose.output.tables:write_npz",
     ".trc": "di2pose.output.markers:write_trc",
-    ".c3d": "di2pose.output.markers:write_c3d",
+    ".c3d": "di2pose.output.c3d_writer:write_c3d",
     ".bvh": "di2pose.output.bvh_writer:write_bvh",
     ".html": "di2pose.output.viewer:write_page",
     ".png": "di2pose.output.figure:write_figure",

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 from PIL import Image
 from PIL.ExifTags import IFD, Base
 
+from di2pose.cli import main
 from di2pose.commands.predict import enlarged
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.errors import InputError
 from di2pose.image.read import Photo
+from di2pose.pipeline import Di2Pose
 from di2pose.result import Result
 
 BOX = [[60, 20, 440, 500]]
@@ -65,6 +68,9 @@ def test_a_photo_with_nobody_is_a_result_without_people(run, tmp_path):
     code, said, _, out = run(tmp_path / "sky.jpg", format="json,csv,html,overlay,trc,bvh")
     assert code == 0
     assert "nobody found · no trc, bvh without people · wrote sky.json .csv .html .overlay.jpg" in said
+    assert "nobody found in 1 photo. If there is somebody: say where they are with --boxes X0,Y0,X1,Y1 (pixels)" in said
+    assert "--min-score" in said
+    assert "--detector" in said
     assert Result.load(out / "sky.json").people == ()
 
 
@@ -96,6 +102,64 @@ def test_a_folder_of_everything_does_what_can_be_done(run, portrait, tmp_path, b
     assert "failed, wholly or in part: cut.jpg, dot.png, text.jpg" in said
     for name, words in {"cut.jpg": "is damaged", "dot.png": "1x1 pixels", "text.jpg": "not an image"}.items():
         assert words in next(line for line in problems.splitlines() if line.startswith(name))
+
+
+def test_boxes_can_be_typed(run, portrait, tmp_path):
+    portrait.save(tmp_path / "a.png")
+    code, said, _, out = run(tmp_path / "a.png", boxes=Path("60,20,440,500; 300,20,500,500"))
+    assert code == 0
+    assert [person.box for person in Result.load(out / "a.json").people] == [(60, 20, 440, 500), (300, 20, 500, 500)]
+    assert "names what is not" not in said
+
+
+def test_the_least_score_reaches_the_model(run, portrait, tmp_path, boxes, monkeypatch):
+    asked = []
+    real = Di2Pose.__call__
+
+    def call(self, images, **options):
+        asked.append(options["min_score"])
+        return real(self, images, **options)
+
+    monkeypatch.setattr(Di2Pose, "__call__", call)
+    portrait.save(tmp_path / "a.png")
+    run(tmp_path / "a.png", boxes=boxes("a.png"), min_score=0.25)
+    run(tmp_path / "a.png", boxes=boxes("a.png"))
+    assert asked == [0.25, None]
+
+
+def test_odd_names_give_files_and_one_line_each(run, portrait, tmp_path):
+    """Line breaks, tabs, quotes, bytes that are no UTF-8, and as many letters as a file system takes."""
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    names = [b"two\nlines.png", b"a\tb.png", b"\xff\xfe.png", "\"quoted' 人 %s {x}.png".encode(), b"x" * 240 + b".png"]
+    for name in names:
+        portrait.resize((128, 128)).save(folder / "plain.png")
+        (folder / "plain.png").rename(folder / os.fsdecode(name))
+    formats = "json,csv,npz,trc,c3d,bvh,html,overlay,png"
+    code, said, problems, out = run(folder, boxes=Path("15,5,110,125"), format=formats)
+    assert (code, problems) == (0, "")
+    assert len(said.splitlines()) == len(names) + 2
+    assert len(written(out)) == 9 * len(names)
+    for name in names:
+        path = out / os.fsdecode(name[:-4] + b".json")
+        assert Result.load(path).image == str(folder / os.fsdecode(name))
+        assert "two\\nlines.png" in said
+
+
+def test_without_an_output_folder_the_results_go_to_one_that_is_named(
+    model_folder, portrait, tmp_path, monkeypatch, capsys
+):
+    portrait.save(tmp_path / "a.png")
+    monkeypatch.chdir(tmp_path)
+    words = ["predict", "a.png", "--model", str(model_folder), "--steps", "2", "--hypotheses", "2"]
+    assert main([*words, "--boxes", "60,20,440,500", "--format", "json"]) == 0
+    assert written(tmp_path / "di2pose-out") == ["a.json"]
+    assert "written to di2pose-out: 1 json" in capsys.readouterr().out
+
+
+def test_an_error_about_a_name_of_two_lines_is_one_line(tmp_path, capsys):
+    assert main(["predict", str(tmp_path / "a\nb.jpg")]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}/a\\nb.jpg: no such file or folder\n"
 
 
 def test_grey_and_deep_see_what_colour_sees(run, portrait, tmp_path, boxes):
@@ -237,6 +301,9 @@ def test_wrong_options_say_what_is_right(run, portrait, tmp_path):
         ({"hypotheses": 0}, "--hypotheses must be 1 or more"),
         ({"device": "tpu"}, "--device is auto, cpu, cuda"),
         ({"max_people": 0}, "--max-people must be"),
+        ({"min_score": 1.5}, "--min-score is a number from 0 to 1"),
+        ({"device": "cuda:99"}, "--device cuda:99 cannot be used here"),
+        ({"boxes": Path("1,2,3")}, "--boxes 1,2,3: a box is four numbers"),
         ({"boxes": tmp_path / "gone.json"}, "gone.json: No such file"),
         ({"model": str(tmp_path / "gone")}, "gone"),
     ):

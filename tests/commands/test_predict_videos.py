@@ -28,12 +28,12 @@ def film(clip, tmp_path_factory):
     return part_of(clip, tmp_path_factory.mktemp("film") / "walk.mp4", (324, 264))
 
 
-def part_of(clip, path, size):
+def part_of(clip, path, size, count=FRAMES):
     with av.open(str(clip)) as source, av.open(str(path), "w", options={"movflags": "faststart"}) as sink:
         stream = sink.add_stream("mpeg4", rate=RATE, options={"g": "2"})
         stream.width, stream.height, stream.pix_fmt, stream.bit_rate = *size, "yuv420p", 2_000_000
         for index, frame in enumerate(source.decode(video=0)):
-            if 120 <= index < 120 + FRAMES:
+            if 120 <= index < 120 + count:
                 picture = frame.to_image().crop((510, 464, 1160, 994)).resize(size)
                 sink.mux(stream.encode(av.VideoFrame.from_image(picture)))
         sink.mux(stream.encode())
@@ -125,8 +125,8 @@ def test_ctrl_c_in_a_video_keeps_what_was_done_and_still_stops(run, film, monkey
     monkeypatch.setattr(predict_module, "video_results", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(film, format="json,overlay")
-    assert written(tmp_path / "out") == ["walk.json", "walk.overlay.mp4"]
-    assert len(Motion.load(tmp_path / "out" / "walk.json")) == 2
+    assert written(tmp_path / "out") == ["walk.partial.json", "walk.partial.overlay.mp4"]
+    assert len(Motion.load(tmp_path / "out" / "walk.partial.json")) == 2
 
 
 def test_faces_in_a_film_are_hidden(run, film, tmp_path):

@@ -165,6 +165,40 @@ def test_lost_frames_lie_between_their_neighbours(tmp_path):
     assert error(tmp_path / "gap.bvh", np.stack([wanted(p) for p in people[1:]])) < 0.05
 
 
+def test_one_body_has_position_channels_at_the_root_alone_also_where_it_was_lost(tmp_path):
+    """Poses far apart round a gap: the straight line between them would shorten the bones."""
+    rng = np.random.default_rng(5)
+    people = [person(k, track=0, joints_mm=pose(rng), root_mm=(40.0 * k, 0.0, 3000.0)) for k in range(9)]
+    seen = [0, 1, 4, 8]
+    Motion([result([people[k]] if k in seen else []) for k in range(9)], fps=30.0).save(tmp_path / "gap.bvh")
+    assert stretching(tmp_path / "gap.bvh") == set()
+    bvh = Bvh.read(tmp_path / "gap.bvh", unit_mm=1.0)
+    joints = bvh.positions()[:, bvh.nodes(*H36M_17.joints)]
+    np.testing.assert_allclose(joints[seen], np.stack([wanted(people[k]) for k in seen]), atol=0.1)
+    for child, parent in H36M_17.bones:
+        lengths = np.linalg.norm(joints[:, child] - joints[:, parent], axis=-1)
+        np.testing.assert_allclose(lengths, np.linalg.norm(OFFSETS[child]), atol=0.1)
+
+
+def test_bones_that_are_constant_to_a_millimetre_come_back_to_a_millimetre_by_the_root_alone(tmp_path):
+    rng = np.random.default_rng(6)
+    people = []
+    for k in range(25):
+        joints, varied = pose(rng), np.zeros((17, 3))
+        for child, parent in H36M_17.bones:
+            bone = joints[child] - joints[parent]
+            varied[child] = varied[parent] + bone * (1 + rng.uniform(-0.5, 0.5) / np.linalg.norm(bone))
+        people.append(person(k, track=0, joints_mm=varied))
+    Motion([result([p]) for p in people], fps=25.0).save(tmp_path / "v.bvh")
+    assert stretching(tmp_path / "v.bvh") == set()
+    assert error(tmp_path / "v.bvh", np.stack([wanted(p) for p in people])) < 1
+
+
+def test_a_photo_has_position_channels_at_the_root_alone(tmp_path):
+    result([person(1)]).save(tmp_path / "p.bvh")
+    assert stretching(tmp_path / "p.bvh") == set()
+
+
 def test_a_converted_person_has_no_bvh(tmp_path):
     with pytest.raises(InputError, match="before they are converted"):
         result([person().convert("coco17")]).save(tmp_path / "c.bvh")

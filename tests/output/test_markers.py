@@ -1,11 +1,15 @@
 """TRC and C3D, read back by other readers than the writers."""
 
-import ezc3d
+import struct
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from output.people import person, result
 
 from di2pose.data.pose2sim import read_trc
+from di2pose.output.c3d_writer import c3d_bytes
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Motion
 
@@ -39,9 +43,35 @@ def test_trc_is_what_opensim_expects(tmp_path, motion):
     rows = lines[6:]
     assert [row[0] for row in rows] == ["2", "3", "4", "5"]
     np.testing.assert_allclose([float(row[1]) for row in rows], np.arange(1, 5) / 60, atol=1e-6)
-    assert rows[2][2:] == [""] * 51
+    assert rows[2][2:] == ["NaN"] * 51
+    assert {len(row) for row in rows} == {53}
     for row, k in ((rows[0], 1), (rows[1], 2), (rows[3], 4)):
         np.testing.assert_allclose(np.reshape(row[2:], (17, 3)).astype(float), y_up(motion[k].people[0]), atol=0.001)
+
+
+def test_trc_with_lost_frames_and_unknown_joints_is_read_by_both_readers_of_opensim(tmp_path, motion):
+    opensim = pytest.importorskip("opensim", reason="OpenSim's own readers: pip install opensim")
+    opensim.Logger.setLevelString("off")
+    path = str(motion.save(tmp_path / "walk.trc")[0])
+    table, data = opensim.TimeSeriesTableVec3(path), opensim.MarkerData(path)
+    assert (table.getNumRows(), table.getNumColumns()) == (data.getNumFrames(), data.getNumMarkers()) == (4, 17)
+    assert list(table.getColumnLabels()) == list(H36M_17.joints)
+    assert (table.getTableMetaDataString("Units"), data.getUnits().getLabel()) == ("mm", "millimeters")
+    np.testing.assert_allclose(table.getIndependentColumn(), np.arange(1, 5) / 60, atol=1e-6)
+    for k in range(4):
+        read = [table.getRowAtIndex(k)[j].to_numpy() for j in range(17)]
+        also = [[data.getFrame(k).getMarker(j).get(axis) for axis in range(3)] for j in range(17)]
+        truth = y_up(motion[k + 1].people[0]) if k != 2 else np.full((17, 3), np.nan)
+        np.testing.assert_allclose(read, truth, atol=0.001)
+        np.testing.assert_allclose(also, truth, atol=0.001)
+    result([person().convert("coco17")]).save(tmp_path / "coco.trc")
+    table = opensim.TimeSeriesTableVec3(str(tmp_path / "coco.trc"))
+    assert np.isnan(table.getRowAtIndex(0)[1].to_numpy()).all()
+
+
+def test_a_name_of_several_lines_stays_one_cell_of_a_trc(tmp_path):
+    result([person()]).save(tmp_path / "a\tb\nc.trc")
+    assert (tmp_path / "a\tb\nc.trc").read_text().splitlines()[0] == "PathFileType\t4\t(X/Y/Z)\ta\\tb\\nc.trc"
 
 
 def test_trc_is_read_by_the_reader_of_the_pose2sim_data(tmp_path):
@@ -66,31 +96,81 @@ def test_someone_who_stands_before_the_camera_stands_upright_and_looks_along_z(t
     assert at["left_hip"][0] > at["right_hip"][0]
 
 
-def test_c3d_holds_points_labels_rate_units_and_the_spread_as_residual(tmp_path, motion):
+def c3d_by_hand(path):
+    """(points (F, J, 3) and residuals (F, J) in mm, the words as they stand), by c3d.org's description alone."""
+    content = path.read_bytes()
+    count, _, first, last, _, scale, start, _, rate = struct.unpack_from("<HHHHHfHHf", content, 2)
+    shape = (last - first + 1, count, 4)
+    data = np.frombuffer(content, "<f4", int(np.prod(shape)), (start - 1) * 512).reshape(shape)
+    assert (content[:2], content[512 + 3], len(content) % 512) == (b"\x02\x50", 84, 0)
+    assert scale < 0 < rate
+    words = data[..., 3].astype(np.int16)
+    np.testing.assert_array_equal(words, data[..., 3])
+    return data[..., :3], np.where(words < 0, -1.0, (words & 0xFF) * abs(scale)), words
+
+
+def c3d_by_ezc3d(path):
+    ezc3d = pytest.importorskip("ezc3d", reason="a reader of C3D: pip install ezc3d")
+    file = ezc3d.c3d(str(path))
+    return file["data"]["points"][:3].T, file["data"]["meta_points"]["residuals"][0].T
+
+
+def c3d_by_c3d(path):
+    c3d = pytest.importorskip("c3d", reason="another reader of C3D: pip install c3d")
+    with warnings.catch_warnings(), path.open("rb") as file:
+        warnings.simplefilter("ignore")  # it misses analog data
+        frames = np.stack([points for _, points, _ in c3d.Reader(file).read_frames()])
+    return frames[..., :3], frames[..., 3]
+
+
+READERS = {"c3d.org": lambda path: c3d_by_hand(path)[:2], "ezc3d": c3d_by_ezc3d, "c3d": c3d_by_c3d}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("wider", [1, 5, 1000])
+def test_c3d_points_and_residuals_are_read_back(tmp_path, motion, reader, wider):
+    """Spreads of 10 to 80 mm, of 50 to 400 and of metres: none is cut off, each is good to 1 in 254 of the largest."""
+    wide = [
+        result([replace(p, covariance_mm2=p.covariance_mm2 * wider**2) for p in each.people], time_s=each.time_s)
+        for each in motion
+    ]
+    Motion(wide, fps=60.0).save(tmp_path / "walk.c3d")
+    points, residuals = READERS[reader](tmp_path / "walk.c3d")
+    assert (points.shape, residuals.shape) == ((4, 17, 3), (4, 17))
+    largest = max(wide[frame].people[0].std_mm.max() for frame in (1, 2, 4))
+    for k, frame in ((0, 1), (1, 2), (3, 4)):
+        someone = wide[frame].people[0]
+        np.testing.assert_allclose(points[k], y_up(someone), atol=0.001)
+        np.testing.assert_allclose(residuals[k], someone.std_mm, atol=max(largest, 127 * 5 / 32) / 253)
+    assert (residuals[2] == -1).all()
+
+
+def test_no_word_of_a_c3d_is_negative_but_for_missing_points(tmp_path, motion):
+    motion.save(tmp_path / "walk.c3d")
+    _, _, words = c3d_by_hand(tmp_path / "walk.c3d")
+    assert (words[[0, 1, 3]] >= 0).all()
+    assert (words[2] == -1).all()
+
+
+def test_c3d_holds_labels_rate_units_and_the_number_of_the_first_frame(tmp_path, motion):
+    ezc3d = pytest.importorskip("ezc3d", reason="a reader of C3D: pip install ezc3d")
     motion.save(tmp_path / "walk.c3d")
     file = ezc3d.c3d(str(tmp_path / "walk.c3d"))
-    parameters = file["parameters"]["POINT"]
+    parameters, header = file["parameters"]["POINT"], file["header"]["points"]
     assert parameters["UNITS"]["value"] == ["mm"]
     assert parameters["LABELS"]["value"] == list(H36M_17.joints)
-    assert parameters["RATE"]["value"][0] == 60.0
+    assert parameters["RATE"]["value"][0] == header["frame_rate"] == 60.0
     assert (parameters["X_SCREEN"]["value"], parameters["Y_SCREEN"]["value"]) == (["+X"], ["+Y"])
-    points, residuals = file["data"]["points"], file["data"]["meta_points"]["residuals"]
-    assert points.shape == (4, 17, 4)
-    for k, frame in ((0, 1), (1, 2), (3, 4)):
-        someone = motion[frame].people[0]
-        np.testing.assert_allclose(points[:3, :, k].T, y_up(someone), atol=0.001)
-        np.testing.assert_array_equal(residuals[0, :, k], np.round(someone.std_mm))
-    assert np.isnan(points[:3, :, 2]).all()
-    assert (residuals[0, :, 2] == -1).all()
+    assert (header["first_frame"], header["last_frame"]) == (1, 4)  # ezc3d counts from 0
+    assert np.isnan(file["data"]["points"][:3, :, 2]).all()
 
 
-def test_c3d_keeps_a_residual_that_does_not_fit_at_its_largest(tmp_path):
-    someone = person()
-    wide = type(someone)(**{**vars(someone), "covariance_mm2": someone.covariance_mm2 * 1e4})
-    result([wide]).save(tmp_path / "w.c3d")
-    residuals = ezc3d.c3d(str(tmp_path / "w.c3d"))["data"]["meta_points"]["residuals"]
-    assert wide.std_mm.min() > 255
-    assert (residuals == 255).all()
+def test_a_c3d_of_more_frames_than_16_bits_count_says_so_in_trial():
+    points = np.zeros((70_000, 1, 3)) + 100.0
+    content = c3d_bytes(["pelvis"], points, np.ones((70_000, 1)), 30.0, 1)
+    assert struct.unpack_from("<HH", content, 6) == (1, 65_535)
+    place = content.index(b"ACTUAL_END_FIELD") + len("ACTUAL_END_FIELD") + 5
+    assert struct.unpack_from("<HH", content, place) == (70_000 - 65_536, 1)
 
 
 @pytest.mark.parametrize("suffix", [".trc", ".c3d", ".bvh"])
@@ -103,11 +183,10 @@ def test_several_people_get_a_file_each(tmp_path, suffix):
     assert all((tmp_path / name).is_file() for name in names)
 
 
-def test_unknown_joints_of_a_converted_person_are_empty(tmp_path):
+def test_unknown_joints_of_a_converted_person_are_not_a_number(tmp_path):
     result([person().convert("coco17")]).save(tmp_path / "c.trc")
     lines = (tmp_path / "c.trc").read_text().splitlines()
     assert lines[3].split("\t")[2:6] == ["nose", "", "", "left_eye"]
-    assert lines[6].split("\t")[5:8] == ["", "", ""]
+    assert lines[6].split("\t")[5:8] == ["NaN"] * 3
     result([person().convert("coco17")]).save(tmp_path / "c.c3d")
-    residuals = ezc3d.c3d(str(tmp_path / "c.c3d"))["data"]["meta_points"]["residuals"]
-    assert residuals[0, 1, 0] == -1
+    assert c3d_by_hand(tmp_path / "c.c3d")[1][0, 1] == -1

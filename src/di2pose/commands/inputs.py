@@ -9,7 +9,7 @@ from typing import Literal
 
 from PIL import Image, UnidentifiedImageError
 
-from di2pose.errors import InputError
+from di2pose.files import printable
 
 # fmt: off
 PHOTOS = frozenset((
@@ -18,9 +18,16 @@ PHOTOS = frozenset((
 ))
 VIDEOS = frozenset((
     ".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".mts", ".m2ts", ".ts", ".3gp", ".3g2", ".wmv",
-    ".flv", ".ogv", ".asf", ".mjpeg", ".mjpg",
+    ".flv", ".ogv", ".asf", ".mjpeg", ".mjpg", ".y4m", ".vob", ".mxf", ".dv",
 ))
 # fmt: on
+READ = "read are photos (jpg, png, webp, heic, tiff, ...) and videos (mp4, mov, mkv, webm, avi, ...)"
+OTHER_FILES = {
+    b"%PDF": "a PDF", b"PK\x03\x04": "a ZIP archive or an office document", b"\xd0\xcf\x11\xe0": "an office document",
+    b"\x1f\x8b": "a packed file", b"7z\xbc\xaf": "a packed file", b"Rar!": "a packed file",
+    b"\x7fELF": "a program", b"MZ": "a program", b"{\\rtf": "a text",
+}  # fmt: skip
+"""First bytes -> what it is. FFmpeg would try to make a video of some of them."""
 Kind = Literal["photo", "video", "camera"]
 OWN = (".overlay.jpg", ".overlay.mp4")
 """Pictures that this program wrote: a folder that is looked at twice must not feed on its own results."""
@@ -39,7 +46,7 @@ class Input:
     @property
     def label(self) -> str:
         """How it is called in messages."""
-        return f"camera {self.source}" if isinstance(self.source, int) else self.source.name
+        return f"camera {self.source}" if isinstance(self.source, int) else printable(self.source.name)
 
 
 @dataclass(frozen=True)
@@ -62,31 +69,40 @@ def sort_inputs(words: Sequence[str]) -> Inputs:
     ignored: list[str] = []
     missing: list[str] = []
     for word in words:
-        path = Path(word)
-        inside: list[Path] = []
-        if path.is_dir():
-            everything = sorted(path.iterdir(), key=lambda each: each.name)
-            inside = [each for each in everything if not each.name.startswith(".")]
-            if not any(each.is_file() and kind_of(each) for each in inside):
-                missing.append(f"{word}: no photo and no video in this folder")
-        elif path.is_file():
-            sources.setdefault(path.resolve(), (kind_of(path) or _sniff(path), path))
-        elif word.isdecimal():
-            sources.setdefault(int(word), ("camera", int(word)))
-        elif glob.has_magic(word):
-            inside = [Path(match) for match in sorted(glob.glob(word, recursive=True)) if Path(match).is_file()]
-            if not inside:
-                missing.append(f"{word}: no file matches this pattern")
-        else:
-            missing.append(f"{word}: no such file or folder")
+        try:
+            named, inside, problem = _look_up(word)
+        except OSError as error:
+            named, inside, problem = [], [], error.strerror or str(error)
+        for kind, source in named:
+            sources.setdefault(source.resolve() if isinstance(source, Path) else source, (kind, source))
+        missing += [f"{word}: {problem}"] if problem else []
         for each in inside:
-            if each.is_file() and (kind := kind_of(each)):
-                sources.setdefault(each.resolve(), (kind, each))
+            if each.is_file() and (medium := kind_of(each)):
+                sources.setdefault(each.resolve(), (medium, each))
             else:
                 ignored.append(str(each))
     names = unique_names([source for _, source in sources.values()])
     found = [Input(kind, source, name) for (kind, source), name in zip(sources.values(), names, strict=True)]
     return Inputs(found, ignored, missing)
+
+
+def _look_up(word: str) -> tuple[list[tuple[Kind, Path | int]], list[Path], str | None]:
+    """What a word names itself, the files that it leads to, and what is wrong with it."""
+    path = Path(word)
+    if path.is_dir():
+        inside = sorted((each for each in path.iterdir() if not each.name.startswith(".")), key=lambda each: each.name)
+        there = any(each.is_file() and kind_of(each) for each in inside)
+        return [], inside, None if there else "no photo and no video in this folder"
+    if path.is_file():
+        if kind := kind_of(path) or _sniff(path):
+            return [(kind, path)], [], None
+        return [], [], f"{_what_else(path)}, neither a photo nor a video; {READ}"
+    if word.isdecimal():
+        return [("camera", int(word))], [], None
+    if glob.has_magic(word):
+        inside = [Path(match) for match in sorted(glob.glob(word, recursive=True)) if Path(match).is_file()]
+        return [], inside, None if inside else "no file matches this pattern"
+    return [], [], "no such file or folder"
 
 
 def kind_of(path: Path) -> Literal["photo", "video"] | None:
@@ -102,7 +118,8 @@ def unique_names(sources: Sequence[Path | int]) -> list[str]:
 
     Where two files would share one, all of them carry their ending too (`a_jpg`, `a_png`), and what is still the same
     is counted (`a_jpg-2`). Upper and lower case are the same, as on macOS and Windows. `a_p0` is counted as well where
-    there is an `a`: a motion file of the first person in `a` has that name.
+    there is an `a`: a motion file of the first person in `a` has that name; so is `a.partial`, the name of what a
+    stopped run leaves of `a`.
     """
     stems = [f"camera{source}" if isinstance(source, int) else source.stem for source in sources]
     folded = [stem.casefold() for stem in stems]
@@ -112,7 +129,7 @@ def unique_names(sources: Sequence[Path | int]) -> list[str]:
         if isinstance(source, Path) and folded.count(base.casefold()) > 1:
             base += f"_{source.suffix.removeprefix('.').lower()}"
         person = re.fullmatch(r"(.+)_p\d+", base.casefold())
-        clash = person is not None and person[1] in folded
+        clash = (person is not None and person[1] in folded) or base.casefold().endswith(".partial")
         name, count = base, 1
         while clash or name.casefold() in taken:
             count, clash = count + 1, False
@@ -122,14 +139,33 @@ def unique_names(sources: Sequence[Path | int]) -> list[str]:
     return names
 
 
-def _sniff(path: Path) -> Literal["photo", "video"]:
-    """A file whose name says nothing: what Pillow can open is a photo, the rest is left to the video reader."""
+def _sniff(path: Path) -> Literal["photo", "video"] | None:
+    """A file whose name says nothing: what Pillow can open is a photo; of the rest, what is nothing else that we know
+    is left to the video reader."""
     try:
         with Image.open(path):
             return "photo"
     except UnidentifiedImageError:
-        return "video"
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        return None if _what_else(path) else "video"
     except Image.DecompressionBombError:
         return "photo"
+
+
+def _what_else(path: Path) -> str | None:
+    """'a PDF', 'a text', ...; None for other bytes."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if not head:
+        return "an empty file"
+    for start, name in OTHER_FILES.items():
+        if head.startswith(start):
+            return name
+    try:
+        text = head.decode("utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3:  # else a character that the 4096 bytes cut in two
+            return None
+        text = head[: error.start].decode(errors="replace")
+    if any(ord(c) < 32 and c not in "\t\n\r\f\x1b" for c in text):
+        return None
+    return "an SVG drawing" if "<svg" in text else "a text"

@@ -15,10 +15,12 @@ import tyro
 from tqdm import tqdm
 
 from di2pose.commands.inputs import Input, Inputs, sort_inputs
+from di2pose.commands.interrupts import HeldInterrupts
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.commands.user_files import fitted_camera, scaled_camera
-from di2pose.commands.writing import RunLog, Written, endings, ready_folder
+from di2pose.commands.writing import PARTIAL, RunLog, Written, endings, ready_folder
 from di2pose.errors import InputError, require
+from di2pose.files import printable
 from di2pose.image.boxes import Box
 from di2pose.image.read import Photo, read_photo
 from di2pose.output.anonymise import without_faces
@@ -33,6 +35,7 @@ from di2pose.video.stream import BrokenVideoWarning, Stream, TimeStampWarning
 WIDEST_NAME = 40
 BATCH, BATCH_PIXELS = 8, 64_000_000
 """Photos that are in memory at once: at most so many, and not many more pixels than this."""
+FILM = ".overlay.mp4"
 INPUT_HELP = "photos, videos, folders, patterns like 'a/*.jpg', or a camera's number"
 
 
@@ -49,15 +52,14 @@ def predict(
     """
     found = sort_inputs(inputs)
     if not inputs:
-        raise InputError("give a photo, a video, a folder or a camera number: di2pose predict photo.jpg -o out")
+        raise InputError("give a photo, a video, a folder or a camera number: di2pose predict photo.jpg")
     if not found.found:
         raise InputError("; ".join(found.missing))
     if any(item.kind != "photo" for item in found.found):
         require("av", extra="video")
-    if "c3d" in options.formats:
-        require("ezc3d", extra="mocap")
     given = {item.source.resolve() for item in found.found if isinstance(item.source, Path)}
-    for path in (options.out / f"{item.name}{endings()[kind]}" for item in found.found for kind in options.formats):
+    names = [*(endings()[kind] for kind in options.formats), *([FILM] if "overlay" in options.formats else [])]
+    for path in (options.out / f"{item.name}{ending}" for item in found.found for ending in names):
         if path.resolve() in given:
             raise InputError(f"{path} would be written over an input: give another folder with -o")
     device = options.torch_device
@@ -72,19 +74,25 @@ def run(model: Di2Pose, inputs: Inputs, options: PredictOptions) -> int:
     """Do every input in turn and say what became of it; the exit code."""
     log = RunLog(options.out, min(WIDEST_NAME, max((len(item.label) for item in inputs.found), default=0)))
     for problem in inputs.missing:
-        log.fail(*problem.split(": ", 1))
-    room = True
-    for photos, items in groupby(inputs.found, key=lambda item: item.kind == "photo"):
-        if photos:
-            room = room and predict_photos(model, items, options, log)
-        else:
-            for item in items:
-                room = room and predict_video(model, item, options, log)
+        log.fail(*problem.rsplit(": ", 1))
+    room, stopped = True, None
+    try:
+        for photos, items in groupby(inputs.found, key=lambda item: item.kind == "photo"):
+            if photos:
+                room = room and predict_photos(model, items, options, log)
+            else:
+                for item in items:
+                    room = room and predict_video(model, item, options, log)
+    except KeyboardInterrupt as error:
+        stopped = error
+        print("stopped: what is done is kept. Run the same command again for the rest", flush=True)
     if not room:
         print("given up: the disk is full. Make room and run the same command again", flush=True)
     if options.box_file is not None and options.box_file.unused:
-        print(f"{options.boxes} names what is not among the photos: {', '.join(options.box_file.unused)}")
-    print(log.summary(inputs.ignored))
+        print(f"{options.boxes} names what is not among the photos: {printable(', '.join(options.box_file.unused))}")
+    print(log.summary(inputs.ignored), flush=True)
+    if stopped is not None:
+        raise stopped
     return log.exit_code
 
 
@@ -98,14 +106,16 @@ def predict_photos(model: Di2Pose, items: Iterable[Input], options: PredictOptio
             shown = dataclasses.replace(answer, image=str(item.source), picture=photo.picture)
             if options.blur_faces:
                 shown = without_faces(model, shown)
-            written = Written()
-            written.save(options.out / item.name, options.formats, enlarged(shown, photo), shown)
-            states = [state for person in shown.people for state in person.guessed.tolist()]
-            found = f"{count_people(len(shown.people))}, {sum(states)} of {len(states)} joints hidden"
-            log.people += len(shown.people)
-            lens = shown.camera_source if "EXIF" in shown.camera_source else ""
-            told = [found if shown.people else "nobody found", photo.note, lens]
-            log.line(item, " · ".join(filter(None, told)), written)
+            with HeldInterrupts():
+                written = Written()
+                written.save(options.out / item.name, options.formats, enlarged(shown, photo), shown)
+                states = [state for person in shown.people for state in person.guessed.tolist()]
+                found = f"{count_people(len(shown.people))}, {sum(states)} of {len(states)} joints hidden"
+                log.people += len(shown.people)
+                log.empty[item.kind] += not shown.people
+                lens = shown.camera_source if "EXIF" in shown.camera_source else ""
+                told = [found if shown.people else "nobody found", photo.note, lens]
+                log.line(item, " · ".join(filter(None, told)), written)
             if written.disk_full:
                 return False
     return True
@@ -160,6 +170,7 @@ def _answers(model: Di2Pose, batch: list[tuple[Input, Photo]], options: PredictO
                 height_m=options.height,
                 max_people=options.max_people,
                 second_look=options.second_look,
+                min_score=options.min_score,
             )
             return list(results)
         except InputError as error:
@@ -182,35 +193,36 @@ class Recording:
         self.stem, self.formats, self.fps = options.out / item.name, options.formats, fps
         self.results: list[Result] = []
         self.written = Written()
-        self._video = OverlayVideo(Path(f"{self.stem}.overlay.mp4"), fps) if "overlay" in self.formats else None
+        self._video = OverlayVideo(Path(f"{self.stem}{FILM}"), fps) if "overlay" in self.formats else None
         self._thumbnails = Thumbnails() if "html" in self.formats else None
 
     def add(self, result: Result) -> None:
         """The next frame, with its picture."""
         picture = result.picture
-        self.results.append(dataclasses.replace(result, picture=None))
-        if picture is None:
-            return
-        if self._thumbnails is not None:
-            self._thumbnails.add(len(self.results) - 1, picture)
-        if self._video is not None:
+        if picture is not None and self._thumbnails is not None:
+            self._thumbnails.add(len(self.results), picture)
+        if picture is not None and self._video is not None:
             try:
                 self._video.add(result, picture)
             except InputError as error:  # without the overlay the rest may still find room
                 self.written.fail(error)
                 self._video = None
+        self.results.append(dataclasses.replace(result, picture=None))
 
-    def write(self) -> Written:
-        """All files of what came so far."""
+    def write(self, wanted: int | None = None) -> Written:
+        """All files of what came so far. `wanted`: about how many frames would have come, where it was stopped before
+        the end; then the files have names of their own."""
         if self.results:
+            stem = self.stem if wanted is None else Path(f"{self.stem}{PARTIAL}")
             if self._video is not None:
                 try:
-                    self.written.files += filter(None, [self._video.finish()])
+                    self.written.files += filter(None, [self._video.finish(Path(f"{stem}{FILM}"))])
                 except InputError as error:
                     self.written.fail(error)
             motion = Motion(self.results, self.fps)
             shown = motion if self._thumbnails is None else self._thumbnails.on(motion)
-            self.written.save(self.stem, self.formats, motion, shown)
+            self.written.save(stem, self.formats, motion, shown, wanted)
+            self.written.remove_stale(self.stem)
         return self.written
 
     def describe(self) -> str:
@@ -230,7 +242,8 @@ class Recording:
 def predict_video(model: Di2Pose, item: Input, options: PredictOptions, log: RunLog) -> bool:
     """Do one video or camera; what a broken one gave is kept. False where the disk is full.
 
-    Ctrl-C ends the recording of a camera. In a video what was done so far is written before the program ends.
+    Ctrl-C ends the recording of a camera. In a video what was done so far is written, under names of its own, before
+    the program ends.
     """
     try:
         stream = Stream(item.source)
@@ -242,26 +255,31 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, log: Run
         tqdm.write(stream.note)
     if item.kind == "camera":
         tqdm.write(f"{item.label}: recording, Ctrl-C ends it")
-    interrupted: KeyboardInterrupt | None = None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", BrokenVideoWarning)  # `stream.broken` says it too
-            warnings.simplefilter("ignore", TimeStampWarning)  # said above
+    stopped: BaseException | None = None
+    with HeldInterrupts() as held, warnings.catch_warnings():
+        warnings.simplefilter("ignore", BrokenVideoWarning)  # `stream.broken` says it too
+        warnings.simplefilter("ignore", TimeStampWarning)  # said above
+        try:
             results = _results(model, stream, options)
-            for result in tqdm(results, item.label, stream.expected, unit="frame", disable=None):
-                recording.add(without_faces(model, result) if options.blur_faces else result)
-    except InputError as error:
-        log.fail(item.label, str(error))
-    except KeyboardInterrupt as error:
-        interrupted = error
-    if stream.broken is not None:
-        log.fail(item.label, str(stream.broken))
-    written = recording.write()
-    if recording.results:
-        log.people += recording.people
-        log.line(item, recording.describe(), written)
-    if interrupted is not None and item.kind != "camera":
-        raise interrupted
+            for result in held.between(tqdm(results, item.label, stream.expected, unit="frame", disable=None)):
+                recording.add(result)
+        except InputError as error:
+            log.fail(item.label, str(error))
+            stopped = error
+        except KeyboardInterrupt as error:
+            stopped = error
+        if stream.broken is not None:
+            log.fail(item.label, str(stream.broken))
+        whole = stopped is None or item.kind == "camera"
+        wanted = max(stream.expected or 0, len(recording.results))
+        written = recording.write(None if whole else wanted)
+        if recording.results:
+            log.people += recording.people
+            log.empty[item.kind] += not recording.people
+            partial = None if whole else f"{len(recording.results)} of about {wanted} frames"
+            log.line(item, recording.describe(), written, partial)
+        if isinstance(stopped, KeyboardInterrupt) and item.kind != "camera":
+            raise stopped
     return not written.disk_full
 
 
@@ -269,7 +287,7 @@ def _results(model: Di2Pose, stream: Stream, options: PredictOptions) -> Iterato
     camera = options.known_camera
     if camera is not None:
         camera = fitted_camera(camera, next(iter(stream)).picture.size)
-    return video_results(
+    results = video_results(
         model,
         stream,
         hypotheses=options.hypotheses,
@@ -280,5 +298,7 @@ def _results(model: Di2Pose, stream: Stream, options: PredictOptions) -> Iterato
         camera=camera,
         field_of_view=options.fov,
         height_m=options.height,
+        min_score=options.min_score,
         pictures=True,
     )
+    return (without_faces(model, result) for result in results) if options.blur_faces else results

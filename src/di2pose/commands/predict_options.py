@@ -5,9 +5,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import tyro
 
+from di2pose.call_options import usable_device
 from di2pose.commands.user_files import BoxFile, read_camera
 from di2pose.commands.writing import endings, parse_formats
 from di2pose.errors import InputError
@@ -23,7 +23,7 @@ FORMAT_HELP = f"what to write, with commas between: {', '.join(endings())}"
 class PredictOptions:
     """One run. The fields are the flags; what they lead to (files that are read, ...) are properties."""
 
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("di2pose-out")
     """Folder for the results; made where it is missing."""
     format: Annotated[str, tyro.conf.arg(help=FORMAT_HELP)] = "json,html,overlay"
     model: str | None = None
@@ -38,12 +38,15 @@ class PredictOptions:
     """Who finds people: auto, blazepose, or rtdetr:FOLDER, an RT-DETR or D-FINE in safetensors (extra vitpose)."""
     encoder: str | None = None
     """Image encoder instead of the one that the model names, e.g. vitpose:FOLDER where its weights have moved."""
-    boxes: Path | None = None
-    """Where people are in the photos, instead of a detector. JSON {"photo.jpg": [[x0, y0, x1, y1], ...]} or
-    CSV with the columns file,x0,y0,x1,y1; pixels of the upright picture. Photos that it does not name are
-    searched as usual."""
+    boxes: Annotated[Path | None, tyro.conf.arg(metavar="FILE|X0,Y0,X1,Y1")] = None
+    """Where people are in the photos, instead of a detector, in pixels of the upright picture. Numbers: X0,Y0,X1,Y1,
+    of several people with ; between them, the same in every photo. Or a file: JSON {"photo.jpg": [[x0, y0, x1, y1],
+    ...]} or CSV with the columns file,x0,y0,x1,y1; photos that it does not name are searched as usual."""
     max_people: int = 8
     """At most so many in a picture, the largest ones."""
+    min_score: float | None = None
+    """Leave out people whose score is lower, 0 to 1 (left out: as the model recommends). Lower finds more people, and
+    more things that are none."""
     height: float | None = None
     """How tall the people are in metres, 1.78: scales skeleton and distance."""
     camera: Path | None = None
@@ -76,6 +79,8 @@ class PredictOptions:
             raise InputError("give --camera or --fov, not both: the camera has a field of view already")
         if self.fov is not None and not 1 <= self.fov <= 170:
             raise InputError(f"--fov is in degrees across the longer side, 1 to 170, got {self.fov:g}")
+        if self.min_score is not None and not 0 <= self.min_score <= 1:
+            raise InputError(f"--min-score is a number from 0 to 1, got {self.min_score:g}")
         if self.max_megapixels <= 0:
             raise InputError(f"--max-megapixels must be above 0, got {self.max_megapixels:g}")
 
@@ -94,13 +99,5 @@ class PredictOptions:
 
     @property
     def torch_device(self) -> str:
-        """The device that was asked for, if it can be used here; 'auto' is a CUDA GPU where there is one."""
-        name, cuda = self.device, torch.cuda.is_available()
-        if name == "auto":
-            return "cuda" if cuda else "cpu"
-        usable = {"cpu": True, "cuda": cuda, "mps": torch.backends.mps.is_available()}
-        if (kind := name.split(":")[0]) not in usable:
-            raise InputError(f"--device is auto, cpu, cuda (or cuda:1, ...) or mps, got {name}")
-        if not usable[kind]:
-            raise InputError(f"--device {name} cannot be used here: run `di2pose doctor`, or leave it out for the CPU")
-        return name
+        """The device that was asked for, if it can be used here."""
+        return usable_device(self.device, "--device")

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from di2pose.errors import InputError
 from di2pose.image.boxes import Box, parse_boxes
 from di2pose.pose.camera import Camera
 
+NUMBERS = re.compile(r"[\d\s.,;+-]*,[\d\s.,;+-]*")
+"""Boxes that were typed, and no name of a file."""
 COLUMNS = ("file", "x0", "y0", "x1", "y1")
 
 
@@ -20,15 +23,24 @@ class BoxFile:
     CSV    file,x0,y0,x1,y1 in the first line, then a line for each person
 
     A key is a file's name, or its path where names repeat. Photos that the file does not name are searched as usual.
+    In place of a file the numbers themselves, "x0,y0,x1,y1;x0,y0,x1,y1": boxes of every photo.
     """
 
     def __init__(self, path: Path) -> None:
-        rows = _box_rows(_text(path), path)
-        self.boxes = {name: parse_boxes(boxes, f"{path}, {name}") for name, boxes in rows.items()}
+        self.everywhere: list[Box] | None = None
+        self.boxes: dict[str, tuple[Box, ...]] = {}
         self.used: set[str] = set()
+        if NUMBERS.fullmatch(str(path)) and not path.is_file():
+            rows = [box.split(",") for box in str(path).split(";") if box.strip()]
+            self.everywhere = list(parse_boxes(rows, f"--boxes {path}"))
+        else:
+            for name, boxes in _box_rows(_text(path), path).items():
+                self.boxes[name] = tuple(parse_boxes(boxes, f"{path}, {name}"))
 
     def of(self, photo: Path) -> list[Box] | None:
         """The boxes of a photo; None where the file does not name it."""
+        if self.everywhere is not None:
+            return list(self.everywhere)
         for key in (str(photo), photo.as_posix(), photo.name):
             if key in self.boxes:
                 self.used.add(key)

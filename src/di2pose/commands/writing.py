@@ -1,9 +1,11 @@
 """Results -> the files that were asked for, each whole or not at all; and what a run says about it."""
 
 import errno
+import re
 import sys
 import tempfile
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from tqdm import tqdm
 
 from di2pose.commands.inputs import Input
 from di2pose.errors import InputError
+from di2pose.files import printable, remove_leftovers
+from di2pose.output.tables import write_json
 from di2pose.result import WRITERS, Motion, Result, count_people
 
 PICTURES = ("html", "overlay", "png")
@@ -19,6 +23,8 @@ NEED_SOMEBODY = ("trc", "c3d", "bvh")
 """Motion files: nothing can stand in them where nobody was found."""
 NOT_OF_VIDEOS: tuple[str, ...] = ("overlay", "png")
 """A video's overlay is a video, written as the frames come."""
+PARTIAL = ".partial"
+"""Behind the stem of what a stopped run leaves: `walk.partial.json` never takes the place of `walk.json`."""
 MOST_IGNORED = 6
 """Names in the summary; of more it says how many."""
 
@@ -40,10 +46,10 @@ def parse_formats(text: str) -> tuple[str, ...]:
 
 
 def ready_folder(folder: Path) -> Path:
-    """The output folder, made and tried before any work is done for it."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"the output must be a folder, {folder} is a file: give another with -o")
+    """The output folder, made and tried before any work is done for it, without what killed runs left there."""
     try:
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"the output must be a folder, {folder} is a file: give another with -o")
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -51,7 +57,14 @@ def ready_folder(folder: Path) -> Path:
         raise InputError(
             f"cannot write to {folder}: {error.strerror or error}; choose a folder that you may write to, with -o"
         ) from error
+    remove_leftovers(folder)
     return folder
+
+
+def _ending(path: Path) -> str:
+    """`.json`, `.overlay.mp4`."""
+    overlay = ".overlay" if Path(path.stem).suffix == ".overlay" else ""
+    return overlay + path.suffix
 
 
 @dataclass
@@ -71,9 +84,17 @@ class Written:
         self.failed.append(str(error))
         self.disk_full |= isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
-    def save(self, stem: Path, formats: tuple[str, ...], numbers: Result | Motion, shown: Result | Motion) -> None:
+    def save(
+        self,
+        stem: Path,
+        formats: tuple[str, ...],
+        numbers: Result | Motion,
+        shown: Result | Motion,
+        wanted: int | None = None,
+    ) -> None:
         """Write a photo or a video. `numbers` are in pixels of the original. `shown` is what pictures and pages are
-        made of: in pixels of its own pictures, which may be smaller, and of a video maybe fewer frames."""
+        made of: in pixels of its own pictures, which may be smaller, and of a video maybe fewer frames.
+        `wanted`: frames of a video that was stopped before its end."""
         if isinstance(numbers, Motion):
             somebody, never = bool(numbers.tracks), NOT_OF_VIDEOS
             self.skipped += ["no png of a video"] if "png" in formats else []
@@ -84,10 +105,24 @@ class Written:
             self.skipped.append(f"no {', '.join(empty)} without people")
         for kind in formats:
             if kind not in empty and kind not in never:
+                path = Path(f"{stem}{endings()[kind]}")
                 try:
-                    self.files += (shown if kind in PICTURES else numbers).save(f"{stem}{endings()[kind]}")
+                    if kind == "json" and wanted is not None and isinstance(numbers, Motion):
+                        self.files += write_json(path, list(numbers), numbers.fps, wanted)
+                    else:
+                        self.files += (shown if kind in PICTURES else numbers).save(path)
                 except InputError as error:
                     self.fail(error)
+
+    def remove_stale(self, stem: Path) -> None:
+        """Remove the partial files of earlier runs, of the formats that were written now."""
+        start, now = f"{stem.name}{PARTIAL}", {path.name for path in self.files}
+        kinds = "|".join({re.escape(_ending(path)) for path in self.files})
+        stale = re.compile(rf"{re.escape(start)}(_p\d+)?({kinds})", re.DOTALL)
+        for path in stem.parent.iterdir() if self.files else ():
+            if stale.fullmatch(path.name) and path.name not in now:
+                with suppress(OSError):  # it only lies about
+                    path.unlink()
 
 
 @dataclass
@@ -100,24 +135,34 @@ class RunLog:
     done: Counter[str] = field(default_factory=Counter)
     """Kind of input -> how many."""
     people: int = 0
+    empty: Counter[str] = field(default_factory=Counter)
+    """Kind of input -> how many showed nobody."""
     files: list[Path] = field(default_factory=list)
+    partial: list[str] = field(default_factory=list)
+    """Videos that were stopped, each with how far they came."""
     failed: list[str] = field(default_factory=list)
     """Inputs that were not done, or not wholly."""
 
-    def line(self, item: Input, text: str, written: Written) -> None:
-        """An input is done, or as far as it could be."""
-        self.done[item.kind] += 1
+    def line(self, item: Input, text: str, written: Written, partial: str | None = None) -> None:
+        """An input is done, or as far as it could be: then `partial` says how far."""
+        if partial is None:
+            self.done[item.kind] += 1
+        else:
+            self.partial.append(f"{item.label} ({partial})")
+            text = f"PARTIAL, {text}"
         self.files += written.files
         parts = [text, *written.skipped]
         if written.files:  # the first name in full, then what differs
             first, *others = (path.name for path in written.files)
-            parts.append(" ".join(["wrote", first, *(name.removeprefix(item.name) for name in others)]))
+            names = ["wrote", first, *(name.removeprefix(item.name) for name in others)]
+            parts.append(" ".join(map(printable, names)))
         tqdm.write(f"{item.label:<{self.width}}  {' · '.join(parts)}")
         for problem in written.failed:
             self.fail(item.label, problem)
 
     def fail(self, label: str, problem: str) -> None:
         """Something went wrong with an input."""
+        label, problem = printable(label), printable(problem)
         if label not in self.failed:
             self.failed.append(label)
         tqdm.write(f"{label:<{self.width}}  failed: {problem}", file=sys.stderr)
@@ -132,11 +177,21 @@ class RunLog:
         lines = [f"{', '.join(counts) or 'nothing'} done, {count_people(self.people)}"]
         if self.files:
             kinds = Counter("overlay" if path.suffix in (".jpg", ".mp4") else path.suffix[1:] for path in self.files)
-            lines.append(f"written to {self.folder}: " + ", ".join(f"{count} {kind}" for kind, count in kinds.items()))
+            counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+            lines.append(f"written to {printable(self.folder)}: {counted}")
+        if self.empty.total():
+            counts = [f"{count} {kind}{'s' * (count != 1)}" for kind, count in sorted(self.empty.items()) if count]
+            boxes = "say where they are with --boxes X0,Y0,X1,Y1 (pixels), or " if self.empty["photo"] else ""
+            lines.append(
+                f"nobody found in {', '.join(counts)}. If there is somebody: {boxes}"
+                "try a lower --min-score or another --detector"
+            )
         if ignored:
-            names = [Path(each).name for each in ignored[:MOST_IGNORED]]
+            names = [printable(Path(each).name) for each in ignored[:MOST_IGNORED]]
             more = f" and {len(ignored) - MOST_IGNORED} more" if len(ignored) > MOST_IGNORED else ""
             lines.append(f"ignored, neither photo nor video: {', '.join(names)}{more}")
+        if self.partial:
+            lines.append(f"partial, in files named *{PARTIAL}.*: {', '.join(self.partial)}")
         if self.failed:
             lines.append(f"failed, wholly or in part: {', '.join(self.failed)}")
         return "\n".join(lines)

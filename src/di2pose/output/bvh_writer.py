@@ -3,7 +3,8 @@
 Millimetres, Y up (see markers.py), rest pose facing +Z with the left to +X; a node's channels are ZXY degrees. Every
 bone has a node of its own to turn it: where a joint has several children each hangs on a node of length 0 (as CMU's
 LHipJoint does), so that hips and shoulders may move against the trunk. A bone that changes its length too much for
-that gets position channels, which stand in place of its OFFSET. F frames.
+that gets position channels, which stand in place of its OFFSET; one body with constant bones has them at the root
+alone. F frames.
 """
 
 import warnings
@@ -17,7 +18,8 @@ from scipy.spatial.transform import Rotation
 from di2pose.errors import InputError
 from di2pose.files import write_text
 from di2pose.output.markers import STILL_RATE, write_each, y_up
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.bones import rebuild
+from di2pose.pose.skeleton import H36M_17, bone_lengths
 from di2pose.result import Person, Result
 
 SIDEWAYS = {"hip", "shoulder", "elbow", "wrist"}
@@ -170,8 +172,14 @@ def _branch(nodes: list[Node], number: int, depth: int) -> list[str]:
 
 
 def _fill(frames: list[np.ndarray | None]) -> Float[np.ndarray, "F 17 3"]:
-    """Lost frames on the straight line between their neighbours; the first and the last are there."""
-    there = np.array([k for k, joints in enumerate(frames) if joints is not None])
+    """Lost frames between their neighbours: the root on a straight line, bones turning with their length kept. The
+    first and the last frame are there."""
+    there = [k for k, joints in enumerate(frames) if joints is not None]
     known = np.stack([joints for joints in frames if joints is not None])
-    columns = [np.interp(np.arange(len(frames)), there, column) for column in known.reshape(len(known), -1).T]
-    return np.stack(columns, axis=-1).reshape(len(frames), *known.shape[1:])
+
+    def between(values: np.ndarray) -> np.ndarray:
+        """Of the known frames -> of all."""
+        columns = [np.interp(np.arange(len(frames)), there, column) for column in values.reshape(len(known), -1).T]
+        return np.stack(columns, axis=-1).reshape(len(frames), *values.shape[1:])
+
+    return rebuild(between(known), between(bone_lengths(known, H36M_17)))

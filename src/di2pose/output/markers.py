@@ -1,18 +1,19 @@
-"""TRC (OpenSim) and C3D. Millimetres, Y up: camera axes (x, y, z) become (x, -y, -z), a half turn about x.
+"""TRC (OpenSim), and what all motion files share.
+
+Millimetres, Y up: camera axes (x, y, z) become (x, -y, -z), a half turn about x.
 
 The origin is the camera, "up" is the camera's: tilt the camera and the floor tilts. Someone who looks into the camera
 looks along +Z, with their left to +X.
 """
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
-from di2pose.errors import InputError, require
-from di2pose.files import replacing, write_text
+from di2pose.errors import InputError
+from di2pose.files import printable, write_text
 from di2pose.output.tables import moment
 from di2pose.result import Person, Result, numbered
 
@@ -22,8 +23,6 @@ UP = np.array([1.0, -1.0, -1.0])
 TRC_HEADER = (
     "DataRate", "CameraRate", "NumFrames", "NumMarkers", "Units", "OrigDataRate", "OrigDataStartFrame", "OrigNumFrames"
 )  # fmt: skip
-MOST_RESIDUAL_MM = 255.0
-"""C3D keeps a residual in one byte."""
 
 
 def y_up(person: Person) -> Float[np.ndarray, "J 3"]:
@@ -52,13 +51,14 @@ def write_each(
 
 
 def write_trc(path: Path, results: list[Result], fps: float | None) -> list[Path]:
-    """OpenSim's marker text. Frame numbers count from 1 at the video's start; lost frames have empty cells."""
+    """OpenSim's marker text. Frame numbers count from 1 at the video's start; a lost frame is NaN, for which
+    both of OpenSim's readers know what to do (they refuse a row that ends in an empty cell)."""
 
     def one(path: Path, frames: list[Person | None], first: int) -> None:
-        joints = _joints(frames)
+        joints = joint_names(frames)
         rate = f"{fps or STILL_RATE:.6g}"
         lines = [
-            ["PathFileType", "4", "(X/Y/Z)", path.name],
+            ["PathFileType", "4", "(X/Y/Z)", printable(path.name)],
             list(TRC_HEADER),
             [rate, rate, str(len(frames)), str(len(joints)), "mm", rate, str(first + 1), str(len(frames))],
             ["Frame#", "Time", *(word for joint in joints for word in (joint, "", ""))],
@@ -67,53 +67,16 @@ def write_trc(path: Path, results: list[Result], fps: float | None) -> list[Path
         ]
         for k, person in enumerate(frames, start=first):
             points = np.full((len(joints), 3), np.nan) if person is None else y_up(person)
-            cells = [f"{value:.3f}" if np.isfinite(value) else "" for value in points.flat]
+            cells = [f"{value:.3f}" if np.isfinite(value) else "NaN" for value in points.flat]
             lines.append([str(k + 1), f"{moment(results, fps, k)[1]:.6f}", *cells])
         write_text(path, "".join("\t".join(line) + "\n" for line in lines))
 
     return write_each(path, results, one)
 
 
-def write_c3d(path: Path, results: list[Result], fps: float | None) -> list[Path]:
-    """Biomechanics' binary format. A point's residual is its spread (std_mm, whole mm, at most 255), -1 where the
-    point is missing."""
-    ezc3d = require("ezc3d", extra="mocap")
-
-    def one(path: Path, frames: list[Person | None], first: int) -> None:
-        joints = _joints(frames)
-        points = np.full((4, len(joints), len(frames)), np.nan)
-        residual = np.full((1, len(joints), len(frames)), -1.0)
-        for k, person in enumerate(frames):
-            if person is not None:
-                points[:3, :, k] = y_up(person).T
-                spread = np.clip(np.round(person.std_mm), 0, MOST_RESIDUAL_MM)
-                residual[0, :, k] = np.where(np.isfinite(spread), spread, -1.0)
-        points[3] = 1.0
-        file = ezc3d.c3d()
-        for name, value in (("UNITS", ["mm"]), ("RATE", [fps or STILL_RATE]), ("LABELS", joints)):
-            file["parameters"]["POINT"][name]["value"] = value
-        file.add_parameter("POINT", "X_SCREEN", ["+X"])
-        file.add_parameter("POINT", "Y_SCREEN", ["+Y"])
-        file["header"]["points"]["first_frame"] = first
-        file["data"]["points"] = points
-        file["data"]["meta_points"]["residuals"] = residual
-        with replacing(path) as temporary:
-            file.write(str(temporary))
-            _check_length(temporary, 16 * len(joints) * len(frames))
-
-    return write_each(path, results, one)
-
-
-def _joints(frames: list[Person | None]) -> list[str]:
+def joint_names(frames: list[Person | None]) -> list[str]:
+    """Of the person; their frames have one skeleton."""
     found = {person.skeleton for person in frames if person is not None}
     if len(found) != 1:
         raise InputError("the frames of one person must have one skeleton: convert all of them, or none")
     return list(found.pop().joints)
-
-
-def _check_length(path: Path, data: int) -> None:
-    """ezc3d does not notice a full disk: compare the length with the header, whose 9th word is the data's block."""
-    content = path.read_bytes()
-    start = (struct.unpack_from("<H", content, 16)[0] - 1) * 512 if len(content) >= 512 else 0
-    if start <= 0 or len(content) < start + data:
-        raise OSError(28, "No space left on device")

@@ -44,7 +44,7 @@ class OverlayVideo:
         drawn = draw_overlay(small, [moved(person, 0, 0, scale) for person in result.people])
         try:
             if self._open is None:
-                temporary = self._half_way.enter_context(replacing(self.path))
+                temporary = self._half_way.enter_context(replacing(self.path, lambda: self.path))
                 container: OutputContainer = self._av.open(str(temporary), "w", format="mp4")
                 stream = cast("VideoStream", container.add_stream(self._codec, rate=self._rate))
                 self._open = container, stream
@@ -57,10 +57,11 @@ class OverlayVideo:
             self._give_up(error)
             raise
 
-    def finish(self) -> Path | None:
-        """The file, in its place; None where no frame came."""
+    def finish(self, path: Path | None = None) -> Path | None:
+        """The file, in its place or, beside it, under another name; None where no frame came."""
         if self._open is None:
             return None
+        self.path = path or self.path
         container, stream = self._open
         try:
             container.mux(stream.encode(None))

@@ -30,8 +30,9 @@ PERSON_COLUMNS = (
 JOINT_COLUMNS = ("x_mm", "y_mm", "z_mm", "std_mm", "r90_mm", "state", "u_px", "v_px")
 
 
-def write_json(path: Path, results: list[Result], fps: float | None) -> list[Path]:
-    """One object; a line for each frame, so that a long file can still be looked at."""
+def write_json(path: Path, results: list[Result], fps: float | None, wanted: int | None = None) -> list[Path]:
+    """One object; a line for each frame, so that a long file can still be looked at. `wanted`: about how many frames
+    there would have been, where the run was stopped; then the file says that it is partial."""
     first, skeleton = results[0], _skeleton(results)
     head = {
         "format": FORMAT,
@@ -45,6 +46,8 @@ def write_json(path: Path, results: list[Result], fps: float | None) -> list[Pat
         "hypotheses": first.hypotheses,
         "fps": fps,
     }
+    if wanted is not None:
+        head |= {"partial": True, "frames_done": len(results), "frames_wanted": wanted}
     lines = [f"{json.dumps(key)}: {_dump(value)}" for key, value in head.items()]
     frames = ",\n".join(_dump(_frame(result)) for result in results)
     return [write_text(path, "{" + ",\n".join(lines) + f',\n"frames": [\n{frames}\n]}}\n')]

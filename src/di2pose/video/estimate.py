@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from di2pose import __version__
+from di2pose.call_options import check_call
 from di2pose.errors import InputError
 from di2pose.image.encoder import Encoder, to_picture
 from di2pose.image.region import points_of
@@ -58,6 +59,7 @@ def video_results(
     warm: bool = False,
     detect_every: int = 15,
     max_people: int = 8,
+    min_score: float | None = None,
     camera: Camera | None = None,
     field_of_view: float | None = None,
     height_m: float | None = None,
@@ -66,13 +68,14 @@ def video_results(
     """A result for every frame, in order and one by one; memory does not grow with the length of the video.
 
     source: a video file, a camera's index, or a `Stream`, which says afterwards whether the video was whole
-    hypotheses, steps, camera, field_of_view, height_m, max_people: as for a photo, see `Di2Pose.__call__`
+    hypotheses, steps, camera, field_of_view, height_m, max_people, min_score: as for a photo, see `Di2Pose.__call__`
     seed: the noise of a hypothesis depends on (seed, track, frame, hypothesis) alone
     smoothed: see `video.smooth`; results then come some frames late
     warm: start from the frame before: quicker and calmer, but mistakes last; False draws every frame from nothing
     detect_every: frames between two searches of the whole picture; also when somebody is lost
     pictures: let the results keep their pixels; those of a file can be read again when a page or an overlay needs them
     """
+    check_call(hypotheses, steps, seed, max_people, height_m, field_of_view, min_score)
     if hypotheses < 1 or detect_every < 1 or max_people < 1:
         raise InputError(
             "hypotheses, detect_every and max_people must be 1 or more, "

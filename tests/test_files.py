@@ -1,0 +1,85 @@
+"""Whole files or none, under any name; and what killed processes left behind."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from di2pose import files
+from di2pose.errors import InputError
+from di2pose.files import LEFTOVER, printable, remove_leftovers, replacing, write_json, write_text
+
+
+def dead_process():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_the_temporary_file_of_a_dead_process_is_removed_and_nothing_else(tmp_path):
+    ours = files._machine()
+    dead = tmp_path / f".walk.di2pose-{ours}-{dead_process()}-k2n8x_3q.json"
+    stay = [
+        f".walk.di2pose-{ours}-{os.getpid()}-k2n8x_3q.json",  # alive: ourselves
+        f".walk.di2pose-{ours}-1-k2n8x_3q.json",  # alive: somebody else's
+        f".walk.di2pose-{'0000' if ours != '0000' else '1111'}-{dead_process()}-k2n8x_3q.json",  # on another machine
+        ".walk.k2n8x_3q.json",
+        "walk.json",
+        ".hidden",
+    ]
+    for path in (dead, *(tmp_path / name for name in stay)):
+        path.touch()
+    assert remove_leftovers(tmp_path) == [dead]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(stay)
+
+
+def test_a_temporary_file_that_nobody_touched_for_a_day_is_removed_wherever_it_came_from(tmp_path):
+    old, new = (tmp_path / f".walk.di2pose-{machine}-1-k2n8x_3q.mp4" for machine in ("0000", "0001"))
+    old.touch()
+    new.touch()
+    os.utime(old, (time.time() - 2 * files.LEFTOVER_AGE_S,) * 2)
+    assert remove_leftovers(tmp_path) == [old]
+
+
+def test_a_temporary_name_is_known_again(tmp_path):
+    for name in ("a.json", "a b\nc.overlay.mp4", "no_ending", "x" * 240 + ".trc", "größe.csv"):
+        with replacing(tmp_path / name) as temporary:
+            assert LEFTOVER.fullmatch(temporary.name), temporary.name
+            assert temporary.name.endswith((tmp_path / name).suffix)
+        assert (tmp_path / name).is_file()
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), RuntimeError()])
+def test_whatever_goes_wrong_leaves_the_older_file_and_nothing_half(tmp_path, error):
+    write_text(tmp_path / "a.json", "older")
+
+    def write():
+        with replacing(tmp_path / "a.json") as temporary:
+            temporary.write_text("half")
+            raise error
+
+    with pytest.raises(InputError if isinstance(error, OSError) else type(error)):
+        write()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert (tmp_path / "a.json").read_text() == "older"
+
+
+def test_a_name_is_printed_on_one_line():
+    assert printable("a\nb\tc\r.jpg") == "a\\nb\\tc\\r.jpg"
+    assert printable("größe 人.jpg") == "größe 人.jpg"
+    assert printable(os.fsdecode(b"\xff.jpg")) == "\\udcff.jpg"
+
+
+def test_text_with_a_name_that_is_no_utf8_can_be_written(tmp_path):
+    name = os.fsdecode(b"\xff.jpg")
+    write_json(tmp_path / "a.json", {"image": name})
+    write_text(tmp_path / "b.json", f'{{"image": "{name}"}}')
+    assert (tmp_path / "b.json").read_text() == '{"image": "\\udcff.jpg"}'
+
+
+def test_a_name_that_is_too_long_says_so(tmp_path):
+    with pytest.raises(InputError, match="File name too long; give it a shorter name"):
+        write_text(tmp_path / ("x" * 300), "")
+    assert list(tmp_path.iterdir()) == []
