@@ -25,9 +25,9 @@ JOIN_S = 1.0
 MEMORY_S = 0.2
 """Time over which the speed at the end of a fragment is averaged."""
 PLACE, PLACE_A_SECOND = 0.4, 0.8
-"""Most distance of two fragments' joints in body radii, and how much more for each second between them."""
-POSE_MM, POSE_MM_A_SECOND = 150.0, 500.0
-"""Most distance of their joints round the pelvis."""
+"""Most distance of the centres of two fragments in body radii, and how much more for each second between them."""
+POSE_MM, POSE_MM_A_SECOND = 150.0, 2000.0
+"""Most distance of their joints round the pelvis: in a somersault it is 750 mm after a third of a second."""
 SIZE = math.log(1.4)
 """Most difference of their sizes in the picture."""
 
@@ -122,7 +122,7 @@ class _End(NamedTuple):
     person: Person
     time_s: float
     speed: Float[np.ndarray, " 2"]
-    """Of the pelvis, pixels a second, forward in time."""
+    """Of the centre of the joints, pixels a second, forward in time."""
 
 
 def _joined(results: Sequence[Result], times: Sequence[float]) -> dict[int, int]:
@@ -153,8 +153,8 @@ def _misfit(end: _End, start: _End) -> float:
     size = min(_radius(a.joints_2d), _radius(b.joints_2d))
     # Nobody knows the way in between: either end may have kept its speed, or have stopped.
     ways = (gap * end.speed, gap * start.speed, gap * (end.speed + start.speed) / 2, np.zeros(2))
-    step = b.joints_2d - a.joints_2d
-    apart = min(float(np.linalg.norm(step - way, axis=-1).mean()) for way in ways) / size
+    step = (b.joints_2d - a.joints_2d).mean(0)
+    apart = min(float(np.linalg.norm(step - way)) for way in ways) / size
     pose = float(np.linalg.norm(b.joints_mm - a.joints_mm, axis=-1).mean())
     larger = abs(math.log(_radius(b.joints_2d, mean=True) / _radius(a.joints_2d, mean=True)))
     shares = (apart / (PLACE + PLACE_A_SECOND * gap), pose / (POSE_MM + POSE_MM_A_SECOND * gap), larger / SIZE)
@@ -163,9 +163,9 @@ def _misfit(end: _End, start: _End) -> float:
 
 def _end(sightings: list[tuple[float, Person]], at: int) -> _End:
     time_s, person = sightings[at]
-    near = [(when - time_s, other.joints_2d[0]) for when, other in sightings if abs(when - time_s) <= MEMORY_S]
-    moments, pelvis = np.array([when for when, _ in near]), np.stack([point for _, point in near])
-    speed = np.polyfit(moments, pelvis, 1)[0] if len(near) > 2 else np.zeros(2)
+    near = [(when - time_s, other.joints_2d.mean(0)) for when, other in sightings if abs(when - time_s) <= MEMORY_S]
+    moments, centres = np.array([when for when, _ in near]), np.stack([point for _, point in near])
+    speed = np.polyfit(moments, centres, 1)[0] if len(near) > 2 else np.zeros(2)
     return _End(person, time_s, speed)
 
 

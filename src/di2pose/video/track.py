@@ -1,11 +1,10 @@
 """Who is who from frame to frame, and where to look next.  All positions in pixels of the upright picture.
 
 The next region to look at comes from the landmarks of the last look, as in BlazePose, so the detector need not run on
-every frame. What a look shows is matched to the tracks by three things: the distance of its 33 landmarks from where each
-track should be by now, the distance of its 3D pose from the track's last one, and the difference in size (of two people
-who pass each other the nearer one is larger). All pairs are matched at once, so that the sum is least. Sideways a track
-moves on at constant speed; up and down it does so for a moment only, for nobody keeps rising. Whoever is missed may also
-have stayed where they were.
+every frame. What a look shows is matched to the tracks by where it is, by its shape and its 3D pose, and by its size (of
+two people who pass each other the nearer one is larger); all pairs at once, so that the sum is least. Sideways a track
+moves on at constant speed; up and down it does so for a moment only, for nobody keeps rising. Whoever is missed may
+also have stayed where they were, and the longer they were missed the less their last pose says.
 
 While somebody is hidden, a look at their place shows whoever hides them: two looks at the same body count once, for the
 track that fits better, and the other track is missed, not swapped. A fresh look at a body that is tracked is that body,
@@ -38,13 +37,16 @@ LIMBS = tuple(
 )
 """Where trunk and limbs end and start, left and right."""
 ON_BODY, ON_BODY_HIPS = 0.4, 0.5
-"""Intersection over union of two bodies' boxes and distance of their hips over the radius: nearer, a fresh look is at a tracked body."""
+"""Least intersection over union of two bodies' boxes, and most distance of their hips in radii, of two looks at one body
+whose landmarks disagree."""
 GATE, GATE_A_SECOND = 0.6, 0.4
 """Most that a look may differ from its track, and how much more for each second that the track was missed."""
 QUICK_GATE, QUICK_S = 0.3, 0.2
 """How much more it may differ after this time: of a jump there are few frames at a low rate."""
 POSE_WEIGHT, POSE_MM = 0.5, 1000.0
 """What 3D poses that are this far apart (mean over the landmarks) count beside a body radius in the picture."""
+POSE_MEMORY_S = 0.3
+"""Time for which a pose, and with it the shape in the picture, tells who it is."""
 SIZE_WEIGHT = 0.7
 """What the log of the sizes counts."""
 SPEED_MEMORY_S = 0.2
@@ -101,15 +103,16 @@ class Track:
         return Detection(box, self.score, region_round(hips, radius, self.angle))
 
     def misfit(self, look: Sighting, time_s: float) -> float:
-        """Mean distance of the look's landmarks from where they should be, in body radii, plus that of the 3D poses and
-        the log of the sizes."""
-        places = (self.at(time_s), self.points) if self.lost else (self.at(time_s),)
-        apart = min(float(np.linalg.norm(look.points - place, axis=1).mean()) for place in places) / self.radius
-        size = abs(math.log(_size(look.points) / _size(self.points)))
-        pose = 0.0
+        """Distance of the look's landmarks from where they should be, in body radii: of their centre, of their shape
+        round it, and of the 3D pose; plus the log of the sizes. The older a shape is, the less it says."""
+        places = [self.at(time_s), self.points] if self.lost else [self.at(time_s)]
+        centre, own = look.points.mean(0), self.points.mean(0)
+        apart = min(float(np.linalg.norm(centre - place.mean(0))) for place in places) / self.radius
+        shape = float(np.linalg.norm(look.points - centre - self.points + own, axis=1).mean()) / self.radius
         if look.pose_mm is not None and self.pose_mm is not None:
-            pose = float(np.linalg.norm(look.pose_mm - self.pose_mm, axis=1).mean()) / POSE_MM
-        return apart + SIZE_WEIGHT * size + POSE_WEIGHT * pose
+            shape += POSE_WEIGHT * float(np.linalg.norm(look.pose_mm - self.pose_mm, axis=1).mean()) / POSE_MM
+        size = abs(math.log(_size(look.points) / _size(self.points)))
+        return apart + SIZE_WEIGHT * size + math.exp((self.time_s - time_s) / POSE_MEMORY_S) * shape
 
     def gate(self, time_s: float) -> float:
         passed = time_s - self.time_s
