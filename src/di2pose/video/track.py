@@ -1,10 +1,10 @@
 """Who is who from frame to frame, and where to look next.  All positions in pixels of the upright picture.
 
 The next region to look at comes from the landmarks of the last look, as in BlazePose, so the detector need not run on
-every frame. What a look shows is matched to the tracks by where it is, by its shape and its 3D pose, and by its size (of
-two people who pass each other the nearer one is larger); all pairs at once, so that the sum is least. Sideways a track
-moves on at constant speed; up and down it does so for a moment only, for nobody keeps rising. Whoever is missed may
-also have stayed where they were, and the longer they were missed the less their last pose says.
+every frame. What a look shows is matched to the tracks by where it is, by its shape and its 3D pose, and by its size
+(of two people who pass each other the nearer one is larger); all pairs at once, so that the sum is least. Sideways a
+track moves on at constant speed; up and down it does so for a moment only, for nobody keeps rising. They may also have
+stopped, or half so; and the longer they were missed the less their last pose says.
 
 While somebody is hidden, a look at their place shows whoever hides them: two looks at the same body count once, for the
 track that fits better, and the other track is missed, not swapped. A fresh look at a body that is tracked is that body,
@@ -37,18 +37,18 @@ LIMBS = tuple(
 )
 """Where trunk and limbs end and start, left and right."""
 ON_BODY, ON_BODY_HIPS = 0.4, 0.5
-"""Least intersection over union of two bodies' boxes, and most distance of their hips in radii, of two looks at one body
-whose landmarks disagree."""
-GATE, GATE_A_SECOND = 0.6, 0.4
+"""Least intersection over union of two bodies' boxes, and most distance of their hips in radii, where two looks whose
+landmarks disagree are at one body."""
+GATE, GATE_A_SECOND = 0.65, 0.4
 """Most that a look may differ from its track, and how much more for each second that the track was missed."""
-QUICK_GATE, QUICK_S = 0.3, 0.2
+QUICK_GATE, QUICK_S = 0.5, 0.2
 """How much more it may differ after this time: of a jump there are few frames at a low rate."""
 POSE_WEIGHT, POSE_MM = 0.5, 1000.0
 """What 3D poses that are this far apart (mean over the landmarks) count beside a body radius in the picture."""
-POSE_MEMORY_S = 0.3
+POSE_MEMORY_S = 0.2
 """Time for which a pose, and with it the shape in the picture, tells who it is."""
-SIZE_WEIGHT = 0.7
-"""What the log of the sizes counts."""
+LOST = 0.15
+"""By so much better must a look fit a track that was missed than one that is in sight."""
 SPEED_MEMORY_S = 0.2
 """Time over which a track's speed is averaged."""
 RISE_S = 0.25
@@ -105,14 +105,14 @@ class Track:
     def misfit(self, look: Sighting, time_s: float) -> float:
         """Distance of the look's landmarks from where they should be, in body radii: of their centre, of their shape
         round it, and of the 3D pose; plus the log of the sizes. The older a shape is, the less it says."""
-        places = [self.at(time_s), self.points] if self.lost else [self.at(time_s)]
         centre, own = look.points.mean(0), self.points.mean(0)
-        apart = min(float(np.linalg.norm(centre - place.mean(0))) for place in places) / self.radius
+        ahead = self.at(time_s).mean(0)
+        apart = min(float(np.linalg.norm(centre - place)) for place in (ahead, own, (ahead + own) / 2)) / self.radius
         shape = float(np.linalg.norm(look.points - centre - self.points + own, axis=1).mean()) / self.radius
         if look.pose_mm is not None and self.pose_mm is not None:
             shape += POSE_WEIGHT * float(np.linalg.norm(look.pose_mm - self.pose_mm, axis=1).mean()) / POSE_MM
-        size = abs(math.log(_size(look.points) / _size(self.points)))
-        return apart + SIZE_WEIGHT * size + math.exp((self.time_s - time_s) / POSE_MEMORY_S) * shape
+        size = abs(math.log(_size(look.points, look.pose_mm) / _size(self.points, self.pose_mm)))
+        return apart + size + math.exp((self.time_s - time_s) / POSE_MEMORY_S) * shape + LOST * self.lost
 
     def gate(self, time_s: float) -> float:
         passed = time_s - self.time_s
@@ -234,11 +234,17 @@ def _on_body(a: Sighting, b: Sighting) -> bool:
     return apart < ON_BODY_HIPS * radius and shared > ON_BODY * whole
 
 
-def _size(points: Float[np.ndarray, "33 2"]) -> float:
-    """Of a body in the picture, which bent knees and raised arms change less than its radius: mean length of trunk and
-    limbs, pixels."""
+def _size(points: Float[np.ndarray, "33 2"], pose_mm: Float[np.ndarray, "33 3"] | None) -> float:
+    """Of a body in the picture: its extent over that of its 3D pose seen from the front, pixels a metre, which does not
+    change when it bends. Without a 3D pose the length of trunk and limbs, which changes less than the extent."""
+    if pose_mm is not None:
+        return 1000 * _extent(points) / _extent(pose_mm[:, :2])
     ends, starts = points[list(LIMBS[0])], points[list(LIMBS[1])]
     return max(1.0, float(np.sqrt(((ends - starts) ** 2).sum(-1).mean())))
+
+
+def _extent(points: Float[np.ndarray, "33 2"]) -> float:
+    return max(1.0, float(np.sqrt(((points - points.mean(0)) ** 2).sum(-1).mean())))
 
 
 def _hips_apart(a: Detection, b: Detection) -> float:
