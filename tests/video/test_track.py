@@ -180,7 +180,8 @@ def test_of_two_bodies_at_one_place_the_pose_tells_who_it_is():
     for k in range(10):
         looks = [look_at(points, k == 0, front), look_at(points + aside, k == 0, back)]
         assert tracker.update(k / RATE, looks) == {0: 0, 1: 1}
-    between = [look_at(points + 0.5 * aside + 9, False, back), look_at(points + 0.5 * aside - 90, False, front)]
+    here, there = points + 0.5 * aside + np.array([-5, -50]), points + 0.5 * aside + np.array([5, 50])
+    between = [look_at(here, False, back), look_at(there, False, front)]
     assert tracker.update(10 / RATE, between) == {0: 1, 1: 0}
 
 
