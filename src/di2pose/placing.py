@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from di2pose.body import HeldJoints, View, fit_body, limb_landmarks, mean_body, unclear
+from di2pose.body_fit import HeldJoints, View, fit_body, limb_landmarks, mean_body, unclear
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box

@@ -15,6 +15,8 @@ from di2pose.errors import InputError
 from di2pose.output.overlay_video import OverlayVideo
 from di2pose.output.thumbnails import Thumbnails
 from di2pose.output.viewer import FRAME_SIDE, MOST_FRAMES
+from di2pose.pose.root import stature_mm
+from di2pose.pose.skeleton import H36M_17, bone_lengths
 from di2pose.result import Motion
 from di2pose.video import stream as stream_module
 
@@ -127,6 +129,38 @@ def test_ctrl_c_in_a_video_keeps_what_was_done_and_still_stops(run, film, monkey
         run(film, format="json,overlay")
     assert written(tmp_path / "out") == ["walk.partial.json", "walk.partial.overlay.mp4"]
     assert len(Motion.load(tmp_path / "out" / "walk.partial.json")) == 2
+
+
+def bones_in(motion, track=0):
+    people = [one for one in motion.track(track) if one is not None]
+    return np.stack([bone_lengths(np.asarray(one.joints_mm, dtype=np.float64), H36M_17) for one in people])
+
+
+def test_everybody_in_a_video_has_one_body_unless_it_is_not_wanted(run, film, tmp_path):
+    _, _, _, out = run(film, format="json,bvh", height=1.7)
+    motion = Motion.load(out / "walk.json")
+    assert np.ptp(bones_in(motion), axis=0).max() < 1
+    assert float(stature_mm(motion.track(0)[0].joints_mm)) == pytest.approx(1700, abs=1)
+    assert (out / "walk.bvh").read_text().count("Xposition") == 1
+    _, _, _, out = run(film, same_body=False, out=tmp_path / "plain")
+    assert np.ptp(bones_in(Motion.load(out / "walk.json")), axis=0).max() > 5
+
+
+def test_tracks_that_are_dropped_or_joined_are_said(run, film, monkeypatch):
+    """Of three tracks one is a glimpse, and the third goes on where the first ended."""
+
+    def drawn(*arguments, **options):
+        for k in range(40):
+            people = [person(1, track=0 if k < 20 else 2)] if k not in range(20, 24) else []
+            people += [person(2, track=1, root_mm=(2000.0, 0.0, 3500.0))] if k in (7, 8) else []
+            yield result(people, frame_index=k, time_s=k / RATE)
+
+    monkeypatch.setattr(predict_module, "video_results", drawn)
+    _, said, _, out = run(film)
+    assert Motion.load(out / "walk.json").tracks == (0,)
+    line = said.splitlines()[0]
+    assert line.startswith("walk.mp4  40 frames, 1 person, ")
+    assert "1 short track dropped (2 sightings), 1 fragment joined" in line
 
 
 def test_faces_in_a_film_are_hidden(run, film, tmp_path):

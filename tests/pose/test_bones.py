@@ -1,6 +1,6 @@
 import numpy as np
 
-from di2pose.pose.bones import adult_range, even, outward, rebuild, settle
+from di2pose.pose.bones import adult_range, even, mirrored, outward, rebuild, settle
 from di2pose.pose.skeleton import BODY_25B, H36M_17, bone_lengths
 
 
@@ -57,3 +57,12 @@ def test_a_body_settles_round_fixed_joints():
     np.testing.assert_array_equal(settled[fixed], joints[fixed])
     np.testing.assert_array_equal(settled[0], 0)
     np.testing.assert_allclose(bone_lengths(settled, H36M_17), lengths, rtol=1e-3)
+
+
+def test_what_is_mirrored_twice_is_as_before_and_the_trunk_stays():
+    lengths = bone_lengths(poses(), H36M_17)
+    column = {H36M_17.joints[child]: k for k, (child, _) in enumerate(H36M_17.bones)}
+    swapped = mirrored(lengths)
+    np.testing.assert_array_equal(mirrored(swapped), lengths)
+    np.testing.assert_array_equal(swapped[:, column["left_wrist"]], lengths[:, column["right_wrist"]])
+    np.testing.assert_array_equal(swapped[:, column["thorax"]], lengths[:, column["thorax"]])

@@ -45,6 +45,31 @@ class Walker(NamedTuple):
         return CENTRE + FOCAL * flat / self.depth_mm
 
 
+LEGS = np.array([any(word in name for word in ("knee", "ankle", "heel", "foot")) for name in BLAZEPOSE_33.joints])
+ARMS = np.array([any(word in name for word in ("elbow", "wrist", "thumb", "index", "pinky")) and "foot" not in name
+                 for name in BLAZEPOSE_33.joints])  # fmt: skip
+
+
+class Jumper(NamedTuple):
+    """Crouches, jumps half a metre high with the arms thrown up, and lands in a crouch, again and again."""
+
+    x_mm: float
+    depth_mm: float
+    speed_mm_s: float
+
+    def points(self, time_s):
+        phase = time_s % 1.5
+        crouch = float(np.interp(phase, [0, 0.3, 0.5, 1.1, 1.3, 1.5], [0, 1, 0, 0, 1, 0]))
+        arms = float(np.interp(phase, [0, 0.3, 0.5, 1.1, 1.3, 1.5], [0, 0, 1, 1, 0, 0]))
+        flight = float(np.clip(phase - 0.5, 0, 0.6))
+        body = BODY.copy()
+        body[LEGS] *= (1.0, 1 - 0.5 * crouch)
+        shoulder = np.array([0.0, PARTS["shoulder"][1]])
+        body[ARMS] = shoulder + (body[ARMS] - shoulder) * (1.0, 1 - 2 * arms)  # from hanging to straight up
+        hips = np.array([self.x_mm + self.speed_mm_s * time_s, 400 * crouch - (3000 * flight - 4905 * flight**2)])
+        return CENTRE + FOCAL * (body + hips) / self.depth_mm
+
+
 class Street:
     """What the detector and the encoder would say at a time: exact landmarks plus `noise` pixels."""
 
@@ -82,8 +107,11 @@ class Street:
         k = int(np.argmin(apart)) if apart else -1
         there = k >= 0 and apart[k] < detection.roi.side / 2
         points = self.walkers[shown[k]].points(time_s) if there else centre + np.zeros((33, 2))
+        scale = self.walkers[shown[k]].depth_mm / FOCAL if there else 1.0
+        pose = np.concatenate([points - points[[23, 24]].mean(0), np.zeros((33, 1))], axis=1) * scale
+        pose = pose * self.rng.normal(1, 0.05) + self.rng.normal(0, 20, (33, 3))  # the encoder errs about the size
         points = points + self.rng.normal(0, self.noise, (33, 2))
-        return Sighting(points, 0.99 if there else 0.1, detection, fresh), shown[k] if there else None
+        return Sighting(points, 0.99 if there else 0.1, detection, fresh, pose), shown[k] if there else None
 
 
 def run(street, tracker, times, calls=None):

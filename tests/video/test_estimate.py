@@ -14,6 +14,9 @@ import di2pose
 from di2pose import Di2Pose, recipes
 from di2pose.assets import extract
 from di2pose.errors import InputError
+from di2pose.pose.bones import even
+from di2pose.pose.root import stature_mm
+from di2pose.pose.skeleton import H36M_17, bone_lengths
 from di2pose.video import estimate
 from di2pose.video.estimate import BATCH, VideoDrawing, estimate_video, tracked_frames, video_results
 from di2pose.video.stream import BrokenVideoWarning, Stream
@@ -227,7 +230,7 @@ def test_results_come_while_the_video_is_read(model, footage):
     """Not after its end: a camera has none."""
     for warm, most in ((True, 2), (False, 2 * BATCH + 1)):  # and the second look at somebody new
         model.looks = 0
-        results = video_results(model, footage / "one.mp4", smoothed=False, warm=warm, **FEW)
+        results = video_results(model, footage / "one.mp4", smoothed=False, least_s=0, warm=warm, **FEW)
         first = next(results)
         assert first.frame_index == 0
         assert 1 <= model.looks <= most
@@ -262,6 +265,53 @@ def test_a_motion_of_it_can_be_saved(model, footage, tmp_path):
     again = di2pose.result.Motion.load(tmp_path / "one.json")
     np.testing.assert_allclose(again[3].people[0].joints_mm, motion[3].people[0].joints_mm, atol=0.01)
     assert again[3].time_s == pytest.approx(0.3)
+
+
+def bones_in(motion, track=0):
+    """(frames, 16) lengths of one person's bones in mm."""
+    people = [one for one in motion.track(track) if one is not None]
+    return np.stack([bone_lengths(np.asarray(one.joints_mm, dtype=np.float64), H36M_17) for one in people])
+
+
+@pytest.fixture(scope="module")
+def motion(network, footage):
+    return estimate_video(network.reset(), footage / "one.mp4", height_m=1.83, **FEW)
+
+
+def test_bones_are_constant_to_a_millimetre_in_the_files(motion, tmp_path):
+    """JSON rounds to micrometres, TRC too, C3D to single precision."""
+    motion.save(tmp_path / "a.json")
+    assert np.ptp(bones_in(di2pose.result.Motion.load(tmp_path / "a.json")), axis=0).max() < 1
+    [trc] = motion.save(tmp_path / "a.trc")
+    rows = np.array([line.split("\t")[2:] for line in trc.read_text().splitlines()[6:]], dtype=float)
+    assert np.ptp(bone_lengths(rows.reshape(len(motion), 17, 3), H36M_17), axis=0).max() < 1
+    c3d = pytest.importorskip("ezc3d").c3d(str(motion.save(tmp_path / "a.c3d")[0]))
+    points = c3d["data"]["points"][:3].transpose(2, 1, 0)
+    assert np.ptp(bone_lengths(points, H36M_17), axis=0).max() < 1
+
+
+def test_bvh_needs_no_positions_but_the_roots(motion, tmp_path):
+    [bvh] = motion.save(tmp_path / "a.bvh")
+    assert bvh.read_text().count("Xposition") == 1
+
+
+def test_the_stature_of_a_track_is_the_height_that_was_given(motion):
+    for one in motion.track(0):
+        assert float(stature_mm(one.joints_mm)) == pytest.approx(1830, abs=1)
+
+
+def test_frames_on_their_own_are_still_to_be_had(model, footage):
+    plain = {"smoothed": False, "same_body": False, "least_s": 0}
+    whole = estimate_video(model, footage / "one.mp4", **plain, **FEW)
+    frames = list(video_results(model, footage / "one.mp4", **plain, **FEW))
+    np.testing.assert_array_equal(joints_of(whole), joints_of(frames))
+    assert np.ptp(bones_in(whole), axis=0).max() > 5
+
+
+def test_in_a_stream_the_left_is_as_long_as_the_right(model, footage):
+    for each in video_results(model, footage / "one.mp4", **FEW):
+        lengths = bone_lengths(np.asarray(each.people[0].joints_mm, dtype=np.float64), H36M_17)
+        np.testing.assert_allclose(lengths, even(lengths), atol=0.01)
 
 
 @pytest.mark.parametrize("wrong", [{"hypotheses": 0}, {"detect_every": 0}, {"max_people": 0}])

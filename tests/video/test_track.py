@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
-from video.crossing import Street, Walker, run
+from video.crossing import BODY, CENTRE, FOCAL, Jumper, Street, Walker, run
 
-from di2pose.video.track import Tracker
+from di2pose.image.crop import roi_from_keypoints
+from di2pose.image.detect import Detection
+from di2pose.video.track import Sighting, Tracker
 
 RATE = 30
 
@@ -132,3 +134,80 @@ def test_only_so_many_people_as_asked_for():
     street = Street(Walker(-1500, 3000, 0), Walker(0, 3000, 0), Walker(1500, 3000, 0))
     story = run(street, Tracker(max_people=2, detect_every=1), np.arange(0, 0.5, 1 / RATE))
     assert all(len(frame) == 2 for frame in story)
+
+
+def look_at(points, fresh=True, pose_mm=None):
+    """What the encoder says of a body with these landmarks, in the middle of its crop."""
+    hips, radius = points[[23, 24]].mean(0), 300.0
+    box = (*(hips - radius).tolist(), *(hips + radius).tolist())
+    detection = Detection(box, 0.9, roi_from_keypoints(hips.tolist(), (hips - (0, radius)).tolist()))
+    return Sighting(points, 0.99, detection, fresh, pose_mm)
+
+
+@pytest.mark.parametrize("rate", [30, 10])
+@pytest.mark.parametrize("speed", [0, 1500])
+def test_a_jumper_keeps_their_number(rate, speed):
+    story = run(Street(Jumper(-1500, 3500, speed)), Tracker(), np.arange(0, 3, 1 / rate))
+    assert {number for frame in story for number in frame.values()} == {0}
+    assert sum(0 in frame for frame in story) >= 0.9 * len(story)
+
+
+@pytest.mark.parametrize("rate", [30, 10])
+def test_a_jumper_and_a_walker_who_passes_behind_keep_their_numbers(rate):
+    story = run(Street(Jumper(0, 3000, 0), Walker(-2500, 5000, 2000)), Tracker(), np.arange(0, 3, 1 / rate))
+    assert [len(set(numbers_of(story, one))) for one in (0, 1)] == [1, 1]
+    assert set(numbers_of(story, 0)) != set(numbers_of(story, 1))
+
+
+def test_who_is_lost_in_a_somersault_comes_back_under_the_same_number():
+    """For a third of a second nothing is seen; then the body is upside down and has stopped rising."""
+    tracker, standing = Tracker(), CENTRE + FOCAL * BODY / 5000
+    for k in range(10):
+        rising = standing + np.array([6.0, -12.0]) * k
+        assert tracker.update(k / RATE, [look_at(rising, fresh=k == 0)]) == {0: 0}
+    for k in range(10, 20):
+        assert tracker.update(k / RATE, []) == {}
+    turned = 2 * rising.mean(0) - rising + np.array([60, -40])
+    assert tracker.update(20 / RATE, [look_at(turned)]) == {0: 0}
+
+
+def test_of_two_bodies_at_one_place_the_pose_tells_who_it_is():
+    """One turns their face, the other their back to the camera: in the picture they differ little."""
+    tracker, points = Tracker(), CENTRE + FOCAL * BODY / 3000
+    front = np.concatenate([BODY, np.zeros((33, 1))], axis=1)
+    back = front * (-1, 1, -1)
+    aside = np.array([260.0, 0.0])
+    for k in range(10):
+        looks = [look_at(points, k == 0, front), look_at(points + aside, k == 0, back)]
+        assert tracker.update(k / RATE, looks) == {0: 0, 1: 1}
+    here, there = points + 0.5 * aside + np.array([-5, -50]), points + 0.5 * aside + np.array([5, 50])
+    between = [look_at(here, False, back), look_at(there, False, front)]
+    assert tracker.update(10 / RATE, between) == {0: 1, 1: 0}
+
+
+def test_a_stray_look_at_a_tracked_body_starts_nobody():
+    """The detector points at the walker again, and in that crop half of the landmarks come out upside down."""
+    tracker, points = Tracker(detect_every=5), CENTRE + FOCAL * BODY / 3000
+    rng = np.random.default_rng(0)
+    for k in range(30):
+        walking = points + np.array([4 * k, 0])
+        looks = [look_at(walking, fresh=k == 0)]
+        if k % 5 == 4:
+            stray = 2 * walking.mean(0) - walking + rng.normal(0, 10, 2)
+            looks.append(look_at(stray))
+        assert tracker.update(k / RATE, looks) == {0: 0}
+
+
+def test_a_child_in_front_of_somebody_tall_is_somebody():
+    tracker, tall = Tracker(), CENTRE + FOCAL * BODY / 3000
+    child = CENTRE + (0, 100) + 0.5 * FOCAL * BODY / 3000
+    assert tracker.update(0.0, [look_at(tall), look_at(child)]) == {0: 0, 1: 1}
+
+
+def test_stray_looks_do_not_add_up_to_somebody():
+    """Three frames here, one there, seconds apart: nobody waits for them under one number."""
+    tracker, points, numbers = Tracker(), CENTRE + FOCAL * BODY / 3000, []
+    for k in range(90):
+        given = tracker.update(k / RATE, [look_at(points)] if k in (0, 1, 2, 30, 60) else [])
+        numbers += given.values()
+    assert numbers == [0, 0, 0, 1, 2]

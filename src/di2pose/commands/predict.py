@@ -29,7 +29,9 @@ from di2pose.output.overlay_video import OverlayVideo
 from di2pose.output.thumbnails import Thumbnails
 from di2pose.pipeline import Di2Pose
 from di2pose.result import Motion, Result, count_people
+from di2pose.video.body import one_body
 from di2pose.video.estimate import video_results
+from di2pose.video.fragments import TrackNotes, whole_tracks
 from di2pose.video.stream import BrokenVideoWarning, Stream, TimeStampWarning
 
 WIDEST_NAME = 40
@@ -191,6 +193,8 @@ class Recording:
 
     def __init__(self, item: Input, options: PredictOptions, fps: float) -> None:
         self.stem, self.formats, self.fps = options.out / item.name, options.formats, fps
+        self.same_body, self.height_m = options.same_body, options.height
+        self.notes = TrackNotes()
         self.results: list[Result] = []
         self.written = Written()
         self._video = OverlayVideo(Path(f"{self.stem}{FILM}"), fps) if "overlay" in self.formats else None
@@ -219,6 +223,9 @@ class Recording:
                     self.written.files += filter(None, [self._video.finish(Path(f"{stem}{FILM}"))])
                 except InputError as error:
                     self.written.fail(error)
+            self.results = whole_tracks(self.results, notes=self.notes)
+            if self.same_body:
+                self.results = one_body(self.results, self.height_m)
             motion = Motion(self.results, self.fps)
             shown = motion if self._thumbnails is None else self._thumbnails.on(motion)
             self.written.save(stem, self.formats, motion, shown, wanted)
@@ -226,12 +233,13 @@ class Recording:
         return self.written
 
     def describe(self) -> str:
-        """'230 frames, 2 people, 12 % of their joints hidden'."""
+        """'230 frames, 2 people, 12 % of their joints hidden, 1 short track dropped (3 sightings)'."""
         frames = f"{len(self.results)} frame{'s' * (len(self.results) != 1)}"
         states = [state for result in self.results for person in result.people for state in person.guessed.tolist()]
-        if not states:
-            return f"{frames}, nobody found"
-        return f"{frames}, {count_people(self.people)}, {sum(states) / len(states):.0%} of their joints hidden"
+        parts = [frames, "nobody found"]
+        if states:
+            parts = [frames, count_people(self.people), f"{sum(states) / len(states):.0%} of their joints hidden"]
+        return ", ".join(filter(None, [*parts, str(self.notes)]))
 
     @property
     def people(self) -> int:
@@ -260,7 +268,7 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, log: Run
         warnings.simplefilter("ignore", BrokenVideoWarning)  # `stream.broken` says it too
         warnings.simplefilter("ignore", TimeStampWarning)  # said above
         try:
-            results = _results(model, stream, options)
+            results = _results(model, stream, options, recording.notes)
             for result in held.between(tqdm(results, item.label, stream.expected, unit="frame", disable=None)):
                 recording.add(result)
         except InputError as error:
@@ -283,7 +291,8 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, log: Run
     return not written.disk_full
 
 
-def _results(model: Di2Pose, stream: Stream, options: PredictOptions) -> Iterator[Result]:
+def _results(model: Di2Pose, stream: Stream, options: PredictOptions, notes: TrackNotes) -> Iterator[Result]:
+    """Of a stream, for the film; the bodies are fitted when the whole is known."""
     camera = options.known_camera
     if camera is not None:
         camera = fitted_camera(camera, next(iter(stream)).picture.size)
@@ -294,11 +303,13 @@ def _results(model: Di2Pose, stream: Stream, options: PredictOptions) -> Iterato
         steps=options.steps,
         seed=options.seed,
         smoothed=options.smooth,
+        same_body=False,
         max_people=options.max_people,
         camera=camera,
         field_of_view=options.fov,
         height_m=options.height,
         min_score=options.min_score,
         pictures=True,
+        notes=notes,
     )
     return (without_faces(model, result) for result in results) if options.blur_faces else results

@@ -60,6 +60,8 @@ class PredictOptions:
     look at its mirror image, too: slower, and much better where something misleads the detector."""
     smooth: bool = True
     """Smooth videos over time; surer joints weigh more."""
+    same_body: bool = True
+    """Give everybody in a video bones of one length from their first frame to their last."""
     device: str = "auto"
     """auto, cpu, cuda or mps."""
     blur_faces: bool = False

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from di2pose.body import View, limb_landmarks
+from di2pose.body_fit import View, limb_landmarks
 from di2pose.data.sample import SEEN, UNKNOWN, Dataset, Sample
 from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from di2pose import checkpoint
 from di2pose.baselines.peer import PEERS, BlazePosePeer
-from di2pose.body import fit_body, unclear
+from di2pose.body_fit import fit_body, unclear
 from di2pose.calibration import Calibration
 from di2pose.data.sample import Sample
 from di2pose.errors import InputError
@@ -55,7 +55,7 @@ class Predictions:
     states: np.ndarray | None = None
     """(B, 17) 'seen', 'occluded', 'out_of_frame': what is said of the joints of Human3.6M's skeleton."""
     unclear: np.ndarray | None = None
-    """(B, 17) bool: not called seen, whatever the visibility is (`body.unclear`)."""
+    """(B, 17) bool: not called seen, whatever the visibility is (`body_fit.unclear`)."""
 
 
 @runtime_checkable

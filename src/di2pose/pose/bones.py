@@ -60,11 +60,15 @@ def settle(
     return settled
 
 
+def mirrored(values: Float[np.ndarray, "*B K"], skeleton: Skeleton = H36M_17) -> Float[np.ndarray, "*B K"]:
+    """What is known of every bone, with left and right exchanged."""
+    column = {child: bone for bone, (child, _) in enumerate(skeleton.bones)}
+    return values[..., [column[skeleton.mirror_order[child]] for child, _ in skeleton.bones]]
+
+
 def even(lengths_mm: Float[np.ndarray, "*B K"], skeleton: Skeleton = H36M_17) -> Float[np.ndarray, "*B K"]:
     """Left and right bones of one length: the mean of both."""
-    column = {child: bone for bone, (child, _) in enumerate(skeleton.bones)}
-    other = [column[skeleton.mirror_order[child]] for child, _ in skeleton.bones]
-    return (lengths_mm + lengths_mm[..., other]) / 2
+    return (lengths_mm + mirrored(lengths_mm, skeleton)) / 2
 
 
 def outward(skeleton: Skeleton = H36M_17) -> list[int]:

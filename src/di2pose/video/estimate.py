@@ -1,6 +1,7 @@
 """Video -> results, frame by frame.
 
-    stream -> frames -> [track: where to look] -> [encoder] -> [track: who it is] -> [diffusion] -> [smooth] -> results
+    stream -> frames -> [track: where to look] -> [encoder] -> [track: who it is] -> [diffusion]
+           -> [fragments: who was seen long enough] -> [smooth] -> [body: one for each track] -> results
 
 With a warm start the diffusion of a frame begins at the tokens of the same person in the frame before, noised again to
 an intermediate step, and not from nothing. Without it the frames' tokens do not depend on each other, and the diffusion
@@ -27,6 +28,8 @@ from di2pose.pose.camera import Camera
 from di2pose.randomness import hypothesis_generators
 from di2pose.request import camera_for
 from di2pose.result import Motion, Person, Result
+from di2pose.video.body import growing_body, one_body
+from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, whole_tracks
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame, Stream
 from di2pose.video.track import Sighting, Tracker
@@ -56,6 +59,8 @@ def video_results(
     steps: int | None = None,
     seed: int = 0,
     smoothed: bool = True,
+    same_body: bool = True,
+    least_s: float = LEAST_S,
     warm: bool = False,
     detect_every: int = 15,
     max_people: int = 8,
@@ -64,16 +69,24 @@ def video_results(
     field_of_view: float | None = None,
     height_m: float | None = None,
     pictures: bool = False,
+    notes: TrackNotes | None = None,
 ) -> Iterator[Result]:
     """A result for every frame, in order and one by one; memory does not grow with the length of the video.
+
+    A stream does not know what comes: the bones of a track are what its frames so far tell, and settle within a second
+    or so. `estimate_video` knows the whole of a track. Frames on their own: smoothed=False, same_body=False, least_s=0.
 
     source: a video file, a camera's index, or a `Stream`, which says afterwards whether the video was whole
     hypotheses, steps, camera, field_of_view, height_m, max_people, min_score: as for a photo, see `Di2Pose.__call__`
     seed: the noise of a hypothesis depends on (seed, track, frame, hypothesis) alone
     smoothed: see `video.smooth`; results then come some frames late
+    same_body: bones of a track have one length, see `video.body`; with `height_m` they add up to it
+    least_s: who is seen for less than this (and less than 5 frames) is dropped, see `video.fragments`; a frame with
+        somebody new comes so much later. 0 keeps everybody
     warm: start from the frame before: quicker and calmer, but mistakes last; False draws every frame from nothing
     detect_every: frames between two searches of the whole picture; also when somebody is lost
     pictures: let the results keep their pixels; those of a file can be read again when a page or an overlay needs them
+    notes: where to say what was dropped
     """
     check_call(hypotheses, steps, seed, max_people, height_m, field_of_view, min_score)
     if hypotheses < 1 or detect_every < 1 or max_people < 1:
@@ -96,14 +109,26 @@ def video_results(
         return Result(stream.name, size, camera_of(frame), people, *made, picture=picture, camera_source=source)
 
     tracked = tracked_frames(model, stream, Tracker(detect_every=detect_every, max_people=max_people), camera_of)
-    results = (result(each, people) for each, people in drawing.people(tracked, height_m))
-    return smooth(results) if smoothed else results
+    results: Iterator[Result] = (result(each, people) for each, people in drawing.people(tracked, height_m))
+    if least_s > 0:
+        results = confirmed(results, least_s, notes)
+    if smoothed:
+        results = smooth(results)
+    return growing_body(results, height_m) if same_body else results
 
 
 def estimate_video(model: Di2Pose, source: Stream | str | Path | int, **options: Any) -> Motion:
-    """Everybody in a video: `video_results` with the same options, all at once."""
+    """Everybody in a video, all at once. The options are those of `video_results`; but a track has one body from its
+    first frame to its last, and fragments of one person are joined."""
     stream = source if isinstance(source, Stream) else Stream(source)
-    return Motion(list(video_results(model, stream, **options)), stream.fps)
+    wanted = {"smoothed": True, "same_body": True, "least_s": LEAST_S, "notes": None, "height_m": None} | options
+    plain = options | {"smoothed": False, "same_body": False, "least_s": 0.0}
+    results = list(video_results(model, stream, **plain))
+    if wanted["least_s"] > 0:
+        results = whole_tracks(results, wanted["least_s"], wanted["notes"])
+    if wanted["smoothed"]:
+        results = list(smooth(results))
+    return Motion(one_body(results, wanted["height_m"]) if wanted["same_body"] else results, stream.fps)
 
 
 def tracked_frames(
@@ -141,7 +166,11 @@ def _sightings(encoded: EncodedCrops, encoder: Encoder, fresh: Sequence[bool]) -
         else:
             points = to_picture(encoder, crop.region, output.landmarks_2d[row].double().cpu().numpy())
         person = 1.0 if output.person is None else float(output.person[row])
-        found.append(Sighting(points, person, replace(crop.detection, roi=crop.region), fresh[row]))
+        pose = None
+        if output.world_mm is not None and output.skeleton is not None:
+            turned = output.world_mm[row].double().cpu().numpy() @ encoder.rotation(crop.region, crop.camera)
+            pose = turned - turned[list(output.skeleton.indices("left_hip", "right_hip"))].mean(0)
+        found.append(Sighting(points, person, replace(crop.detection, roi=crop.region), fresh[row], pose))
     return found
 
 

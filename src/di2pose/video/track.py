@@ -1,12 +1,17 @@
 """Who is who from frame to frame, and where to look next.  All positions in pixels of the upright picture.
 
 The next region to look at comes from the landmarks of the last look, as in BlazePose, so the detector need not run on
-every frame. What a look shows is matched to the tracks by the distance of its 33 landmarks from where each track should
-be by now (it moves on at constant speed), plus the difference in size: of two people who pass each other the nearer one
-is larger. While somebody is hidden, a look at their place shows whoever hides them: two looks at the same body count
-once, for the track that fits better, and the other track is missed, not swapped.
+every frame. What a look shows is matched to the tracks by where it is, by its shape and its 3D pose, and by its size
+(of two people who pass each other the nearer one is larger); all pairs at once, so that the sum is least. Sideways a
+track moves on at constant speed; up and down it does so for a moment only, for nobody keeps rising. They may also have
+stopped, or half so; and the longer they were missed the less their last pose says.
 
-A new person is a track at once, without waiting for confirmation: detector and encoder have both seen somebody.
+While somebody is hidden, a look at their place shows whoever hides them: two looks at the same body count once, for the
+track that fits better, and the other track is missed, not swapped. A fresh look at a body that is tracked is that body,
+however ill its landmarks fit: it starts nobody.
+
+A new person is a track at once, without waiting for confirmation; but until they were seen for a while they are not
+waited for long, so that stray looks do not add up to somebody. `video.fragments` drops what stays short.
 """
 
 import math
@@ -16,18 +21,40 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.optimize import linear_sum_assignment
 
 from di2pose.image.crop import ROI_MARGIN
 from di2pose.image.detect import Detection
 from di2pose.image.encoder import PERSON
 from di2pose.image.region import body_radius, hips_of, region_round, trunk_angle
+from di2pose.pose.skeleton import BLAZEPOSE_33
 
 SAME_BODY = 0.25
 """Mean distance of landmarks over the radius, below which two looks show one body."""
-GATE, GATE_A_SECOND = 0.6, 0.4
+LIMBS = tuple(
+    BLAZEPOSE_33.indices(*(f"{side}_{joint}" for side in ("left", "right") for joint in joints))
+    for joints in (("shoulder", "knee", "ankle", "elbow", "wrist"), ("hip", "hip", "knee", "shoulder", "elbow"))
+)
+"""Where trunk and limbs end and start, left and right."""
+ON_BODY, ON_BODY_HIPS = 0.4, 0.5
+"""Least intersection over union of two bodies' boxes, and most distance of their hips in radii, where two looks whose
+landmarks disagree are at one body."""
+GATE, GATE_A_SECOND = 0.65, 0.4
 """Most that a look may differ from its track, and how much more for each second that the track was missed."""
+QUICK_GATE, QUICK_S = 0.5, 0.2
+"""How much more it may differ after this time: of a jump there are few frames at a low rate."""
+POSE_WEIGHT, POSE_MM = 0.5, 1000.0
+"""What 3D poses that are this far apart (mean over the landmarks) count beside a body radius in the picture."""
+POSE_MEMORY_S = 0.2
+"""Time for which a pose, and with it the shape in the picture, tells who it is."""
+LOST = 0.15
+"""By so much better must a look fit a track that was missed than one that is in sight."""
 SPEED_MEMORY_S = 0.2
 """Time over which a track's speed is averaged."""
+RISE_S = 0.25
+"""Time for which somebody keeps their vertical speed."""
+KNOWN, NEW_PATIENCE_S = 5, 0.25
+"""Whoever was seen less often is waited for this long."""
 
 
 class Sighting(NamedTuple):
@@ -40,6 +67,8 @@ class Sighting(NamedTuple):
     """What was looked at."""
     fresh: bool
     """Whether the detector pointed there; else a track did."""
+    pose_mm: Float[np.ndarray, "33 3"] | None = None
+    """The encoder's own 3D pose, camera axes, hips in the origin; None where it has none."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +84,16 @@ class Track:
     time_s: float
     score: float
     """The detector's, when it last pointed here."""
+    seen: int = 1
+    """How often they were."""
+    pose_mm: Float[np.ndarray, "33 3"] | None = None
     lost: bool = False
     """Whether the last frame did not show them."""
 
     def at(self, time_s: float) -> Float[np.ndarray, "33 2"]:
         """Where the landmarks should be."""
-        return self.points + self.speed * (time_s - self.time_s)
+        passed = time_s - self.time_s
+        return self.points + self.speed * (passed, RISE_S * (1 - math.exp(-passed / RISE_S)))
 
     def detection(self, time_s: float) -> Detection:
         """Where to look: the hips in the middle, the trunk upright."""
@@ -70,12 +103,24 @@ class Track:
         return Detection(box, self.score, region_round(hips, radius, self.angle))
 
     def misfit(self, look: Sighting, time_s: float) -> float:
-        """Mean distance of the look's landmarks from where they should be, in body radii, plus the log of the sizes."""
-        apart = np.linalg.norm(look.points - self.at(time_s), axis=1).mean() / self.radius
-        return float(apart + abs(math.log(body_radius(look.points) / self.radius)))
+        """Distance of the look's landmarks from where they should be, in body radii: of their centre, of their shape
+        round it, and of the 3D pose; plus the log of the sizes. The older a shape is, the less it says."""
+        centre, own = look.points.mean(0), self.points.mean(0)
+        ahead = self.at(time_s).mean(0)
+        apart = min(float(np.linalg.norm(centre - place)) for place in (ahead, own, (ahead + own) / 2)) / self.radius
+        shape = float(np.linalg.norm(look.points - centre - self.points + own, axis=1).mean()) / self.radius
+        if look.pose_mm is not None and self.pose_mm is not None:
+            shape += POSE_WEIGHT * float(np.linalg.norm(look.pose_mm - self.pose_mm, axis=1).mean()) / POSE_MM
+        size = abs(math.log(_size(look.points, look.pose_mm) / _size(self.points, self.pose_mm)))
+        return apart + size + math.exp((self.time_s - time_s) / POSE_MEMORY_S) * shape + LOST * self.lost
 
     def gate(self, time_s: float) -> float:
-        return GATE + GATE_A_SECOND * (time_s - self.time_s)
+        passed = time_s - self.time_s
+        return GATE + GATE_A_SECOND * passed + QUICK_GATE * min(1.0, passed / QUICK_S)
+
+    def patience_s(self, most: float) -> float:
+        """How long to wait for them."""
+        return most if self.seen >= KNOWN else min(most, NEW_PATIENCE_S)
 
 
 class Tracker:
@@ -125,28 +170,24 @@ class Tracker:
                 kept.append(place)
         given = self._match(time_s, misfits, kept)
         tracks = [self._moved(track, time_s, looks, given) for track in self.tracks]
-        self.tracks = [track for track in tracks if time_s - track.time_s <= self.patience_s]
+        self.tracks = [track for track in tracks if time_s - track.time_s <= track.patience_s(self.patience_s)]
         for place in kept:
             in_sight = sum(not track.lost for track in self.tracks)
-            if place not in given and looks[place].fresh and in_sight < self.max_people:
+            new = place not in given and looks[place].fresh and in_sight < self.max_people
+            if new and not any(_on_body(looks[place], looks[other]) for other in given):
                 given[place] = self._born
                 self._born += 1
                 self.tracks.append(_start(given[place], looks[place], time_s))
         return given
 
     def _match(self, time_s: float, misfits: np.ndarray, kept: list[int]) -> dict[int, int]:
-        """Look -> track number, the best fitting pair first."""
-        pairs = [
-            (float(misfits[place, k]), place, track.number)
-            for place in kept
-            for k, track in enumerate(self.tracks)
-            if misfits[place, k] < track.gate(time_s)
-        ]
-        given: dict[int, int] = {}
-        for _, place, number in sorted(pairs):
-            if place not in given and number not in given.values():
-                given[place] = number
-        return given
+        """Look -> track number: as many pairs inside their gates as there can be, and of these the best fitting."""
+        if not kept or not self.tracks:
+            return {}
+        gates = np.array([track.gate(time_s) for track in self.tracks])
+        cost = np.where(misfits[kept] < gates, misfits[kept] - 2 * gates.max(), 0.0)
+        rows, columns = linear_sum_assignment(cost)
+        return {kept[row]: self.tracks[k].number for row, k in zip(rows, columns, strict=True) if cost[row, k] < 0}
 
     @staticmethod
     def _moved(track: Track, time_s: float, looks: Sequence[Sighting], given: dict[int, int]) -> Track:
@@ -167,18 +208,43 @@ class Tracker:
             angle=trunk_angle(look.points, radius, track.angle),
             time_s=time_s,
             score=look.detection.score if look.fresh else track.score,
+            seen=track.seen + 1,
+            pose_mm=look.pose_mm,
         )
 
 
 def _start(number: int, look: Sighting, time_s: float) -> Track:
     radius = body_radius(look.points)
     angle = trunk_angle(look.points, radius, look.detection.roi.angle)
-    return Track(number, look.points, np.zeros(2), radius, angle, time_s, look.detection.score)
+    return Track(number, look.points, np.zeros(2), radius, angle, time_s, look.detection.score, pose_mm=look.pose_mm)
 
 
 def _same(a: Sighting, b: Sighting) -> bool:
     apart = np.linalg.norm(a.points - b.points, axis=1).mean()
     return bool(apart < SAME_BODY * min(body_radius(a.points), body_radius(b.points)))
+
+
+def _on_body(a: Sighting, b: Sighting) -> bool:
+    """Whether two looks are at one body, even where their landmarks disagree."""
+    radius = max(body_radius(a.points), body_radius(b.points))
+    (a0, a1), (b0, b1) = ((each.points.min(0), each.points.max(0)) for each in (a, b))
+    shared = float(np.clip(np.minimum(a1, b1) - np.maximum(a0, b0), 0, None).prod())
+    whole = float((a1 - a0).prod() + (b1 - b0).prod()) - shared
+    apart = float(np.linalg.norm(hips_of(a.points) - hips_of(b.points)))
+    return apart < ON_BODY_HIPS * radius and shared > ON_BODY * whole
+
+
+def _size(points: Float[np.ndarray, "33 2"], pose_mm: Float[np.ndarray, "33 3"] | None) -> float:
+    """Of a body in the picture: its extent over that of its 3D pose seen from the front, pixels a metre, which does not
+    change when it bends. Without a 3D pose the length of trunk and limbs, which changes less than the extent."""
+    if pose_mm is not None:
+        return 1000 * _extent(points) / _extent(pose_mm[:, :2])
+    ends, starts = points[list(LIMBS[0])], points[list(LIMBS[1])]
+    return max(1.0, float(np.sqrt(((ends - starts) ** 2).sum(-1).mean())))
+
+
+def _extent(points: Float[np.ndarray, "33 2"]) -> float:
+    return max(1.0, float(np.sqrt(((points - points.mean(0)) ** 2).sum(-1).mean())))
 
 
 def _hips_apart(a: Detection, b: Detection) -> float:
