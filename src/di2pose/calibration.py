@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float
 from di2pose.config import from_json, to_json
 from di2pose.errors import InputError
 from di2pose.files import write_json
+from di2pose.person_score import PersonFit
 from di2pose.pose.skeleton import H36M_17
 
 FILE = "calibration.json"
@@ -53,6 +54,8 @@ class Calibration:
     """H of the fit."""
     fitted_on: str = ""
     """The data, in words."""
+    person: PersonFit | None = None
+    """Whether somebody is there at all; None: as the encoder says."""
 
     def __post_init__(self) -> None:
         for name in ("floor_mm2", "gain", "radius_factor", "trace_mm2"):
@@ -130,7 +133,7 @@ class Calibration:
             raise InputError(f"{path} is not JSON ({error}): it is damaged, copy it again") from error
         if not isinstance(record, dict) or record.pop("format_version", None) != FORMAT_VERSION:
             raise InputError(f"{path} is not a calibration of format version {FORMAT_VERSION}")
-        return from_json(cls, record)
+        return from_json(cls, {"person": None, **record})  # files of before the person score do not tell it
 
     def write(self, folder: Path | str) -> Path:
         """Put it into a model's folder, atomically."""

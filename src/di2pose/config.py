@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from di2pose.errors import InputError
@@ -226,6 +227,8 @@ def from_json(kind: type[T], data: Any) -> T:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
+    if get_origin(hint) is UnionType:  # X | None
+        return None if value is None else _value(get_args(hint)[0], value, where)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return from_json(hint, value)
     if get_origin(hint) is tuple:

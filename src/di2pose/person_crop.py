@@ -30,6 +30,8 @@ class PersonCrop:
     """The part of the picture that the encoder sees."""
     hidden: tuple[Box, ...] = ()
     """Regions that are not to be looked at: they are painted grey before the crop."""
+    assumed: bool = False
+    """Whether nobody knows the camera, and its field of view is a guess."""
 
     def at(self, region: Roi) -> "PersonCrop":
         """The same person, looked at elsewhere."""

@@ -30,13 +30,18 @@ from di2pose.image.people_detector import PeopleDetector
 from di2pose.model import Constraints, Pins, PoseModel, find_model, load_model, save_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.person_crop import EncodedCrops, PersonCrop, encode_crops
-from di2pose.placing import Estimate, in_camera_axes, pins_in_crops, place_people
+from di2pose.person_score import PersonFit
+from di2pose.placing import Estimate, in_camera_axes, pins_in_crops, place_people, through
 from di2pose.pose.camera import Camera
 from di2pose.randomness import Noise, hypothesis_generators
-from di2pose.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
+from di2pose.request import NEAREST_MM, ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
 from di2pose.result import Person, Result
 from di2pose.second_look import surest_looks
 
+SPARE = 4
+"""Detections beyond `max_people` that are looked at, for some may be nobody."""
+HOPELESS = 0.05
+"""Least probability of somebody by the encoder alone for the model to be asked, too."""
 Boxes = Sequence[Box] | Sequence[Sequence[Box] | None]
 """Of one picture, or of each of several."""
 Point = Sequence[float] | np.ndarray
@@ -174,19 +179,20 @@ class Di2Pose(nn.Module):
         for batch in batches(images, boxes, occluded):
             queries = [open_query(request, camera, field_of_view) for request in batch]
             people = [
-                finder.detect(query.picture, max_people=max_people)
+                finder.detect(query.picture, max_people=max_people + SPARE)
                 if query.request.boxes is None
                 else given(query.request.boxes)
                 for query in queries
             ]
             owners = [k for k, found in enumerate(people) for _ in found]
             crops = [
-                self.crop(query.picture, person, query.camera, query.request.hidden)
+                self.crop(query.picture, person, query.camera, query.request.hidden, query.assumed)
                 for query, found in zip(queries, people, strict=True)
                 for person in found
             ]
             encoded = self.encode(crops, second_look)
-            results += self._answer(queries, owners, encoded, drawing, height_m, pin or {}, keep_tokens or {})
+            known = (height_m, pin or {}, keep_tokens or {})
+            results += self._answer(queries, owners, encoded, drawing, known, (max_people, min_score))
         return results if isinstance(images, list | tuple) else results[0]
 
     def _answer(
@@ -195,18 +201,20 @@ class Di2Pose(nn.Module):
         owners: Sequence[int],
         encoded: EncodedCrops,
         drawing: tuple[int, int, int],
-        height_m: float | None,
-        pin: Mapping[str, Point],
-        keep_tokens: Mapping[int, int],
+        about: tuple[float | None, Mapping[str, Point], Mapping[int, int]],
+        wanted: tuple[int, float | None],
     ) -> list[Result]:
-        """All people of all pictures at once; `owners`: the number of each crop's picture. What the encoder takes for
-        nobody is dropped, unless the user vouches for it by a box."""
-        hypotheses, steps, seed = drawing
+        """All people of all pictures at once; `owners`: the number of each crop's picture. What is taken for nobody is
+        dropped, unless the user vouches for it by a box. about: height_m, pin, keep_tokens; wanted: max_people,
+        min_score."""
+        (hypotheses, steps, seed), (height_m, pin, keep_tokens), (max_people, min_score) = drawing, about, wanted
         there = encoded.output.person
         vouched = [query.request.boxes is not None for query in queries]
-        real = [row for row, k in enumerate(owners) if vouched[k] or there is None or there[row] >= PERSON]
+        least = self.least_score if min_score is None else min_score
+        hopeless = PERSON if self._person_fit is None else HOPELESS
+        real = [row for row, k in enumerate(owners) if vouched[k] or there is None or there[row] >= hopeless]
         encoded, owners = encoded.pick(real), [owners[row] for row in real]
-        if (pin or keep_tokens) and (len(queries), len(real)) != (1, 1):
+        if (pin or keep_tokens) and (len(queries), min(len(real), max_people)) != (1, 1):
             raise InputError(
                 f"pin and keep_tokens are about one person in one picture, got {len(real)} people in {len(queries)}: "
                 "choose one by boxes=[(x0, y0, x1, y1)], or max_people=1"
@@ -220,12 +228,35 @@ class Di2Pose(nn.Module):
                 None if pins is None else pins_in_crops(pins, encoded.crops, self.encoder, self.device),
                 parse_tokens(keep_tokens, getattr(self.config, "tokenizer", None)),
             )
-            people = self.place(encoded, self.estimate(encoded, hypotheses, steps, noise, known), height_m, pins)
+            estimate = self.estimate(encoded, hypotheses, steps, noise, known)
+            people = self.place(encoded, estimate, height_m, pins)
+            nearest = [
+                min((p.root_mm[2] for p, k in zip(people, owners, strict=True) if k == number), default=np.inf)
+                for number in range(len(queries))
+            ]
+            if any(query.assumed and near < NEAREST_MM for query, near in zip(queries, nearest, strict=True)):
+                queries = [query.narrowed(near) for query, near in zip(queries, nearest, strict=True)]
+                cameras = [queries[k].camera for k in owners]
+                people = self.place(*through(cameras, encoded, estimate, self.encoder), height_m, pins)
         run = (seed, steps, hypotheses, str(self.config.name))
-        return [
-            query.result([person for person, k in zip(people, owners, strict=True) if k == number], *run)
-            for number, query in enumerate(queries)
-        ]
+        results = []
+        for number, query in enumerate(queries):
+            mine = [person for person, k in zip(people, owners, strict=True) if k == number]
+            if vouched[number]:
+                mine = [replace(person, score=1.0) for person in mine]
+            else:
+                mine = [person for person in mine if person.score >= least][:max_people]
+            results.append(query.result(mine, *run))
+        return results
+
+    @property
+    def least_score(self) -> float:
+        """Whoever scores less is taken for nobody, unless a call says otherwise."""
+        return 0.0 if self._person_fit is None else self._person_fit.least
+
+    @property
+    def _person_fit(self) -> PersonFit | None:
+        return None if self.calibration is None else self.calibration.person
 
     def find(self, picture: Image.Image, max_people: int = 8, quick: bool = False) -> list[Detection]:
         """Who is where, by the pipeline's own detector, largest first. Quick: at a glance, without tiles."""
@@ -235,10 +266,15 @@ class Di2Pose(nn.Module):
         return detector.detect(picture, max_people=max_people)
 
     def crop(
-        self, picture: Image.Image, detection: Detection, camera: Camera, hidden: tuple[Box, ...] = ()
+        self,
+        picture: Image.Image,
+        detection: Detection,
+        camera: Camera,
+        hidden: tuple[Box, ...] = (),
+        assumed: bool = False,
     ) -> PersonCrop:
-        """A person to look at, as the encoder wants to see them."""
-        return PersonCrop(picture, detection, camera, self.encoder.region(detection), hidden)
+        """A person to look at, as the encoder wants to see them; `assumed`: nobody knows the camera."""
+        return PersonCrop(picture, detection, camera, self.encoder.region(detection), hidden, assumed)
 
     @torch.no_grad()
     def encode(self, crops: Sequence[PersonCrop], second_look: bool = False) -> EncodedCrops:

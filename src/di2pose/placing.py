@@ -4,7 +4,7 @@ B crops, H hypotheses. Poses leave the model in the axes of their crop; a Person
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from di2pose.image.boxes import Box
 from di2pose.image.encoder import Encoder, EncoderOutput, to_picture
 from di2pose.model import Pins, Prediction
 from di2pose.person_crop import EncodedCrops, PersonCrop
+from di2pose.person_score import evidence
+from di2pose.pose.camera import Camera
 from di2pose.pose.fit import FittedPose
 from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import H36M_17, convert
@@ -28,8 +30,10 @@ BEYOND = 0.05
 far inside it is not."""
 BORDER = 0.01
 """A box that comes nearer to the picture's border, as a share of its side, is cut by it."""
-SIZE_STD, KNOWN_SIZE_STD = 0.06, 0.02
+SIZE_STD, KNOWN_SIZE_STD = 0.07, 0.02
 """What a body's size is off by, as a share, where its height is guessed and where it is given."""
+ASSUMED_STD = 0.25
+"""What an assumed focal length is off by, as a share."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,19 @@ def in_camera_axes(prediction: Prediction, encoded: EncodedCrops, encoder: Encod
     else:
         visibility = prediction.visibility.double().cpu().numpy()
     return Estimate(np.stack(turned) if turned else poses, visibility, prediction.tokens)
+
+
+def through(
+    cameras: Sequence[Camera], encoded: EncodedCrops, estimate: Estimate, encoder: Encoder
+) -> tuple[EncodedCrops, Estimate]:
+    """The same crops and poses, taken by other cameras: a crop's axes turn with the angle under which it is seen."""
+    crops = [replace(crop, camera=camera) for crop, camera in zip(encoded.crops, cameras, strict=True)]
+    turns = [
+        encoder.rotation(before.region, before.camera).T @ encoder.rotation(after.region, after.camera)
+        for before, after in zip(encoded.crops, crops, strict=True)
+    ]
+    samples_mm = np.stack([poses @ turn for poses, turn in zip(estimate.samples_mm, turns, strict=True)])
+    return replace(encoded, crops=crops), replace(estimate, samples_mm=samples_mm)
 
 
 def pins_in_crops(pins: Pins, crops: Sequence[PersonCrop], encoder: Encoder, device: torch.device) -> Pins:
@@ -90,13 +107,15 @@ def place_people(
     held = None if pins is None else (pins[0].double().numpy(), pins[1].numpy())
     calibration = calibration or Calibration.neutral()
     views = views_of(encoded, encoder)
-    rows = zip(encoded.crops, views, strict=True)
-    return [_person(crop, view, estimate, row, calibration, height_m, held) for row, (crop, view) in enumerate(rows)]
+    scores = person_scores(encoded, estimate, encoder, calibration).tolist()
+    rows = zip(encoded.crops, views, scores, strict=True)
+    return [_person(*each, estimate, row, calibration, height_m, held) for row, each in enumerate(rows)]
 
 
 def _person(
     crop: PersonCrop,
     view: View,
+    score: float,
     estimate: Estimate,
     row: int,
     calibration: Calibration,
@@ -124,16 +143,29 @@ def _person(
         joints_2d=joints_2d,
         box=crop.detection.box,
         root_mm=fitted.root_mm * factor,
-        root_std_mm=_root_std_mm(fitted, height_m is not None) * factor,
-        score=crop.detection.score,
+        root_std_mm=_root_std_mm(fitted, height_m is not None, crop.assumed) * factor,
+        score=score,
         tokens=None if estimate.tokens is None else estimate.tokens[row].cpu().numpy(),
     )
 
 
-def _root_std_mm(fitted: FittedPose, known_height: bool) -> Float[np.ndarray, " 3"]:
-    """By the fit, and by what it takes for granted: the body's size, which moves the root along its ray."""
+def _root_std_mm(fitted: FittedPose, known_height: bool, assumed: bool) -> Float[np.ndarray, " 3"]:
+    """By the fit, and by what it takes for granted: the body's size, which moves the root along its ray, and the focal
+    length, which moves it away."""
     size = fitted.root_mm * (KNOWN_SIZE_STD if known_height else SIZE_STD)
-    return np.sqrt(np.diag(fitted.root_covariance_mm2) + size**2)
+    lens = np.array([0.0, 0.0, ASSUMED_STD * fitted.root_mm[2] * assumed])
+    return np.sqrt(np.diag(fitted.root_covariance_mm2) + size**2 + lens**2)
+
+
+def person_scores(
+    encoded: EncodedCrops, estimate: Estimate, encoder: Encoder, calibration: Calibration
+) -> Float[np.ndarray, " B"]:
+    """How likely each crop shows a person at all; the detector's score where the calibration or the encoder cannot
+    tell."""
+    told = evidence(encoded.output, encoded.flipped, estimate.samples_mm, encoder.size[0])
+    if calibration.person is None or told is None:
+        return np.array([crop.detection.score for crop in encoded.crops])
+    return calibration.person.score(told)
 
 
 def views_of(encoded: EncodedCrops, encoder: Encoder) -> list[View]:

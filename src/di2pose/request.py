@@ -1,5 +1,6 @@
 """What the user hands in: pictures, boxes, a camera, known joints; checked and opened."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,10 @@ REACH_MM = 1500.0
 """No joint of a body lies farther from its pelvis."""
 
 
+NEAREST_MM, NARROWEST = 1200.0, 15.0
+"""With an assumed camera nobody is nearer; but its field of view becomes no smaller than so many degrees."""
+
+
 class ImageRequest(NamedTuple):
     """One picture that the user handed in."""
 
@@ -47,15 +52,31 @@ class ImageQuery(NamedTuple):
     camera_source: str
     """As in `Result`."""
 
+    @property
+    def assumed(self) -> bool:
+        """Whether nobody knows the camera."""
+        return self.camera_source.startswith("assumed")
+
+    def narrowed(self, nearest_mm: float) -> "ImageQuery":
+        """With a longer lens where the camera is assumed and somebody would stand nearer than NEAREST_MM: whoever fills
+        a picture is seldom photographed from so near. `nearest_mm`: where the nearest one stands by this camera."""
+        if not self.assumed or nearest_mm >= NEAREST_MM:
+            return self
+        half, focal = max(self.picture.size) / 2, self.camera.focal[0]
+        focal = max(focal, min(focal * NEAREST_MM / nearest_mm, half / np.tan(np.radians(NARROWEST / 2))))
+        degrees = 2 * np.degrees(np.arctan(half / focal))
+        return self._replace(
+            camera=dataclasses.replace(self.camera, focal=(focal, focal)),
+            camera_source=f"assumed {degrees:.0f} degrees, as somebody is close",
+        )
+
     def result(self, people: list[Person], seed: int, steps: int, hypotheses: int, model: str) -> Result:
         """Pixels that came without a file stay with the result."""
         image, picture = self.request.image, self.picture
         path = str(image) if isinstance(image, str | Path) else None
         made = (seed, steps, hypotheses, model, __version__)
         shown = None if path else picture
-        return Result(
-            path, picture.size, self.camera, people, *made, picture=shown, camera_source=self.camera_source
-        )
+        return Result(path, picture.size, self.camera, people, *made, picture=shown, camera_source=self.camera_source)
 
 
 def parse_pins(joints: Mapping[str, Any]) -> Pins | None:

@@ -104,7 +104,9 @@ def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
         fits[H36M_17.root] = Fit(0.0, 1.0, GAUSSIAN_R90, 0.0)
         classes.append(tuple(fits))
     tables = {name: tuple(tuple(getattr(fit, name) for fit in fits) for fits in classes) for name in Fit._fields}
-    return Calibration(**tables, seen_threshold=threshold, hypotheses=answers.samples_mm.shape[1], fitted_on=fitted_on)
+    return Calibration(
+        **tables, seen_threshold=threshold, hypotheses=answers.samples_mm.shape[1], fitted_on=fitted_on, person=None
+    )
 
 
 def collect(
