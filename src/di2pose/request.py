@@ -145,13 +145,18 @@ def batches(images: Picture | Sequence[Picture], boxes: Any, hidden: Any) -> Ite
 def open_query(request: ImageRequest, camera: Camera | None, field_of_view: float | None) -> ImageQuery:
     """The picture, opened, and its camera; boxes that lie beside the picture are refused."""
     picture = open_picture(request.image)
-    camera, source = camera_for(picture.size, camera, field_of_view, exif_focal(picture))
+    camera, source = camera_and_source(picture.size, camera, field_of_view, exif_focal(picture))
     if outside := [b for b in request.boxes or () if not overlap(b, (0, 0, *picture.size))]:
         raise InputError(f"the box {outside[0]} lies outside of the picture of {picture.width}x{picture.height} pixels")
     return ImageQuery(request, picture, camera, source)
 
 
-def camera_for(
+def camera_for(size: tuple[int, int], camera: Camera | None, field_of_view: float | None) -> Camera:
+    """The camera of a picture without a file, such as a frame: see `camera_and_source`."""
+    return camera_and_source(size, camera, field_of_view)[0]
+
+
+def camera_and_source(
     size: tuple[int, int], camera: Camera | None, field_of_view: float | None, focal: ExifFocal | None = None
 ) -> tuple[Camera, str]:
     """The camera of a picture (width, height), and where it is from: the stated one, else a centred one of the stated

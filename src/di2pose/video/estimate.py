@@ -26,7 +26,7 @@ from di2pose.person_crop import EncodedCrops
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.camera import Camera
 from di2pose.randomness import hypothesis_generators
-from di2pose.request import camera_for
+from di2pose.request import camera_and_source, camera_for
 from di2pose.result import Motion, Person, Result
 from di2pose.video.body import growing_body, one_body
 from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, whole_tracks
@@ -99,13 +99,13 @@ def video_results(
     drawing = VideoDrawing(model, hypotheses, count, seed, WARM_SHARE if warm else None)
 
     def camera_of(frame: Frame) -> Camera:
-        return camera_for(frame.picture.size, camera, field_of_view)[0]
+        return camera_for(frame.picture.size, camera, field_of_view)
 
     def result(tracked: TrackedFrame, people: list[Person]) -> Result:
         frame = tracked.frame
         made = (seed, count, hypotheses, str(model.config.name), __version__, frame.index, frame.time_s)
         picture = frame.picture if pictures else None
-        size, source = frame.picture.size, camera_for(frame.picture.size, camera, field_of_view)[1]
+        size, source = frame.picture.size, camera_and_source(frame.picture.size, camera, field_of_view)[1]
         return Result(stream.name, size, camera_of(frame), people, *made, picture=picture, camera_source=source)
 
     tracked = tracked_frames(model, stream, Tracker(detect_every=detect_every, max_people=max_people), camera_of)
