@@ -4,7 +4,7 @@ without people, and against the parts of photos that show nobody.
     python experiments/person_score.py MODEL --motion MOTION --out calibration-folder
 
 Everybody and everything is looked at as a user's detection would be: second look, flip test, 8 hypotheses. Only the
-photos of the split 'tune' are used; those of 'test' are reported on. `least` is where the score loses 1 % of the people.
+photos of the split 'tune' are used; those of 'test' are reported on. `least` is where the score loses 1 % of people.
 """
 
 import sys
@@ -87,8 +87,8 @@ def main(
         rows.append([name, str(len(scores)), *(f"{np.quantile(scores, q):.3f}" for q in (0.01, 0.05, 0.5, 0.95, 0.99)),
                      f"{kept:.1%}", "people" if real else "nobody"])  # fmt: skip
     print(markdown(["what", "count", "1 %", "5 %", "half", "95 %", "99 %", "kept", "is"], rows))
-    print("\n" + ", ".join(f"{n} {w:+.3f}" for n, w in zip(EVIDENCE, fit.weights, strict=True)), f"bias {fit.bias:+.3f}",
-          f"least {fit.least:.3f}")  # fmt: skip
+    weights = ", ".join(f"{name} {weight:+.3f}" for name, weight in zip(EVIDENCE, fit.weights, strict=True))
+    print(f"\n{weights}, bias {fit.bias:+.3f}, least {fit.least:.3f}")
     if write:
         folder = Path(model)
         before = Calibration.read(folder)

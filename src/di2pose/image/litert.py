@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tflite
 import torch
-from jaxtyping import Float
+from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from di2pose.errors import require
@@ -35,7 +35,7 @@ class LitertGraph(nn.Module):
             self._interpreter.allocate_tensors()
         self._input = self._interpreter.get_input_details()[0]["index"]
 
-    def forward(self, images: Float[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
+    def forward(self, images: Shaped[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
         rows = []
         for image in images.numpy():
             self._interpreter.set_tensor(self._input, image[None])

@@ -1,0 +1,165 @@
+"""People that could be real: what a user gets from the packaged model on real pictures."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from di2pose import Di2Pose
+from di2pose.assets import fetch
+from di2pose.errors import InputError
+from di2pose.image.detect import Detection, given
+from di2pose.image.region import region_round
+from di2pose.pose.bones import adult_range
+from di2pose.pose.root import stature_mm
+from di2pose.pose.skeleton import H36M_17, bone_lengths
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Di2Pose.from_pretrained()
+
+
+@pytest.fixture(scope="module")
+def astronaut():
+    try:
+        return Image.open(fetch("astronaut")).convert("RGB")
+    except InputError as error:
+        pytest.skip(f"the photo cannot be fetched here: {error}")
+
+
+@pytest.fixture(scope="module")
+def frame(footage):
+    return footage.read_image(footage[40])
+
+
+@pytest.fixture(scope="module")
+def walker(model, frame):
+    return model(frame, max_people=1)
+
+
+def test_bones_are_those_of_an_adult_left_and_right_alike(model, astronaut, walker):
+    left, right = np.array(H36M_17.pairs).T
+    column = {child: bone for bone, (child, _) in enumerate(H36M_17.bones)}
+    for person in (*walker.people, *model(astronaut).people):
+        lengths = bone_lengths(person.joints_mm, H36M_17)
+        low, high = adult_range().T
+        assert (lengths >= low - 1e-6).all()
+        assert (lengths <= high + 1e-6).all()
+        a, b = (lengths[[column[j] for j in side.tolist()]] for side in (left, right))
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_the_plain_mean_is_there_too_and_its_bones_are_shorter(walker):
+    (person,) = walker.people
+    np.testing.assert_array_equal(person.mean_mm, person.samples_mm.mean(0))
+    assert stature_mm(person.mean_mm) < stature_mm(person.joints_mm)
+
+
+def test_joints_that_are_called_seen_lie_on_the_landmarks(model, frame, walker):
+    (person,) = walker.people
+    crop = model.crop(frame, model.find(frame, 1)[0], walker.camera)
+    encoded = model.encode([crop], second_look=True)
+    skeleton, region = encoded.output.skeleton, encoded.crops[0].region
+    seen = [j for j in range(17) if person.state[j] == "seen" and H36M_17.joints[j].startswith(("left_", "right_"))]
+    assert len(seen) >= 6
+    marks = encoded.output.landmarks_2d[0, list(skeleton.indices(*(H36M_17.joints[j] for j in seen)))]
+    off = np.linalg.norm(person.joints_2d[seen] - region.to_image(marks.double().numpy()), axis=-1) / region.side
+    assert np.median(off) < 0.015
+    assert off.max() < 0.06
+
+
+def test_the_root_has_a_deviation_and_most_of_it_is_along_the_view(walker, model, frame):
+    (person,) = walker.people
+    assert person.root_std_mm.shape == (3,)
+    assert person.root_std_mm[2] > 2 * person.root_std_mm[:2].max()
+    known = model(frame, max_people=1, camera=walker.camera, height_m=1.8).people[0]
+    assert known.root_std_mm[2] < 0.5 * person.root_std_mm[2]
+
+
+def test_a_pinned_joint_is_returned_at_its_pin(model, frame, walker):
+    (person,) = walker.people
+    wrist = H36M_17.index("left_wrist")
+    pin = person.joints_mm[wrist] + (0.0, -60.0, -80.0)
+    (held,) = model(frame, max_people=1, pin={"left_wrist": pin}).people
+    np.testing.assert_allclose(held["left_wrist"].xyz_mm, pin)
+    assert held["left_wrist"].state == "pinned"
+    assert held["left_wrist"].r90_mm < 1
+    assert not held.guessed[wrist]
+    assert np.isfinite(held.joints_mm).all()
+    lengths = bone_lengths(held.joints_mm, H36M_17)
+    assert (np.abs(lengths / bone_lengths(person.joints_mm, H36M_17) - 1) < 0.2).all()
+
+
+def test_a_portrait_does_not_come_out_near_and_says_what_it_assumed(model, astronaut):
+    result = model(astronaut)
+    (person,) = result.people
+    assert person.root_mm[2] >= 1190
+    assert "assumed" in result.camera_source
+    assert "close" in result.camera_source
+    assert result.camera.focal[0] > 512 / 2 / np.tan(np.radians(30))
+    np.testing.assert_allclose(result.camera.project(person.joints_mm + person.root_mm), person.joints_2d, atol=1e-6)
+    given_fov = model(astronaut, field_of_view=60.0)
+    assert given_fov.people[0].root_mm[2] < 1100
+    assert "given" in given_fov.camera_source
+
+
+class _Says:
+    """A detector that says what it is told to."""
+
+    def __init__(self, *detections):
+        self.detections = detections
+
+    def detect(self, image, max_people=8):
+        return list(self.detections)[:max_people]
+
+
+def test_what_is_nobody_is_dropped_unless_the_user_draws_a_box_or_asks_for_all(model, frame):
+    person = model.find(frame, 1)[0]
+    wall = Detection((20.0, 100.0, 320.0, 700.0), 0.9, region_round(np.array([170.0, 400.0]), 200.0, 0.0))
+    both = _Says(person, wall)
+    (kept,) = model(frame, detector=both).people
+    assert kept.box == person.box
+    assert kept.score > model.least_score
+    everybody = model(frame, detector=both, min_score=0.0).people
+    assert everybody[0].box == person.box
+    assert all(each.score < model.least_score for each in everybody[1:])
+    assert model(frame, detector=both, min_score=1.0).people == []
+    (drawn,) = model(frame, boxes=[wall.box]).people
+    assert drawn.score == 1.0
+
+
+def test_a_ghost_does_not_take_the_place_of_somebody(model, frame):
+    person = model.find(frame, 1)[0]
+    wall = Detection((20.0, 100.0, 620.0, 1300.0), 0.9, region_round(np.array([170.0, 400.0]), 200.0, 0.0))
+    (kept,) = model(frame, detector=_Says(wall, person), max_people=1).people
+    assert kept.box == person.box
+
+
+def test_what_the_hypotheses_disagree_about_is_not_called_seen(model, frame, walker):
+    crop = model.crop(frame, model.find(frame, 1)[0], walker.camera)
+    encoded = model.encode([crop])
+    (person,) = walker.people
+    samples = np.repeat(person.mean_mm[None], 8, 0)
+    samples[:, H36M_17.index("left_wrist")] += np.linspace(-300, 300, 8)[:, None] * (1.0, 0.0, 0.0)
+    all_seen = np.tile([1.0, 0.0, 0.0, 0.0], (1, 17, 1))
+    from di2pose.placing import Estimate
+
+    (found,) = model.place(encoded, Estimate(samples[None], all_seen, None))
+    assert found["left_wrist"].state == "occluded"
+    assert found["right_knee"].state == "seen"
+
+
+def test_a_box_at_the_border_does_not_tell_the_distance(model, frame):
+    """Half of a body in a box that the picture cuts: the body is not twice as far for that."""
+    width = frame.width
+    whole = model(frame, max_people=1, field_of_view=60.0).people[0]
+    low = int(whole.joints_2d[[H36M_17.index("left_hip"), H36M_17.index("right_hip")], 1].mean())
+    half = frame.crop((0, 0, width, low))
+    focal = model(frame, max_people=1, field_of_view=60.0).camera
+    camera = replace(focal, size=half.size)
+    x0, y0, x1, _ = whole.box
+    (cut,) = model(half, boxes=[(x0, y0, x1, float(low))], camera=camera).people
+    assert cut.root_mm[2] == pytest.approx(whole.root_mm[2], rel=0.35)
+    assert given([cut.box])[0].box == cut.box
