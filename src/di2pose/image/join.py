@@ -4,7 +4,7 @@ Overlap alone cannot tell whether two boxes are one person: a half-body box in t
 before its father another. Where keypoints are known, they and the head's place decide.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,9 +60,18 @@ def join(people: Iterable[Sight], boxes: Iterable[Sight]) -> list[Sight]:
             person = joined[place]
             joined[place] = replace(person, box=found.box, strength=person.strength + found.strength)
             free.discard(place)
-        elif not any(same_person(found, person) for person in joined) and not _made_of_parts(found, joined):
+        elif _is_new(found, joined):
             joined.append(found)
     return _strongest_first(joined)
+
+
+def add_new(people: Iterable[Sight], found: Iterable[Sight]) -> list[Sight]:
+    """People, and those found who are none of them."""
+    everybody = list(people)
+    for each in _strongest_first(found):
+        if _is_new(each, everybody):
+            everybody.append(each)
+    return everybody
 
 
 def _owner(found: Sight, people: list[Sight], free: set[int]) -> int | None:
@@ -97,8 +106,11 @@ def covered(box: Box, people: Iterable[Sight]) -> float:
     return float(inside.mean())
 
 
-def _made_of_parts(found: Sight, people: Iterable[Sight]) -> bool:
-    return covered(found.box, [person for person in people if person.keypoints is not None]) > COVERED
+def _is_new(found: Sight, people: Sequence[Sight]) -> bool:
+    """Whether a box shows nobody of those who are known, and is not made of their parts either."""
+    if any(same_person(found, person) for person in people):
+        return False
+    return covered(found.box, [person for person in people if person.keypoints is not None]) <= COVERED
 
 
 def _strongest_first(sights: Iterable[Sight]) -> list[Sight]:

@@ -15,8 +15,9 @@ from di2pose.pose.skeleton import COCO_17
 
 SURE = 0.15
 """Least score of a keypoint that is relied on."""
-BODY, REACH = 4.0, 2.6
-"""A region's side: at least so many trunks (hips to shoulders), and times the farthest keypoint from the hips."""
+BODY, REACH = 4.0, 2.9
+"""A region's side: at least so many trunks (hips to shoulders), and so many times the way to the farthest keypoint.
+Keypoints end at ankles and eyes, bodies do not."""
 TRUNK_OVER_SHOULDERS, TRUNK_OVER_NECK, TRUNK_OVER_HEAD, NECK_OVER_HEAD = 1.35, 1.9, 3.3, 1.7
 """Of adults: the trunk's length over the shoulders' width, over the way from the head's middle to the shoulders, and
 over the head's width from ear to ear; the way from head to shoulders over that width."""
@@ -30,7 +31,7 @@ HEAD = [COCO_17.index("nose"), *_EYES, *_EARS]
 
 
 def region_of(keypoints: Float[np.ndarray, "17 3"], box: Box) -> Roi | None:
-    """For a person with these keypoints (x, y, score) and this box; None where they are unsure or not of the box."""
+    """For a person with these keypoints (x, y, score) and box; None where they are too unsure or not of the box."""
     sure = (keypoints[:, 2] >= SURE) & _near(keypoints[:, :2], box)
     trunk = _trunk(keypoints[:, :2], sure)
     if trunk is None:

@@ -20,7 +20,8 @@ _OUTPUTS, _OPERATORS = 8, 10  # places in the vtable of a SubGraph, fixed by the
 
 
 class LitertGraph(nn.Module):
-    """Drop-in for TfliteGraph: images (B, H, W, C) -> the asked tensors. One thread, one image after the other.
+    """Drop-in for TfliteGraph: images (B, H, W, C), of the file's own type -> the asked tensors. One thread, one image
+    after the other.
 
     XNNPACK is not faster on a batch, and splitting work over processes uses the cores better than threads do.
     """

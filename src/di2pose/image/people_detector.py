@@ -17,7 +17,7 @@ from di2pose.image.boxes import Box, area, iou
 from di2pose.image.crop import roi_from_box
 from di2pose.image.detect import Detection, largest
 from di2pose.image.efficientdet import EfficientDet
-from di2pose.image.join import Sight, covered, distinct_poses, join, same_person
+from di2pose.image.join import Sight, add_new, covered, distinct_poses, join
 from di2pose.image.keypoint_region import region_of
 from di2pose.image.multipose import MultiPose
 
@@ -52,7 +52,7 @@ class PeopleDetector(nn.Module):
         people = self._whole(image)
         for count in tiles:
             if max(image.size) >= LARGE and covered((0.0, 0.0, *image.size), people) < FILLED:
-                people = _add_new(people, self._tiles(image, count))
+                people = add_new(people, self._tiles(image, count))
         big = [person for person in people if max(_extent(person.box)) >= LEAST_HEIGHT]
         return largest([_detection(person) for person in big], image.size, max_people)
 
@@ -114,15 +114,6 @@ def _sights(
         if area(box) > 0 and all(iou(box, other.box) <= 0.5 for other in kept):
             kept.append(Sight(box, float(score) / threshold))
     return kept
-
-
-def _add_new(people: list[Sight], found: list[Sight]) -> list[Sight]:
-    """People, and those found whom none of them is."""
-    people = list(people)
-    for each in sorted(found, key=lambda sight: -sight.strength):
-        if not any(same_person(each, other) for other in people):
-            people.append(each)
-    return people
 
 
 def _inside(boxes: Float[np.ndarray, "A 4"], size: tuple[int, int]) -> list[Box]:

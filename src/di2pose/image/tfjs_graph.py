@@ -31,11 +31,13 @@ class TfjsFile:
         for entry in document["weightsManifest"][0]["weights"]:
             stored = np.dtype({"float16": "<f2"}.get(entry.get("quantization", {}).get("dtype"), entry["dtype"]))
             count = int(np.prod(entry["shape"], dtype=int))
+            if at + count * stored.itemsize > len(data):
+                break
             self.constants[entry["name"]] = np.frombuffer(data, stored, count, at).reshape(entry["shape"])
             at += count * stored.itemsize
-        if at != len(data):
+        if at != len(data) or len(self.constants) != len(document["weightsManifest"][0]["weights"]):
             raise InputError(
-                f"{weights} holds {len(data)} bytes, its graph tells of {at}: delete both to fetch them again"
+                f"{weights} has more or fewer bytes than {graph} tells of: delete both to fetch them again"
             )
         self.nodes: dict[str, Json] = {node["name"]: node for node in document["modelTopology"]["node"]}
 

@@ -1,0 +1,116 @@
+"""The default detector in real pictures: groups, close-ups, cut bodies, nobody."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from di2pose.errors import InputError
+from di2pose.image.blazepose import BlazePose
+from di2pose.image.boxes import iou
+from di2pose.image.crop import crop
+from di2pose.image.people_detector import PeopleDetector, tiling
+
+WALKER, ROOF = (914, 513, 1155, 934), (591, 72, 719, 457)
+
+
+@pytest.fixture(scope="module")
+def detector():
+    return PeopleDetector()
+
+
+@pytest.fixture(scope="module")
+def group(astronaut, walker):
+    """Three people of different size side by side, two of them cut at the hips."""
+    portrait, man = astronaut.crop((0, 0, 400, 512)), walker.crop((830, 430, 1230, 994))
+    picture = Image.new("RGB", (1000, 512), (90, 120, 60))
+    picture.paste(portrait, (0, 0))
+    picture.paste(man.resize((363, 512)), (400, 0))
+    picture.paste(portrait.resize((237, 300)), (763, 212))
+    return picture
+
+
+def test_everybody_in_a_group_is_found_once_largest_first(detector, group):
+    people = detector.detect(group)
+    assert len(people) == 3
+    for person, box in zip(people, ((18, 8, 374, 512), (461, 70, 689, 454), (762, 219, 979, 512)), strict=True):
+        assert iou(person.box, box) > 0.75
+        assert person.score > 0.75
+        assert person.keypoints.shape == (17, 3)
+
+
+def test_max_people_keeps_the_largest_not_the_surest(detector, group):
+    everybody = detector.detect(group)
+    assert everybody[1].score > everybody[0].score
+    assert detector.detect(group, max_people=1) == everybody[:1]
+    assert detector.detect(group, max_people=2) == everybody[:2]
+
+
+def test_without_keypoints_the_boxes_alone_find_them(group):
+    people = PeopleDetector(poses=False).detect(group)
+    assert len(people) == 3
+    assert all(person.keypoints is None and person.roi.angle == 0 for person in people)
+
+
+def test_tiles_find_the_one_on_the_roof(detector, walker):
+    near, far = detector.detect(walker)
+    assert iou(near.box, WALKER) > 0.8
+    assert iou(far.box, ROOF) > 0.8
+    assert detector.detect(walker, tiles=()) == [near]
+
+
+def test_a_close_up_gets_the_region_of_the_whole_body(detector, astronaut):
+    """The upright crop of the face alone shows the landmark network nobody; the region that the face implies does."""
+    face = astronaut.crop((130, 0, 330, 220))
+    (person,) = detector.detect(face)
+    assert person.roi.centre[1] > 400
+    assert person.roi.side > 800
+    assert BlazePose("full")(torch.from_numpy(crop(face, person.roi))[None]).person[0] > 0.5
+
+
+def test_keypoints_give_a_turned_region(detector, walker):
+    part = walker.crop((730, 430, 1330, 994))
+    (upright,), (lying,) = detector.detect(part), detector.detect(part.rotate(-90, expand=True))
+    turn = (lying.roi.angle - upright.roi.angle + np.pi) % (2 * np.pi) - np.pi
+    assert abs(turn - np.pi / 2) < 0.3
+    x, y = upright.roi.centre
+    assert np.abs(np.array(lying.roi.centre) - (part.height - y, x)).max() < 40
+
+
+def test_a_person_behind_a_large_patch_is_found_still(detector, walker):
+    """80 of the 256 pixels of the crop, over the trunk, over the head and over the legs."""
+    part = np.array(walker.crop((730, 430, 1330, 994)))
+    for y in (130, 230, 400):
+        patched = part.copy()
+        patched[y - 80 : y + 80, 220:380] = (40, 160, 90)
+        (person,) = detector.detect(Image.fromarray(patched))
+        assert iou(person.box, (185, 91, 416, 510)) > 0.5
+
+
+def test_nobody_gives_an_empty_list(detector):
+    rng = np.random.default_rng(0)
+    noise = Image.fromarray(rng.integers(0, 256, (300, 500, 3), dtype=np.uint8))
+    flat = [Image.new("RGB", size, (90, 120, 60)) for size in ((640, 480), (1600, 1200), (20, 900), (3, 2000), (1, 1))]
+    for picture in (noise, *flat):
+        assert detector.detect(picture) == []
+
+
+def test_the_same_picture_gives_the_same_people(detector, group):
+    first, second = detector.detect(group), detector.detect(group)
+    assert first == second
+    assert all(np.array_equal(a.keypoints, b.keypoints) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("size", [(1768, 994), (1000, 1000), (500, 2000), (301, 300)])
+def test_tiles_cover_the_picture_and_overlap(size):
+    tiles = tiling(size, 2)
+    assert len(tiles) == 4
+    for axis in (0, 1):
+        spans = sorted({(tile[axis], tile[axis + 2]) for tile in tiles})
+        assert (spans[0][0], spans[-1][1]) == (0, size[axis])
+        assert spans[0][1] - spans[1][0] > 0.15 * size[axis]
+
+
+def test_at_least_one_person_must_be_asked(detector, astronaut):
+    with pytest.raises(InputError, match="at least 1"):
+        detector.detect(astronaut, max_people=0)
