@@ -10,3 +10,11 @@ def test_usage_lists_every_command(capsys):
 def test_unknown_command_names_itself(capsys):
     assert main(["nonsense"]) == 2
     assert "no command 'nonsense'" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_a_command_is_loaded_is_no_traceback(tmp_path, monkeypatch, capsys):
+    (tmp_path / "slow_to_load.py").write_text("raise KeyboardInterrupt")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(COMMANDS, "slow", ("slow_to_load:run", "never gets there"))
+    assert main(["slow"]) == 130
+    assert capsys.readouterr().err == "stopped\n"
