@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tflite
 import torch
-from jaxtyping import Float
+from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from di2pose.errors import require
@@ -20,7 +20,8 @@ _OUTPUTS, _OPERATORS = 8, 10  # places in the vtable of a SubGraph, fixed by the
 
 
 class LitertGraph(nn.Module):
-    """Drop-in for TfliteGraph: images (B, H, W, C) -> the asked tensors. One thread, one image after the other.
+    """Drop-in for TfliteGraph: images (B, H, W, C), of the network's own type -> the asked tensors. One thread, one
+    image after the other.
 
     XNNPACK is not faster on a batch, and splitting work over processes uses the cores better than threads do.
     """
@@ -35,7 +36,7 @@ class LitertGraph(nn.Module):
             self._interpreter.allocate_tensors()
         self._input = self._interpreter.get_input_details()[0]["index"]
 
-    def forward(self, images: Float[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
+    def forward(self, images: Shaped[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
         rows = []
         for image in images.numpy():
             self._interpreter.set_tensor(self._input, image[None])
