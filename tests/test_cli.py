@@ -27,3 +27,11 @@ def test_a_command_that_is_also_a_group_keeps_its_own_help(capsys):
         main(["evaluate", "--help"])
     assert ended.value.code == 0
     assert "--protocol" in capsys.readouterr().out
+
+
+def test_ctrl_c_while_a_command_is_loaded_is_no_traceback(tmp_path, monkeypatch, capsys):
+    (tmp_path / "slow_to_load.py").write_text("raise KeyboardInterrupt")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(COMMANDS, "slow", ("slow_to_load:run", "never gets there"))
+    assert main(["slow"]) == 130
+    assert capsys.readouterr().err == "stopped\n"

@@ -69,8 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: no command '{' '.join(words[:2])}'\n\n{usage()}", file=sys.stderr)
         return 2
     module, function = COMMANDS[name][0].split(":")
-    command = getattr(import_module(module), function)
     try:
+        command = getattr(import_module(module), function)
         code = tyro.cli(command, args=words[count:], prog=f"di2pose {name}")
     except (InputError, MissingExtra) as error:
         print(f"error: {printable(error)}", file=sys.stderr)
