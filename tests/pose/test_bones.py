@@ -1,6 +1,6 @@
 import numpy as np
 
-from di2pose.pose.bones import adult_range, even, outward, rebuild
+from di2pose.pose.bones import adult_range, even, mirrored, outward, rebuild
 from di2pose.pose.skeleton import BODY_25B, H36M_17, bone_lengths
 
 
@@ -45,4 +45,14 @@ def test_bones_go_outward_even_where_a_parent_comes_later_in_the_list():
 
 def test_every_bone_has_an_adult_range():
     low, high = adult_range().T
-    assert (0 < low).all() and (low < high).all()
+    assert (low > 0).all()
+    assert (low < high).all()
+
+
+def test_what_is_mirrored_twice_is_as_before_and_the_trunk_stays():
+    lengths = bone_lengths(poses(), H36M_17)
+    column = {H36M_17.joints[child]: k for k, (child, _) in enumerate(H36M_17.bones)}
+    swapped = mirrored(lengths)
+    np.testing.assert_array_equal(mirrored(swapped), lengths)
+    np.testing.assert_array_equal(swapped[:, column["left_wrist"]], lengths[:, column["right_wrist"]])
+    np.testing.assert_array_equal(swapped[:, column["thorax"]], lengths[:, column["thorax"]])

@@ -1,6 +1,6 @@
 import numpy as np
 
-from di2pose.pose.bones import LEAST_SHOULDERS, even, mirrored, open_shoulders, rebuild
+from di2pose.pose.bones import LEAST_SHOULDERS, even, open_shoulders, rebuild
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
 THORAX, LEFT, RIGHT = H36M_17.indices("thorax", "left_shoulder", "right_shoulder")
@@ -36,13 +36,3 @@ def test_opened_shoulders_keep_all_bones_and_the_directions_of_the_arms():
             np.testing.assert_allclose(*ways, atol=1e-9)
     middle = [(each[:, LEFT] + each[:, RIGHT]) / 2 - each[:, THORAX] for each in (before, after)]
     assert (np.einsum("na,na->n", *middle) >= 0).all()
-
-
-def test_what_is_mirrored_twice_is_as_before_and_the_trunk_stays():
-    lengths = bone_lengths(poses(), H36M_17)
-    lengths[:, 0] += 10
-    column = {H36M_17.joints[child]: k for k, (child, _) in enumerate(H36M_17.bones)}
-    swapped = mirrored(lengths)
-    np.testing.assert_array_equal(mirrored(swapped), lengths)
-    np.testing.assert_array_equal(swapped[:, column["left_hip"]], lengths[:, column["right_hip"]])
-    np.testing.assert_array_equal(swapped[:, column["thorax"]], lengths[:, column["thorax"]])

@@ -18,9 +18,6 @@ ADULT_MM = {
     "wrist": (180.0, 330.0),
 }
 """Least and greatest length of the bone that ends in a joint of H36M_17, for adults of 1.45 to 2.1 m."""
-LEAST_SHOULDERS = 0.85
-"""Least distance of the shoulders over the sum of both collar bones, whose angle changes when somebody shrugs or
-reaches out: 0.9 and more in 95 of 100 poses that the model draws."""
 
 
 def rebuild(
@@ -37,6 +34,12 @@ def rebuild(
         unit = way / np.maximum(np.linalg.norm(way, axis=-1, keepdims=True), 1e-9)
         built[..., child, :] = built[..., parent, :] + unit * lengths_mm[..., bone, None]
     return built
+
+
+def mirrored(values: Float[np.ndarray, "*B K"], skeleton: Skeleton = H36M_17) -> Float[np.ndarray, "*B K"]:
+    """What is known of every bone, with left and right exchanged."""
+    column = {child: bone for bone, (child, _) in enumerate(skeleton.bones)}
+    return values[..., [column[skeleton.mirror_order[child]] for child, _ in skeleton.bones]]
 
 
 def even(lengths_mm: Float[np.ndarray, "*B K"], skeleton: Skeleton = H36M_17) -> Float[np.ndarray, "*B K"]:
@@ -60,10 +63,9 @@ def adult_range(skeleton: Skeleton = H36M_17) -> Float[np.ndarray, "K 2"]:
     return np.array([ADULT_MM[skeleton.joints[child].rpartition("_")[2]] for child, _ in skeleton.bones])
 
 
-def mirrored(values: Float[np.ndarray, "*B K"], skeleton: Skeleton = H36M_17) -> Float[np.ndarray, "*B K"]:
-    """What is known of every bone, with left and right exchanged."""
-    column = {child: bone for bone, (child, _) in enumerate(skeleton.bones)}
-    return values[..., [column[skeleton.mirror_order[child]] for child, _ in skeleton.bones]]
+LEAST_SHOULDERS = 0.85
+"""Least distance of the shoulders over the sum of both collar bones, whose angle changes when somebody shrugs or
+reaches out: 0.9 and more in 95 of 100 poses that the model draws."""
 
 
 def open_shoulders(joints_mm: Float[np.ndarray, "*B 17 3"]) -> Float[np.ndarray, "*B 17 3"]:
