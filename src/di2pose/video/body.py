@@ -128,7 +128,6 @@ def _rebuilt(
 
 def _refitted(result: Result, known: dict[int, Body]) -> Result:
     people = [
-        person if person.track is None else known[person.track].refit(person, result.camera)
-        for person in result.people
+        person if person.track is None else known[person.track].refit(person, result.camera) for person in result.people
     ]
     return replace(result, people=people)

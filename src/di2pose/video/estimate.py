@@ -41,6 +41,7 @@ further off: docs/results.md."""
 WARM_AGE_S = 0.2
 """Older tokens start nobody: the pose is another one by then."""
 
+
 class TrackedFrame(NamedTuple):
     """One frame, looked at."""
 
@@ -61,7 +62,7 @@ def video_results(
     same_body: bool = True,
     least_s: float = LEAST_S,
     warm: bool = False,
-    detect_every: int = 15,
+    detect_every: int = 6,
     max_people: int = 8,
     camera: Camera | None = None,
     field_of_view: float | None = None,
