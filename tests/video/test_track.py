@@ -130,6 +130,14 @@ def test_the_next_region_follows_the_body():
     assert tracker.regions(0.0)[0][0].roi.angle == pytest.approx(np.pi / 2, abs=0.05)
 
 
+def test_the_box_of_a_track_is_the_bodys():
+    tracker, points = Tracker(), CENTRE + FOCAL * BODY / 3000
+    tracker.update(0.0, [look_at(points)])
+    x0, y0, x1, y1 = tracker.regions(0.0)[0][0].box
+    np.testing.assert_allclose((x1 - x0, y1 - y0), 1.15 * np.ptp(points, axis=0))
+    np.testing.assert_allclose(((x0 + x1) / 2, (y0 + y1) / 2), (points.min(0) + points.max(0)) / 2)
+
+
 def test_only_so_many_people_as_asked_for():
     street = Street(Walker(-1500, 3000, 0), Walker(0, 3000, 0), Walker(1500, 3000, 0))
     story = run(street, Tracker(max_people=2, detect_every=1), np.arange(0, 0.5, 1 / RATE))

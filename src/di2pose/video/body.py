@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from di2pose.pose.bones import mirrored, rebuild
+from di2pose.pose.bones import mirrored, open_shoulders, rebuild
 from di2pose.pose.camera import Camera
 from di2pose.pose.root import place, stature_mm
-from di2pose.pose.skeleton import bone_lengths
+from di2pose.pose.skeleton import H36M_17, Skeleton, bone_lengths
 from di2pose.result import Person, Result
 
 SETTLED = 300
@@ -46,16 +46,17 @@ class Body:
             self._weights.append(1 / variance)
 
     def refit(self, person: Person, camera: Camera) -> Person:
-        """The person with this body: bones keep their directions, and the pelvis is put where the body covers the same
-        pixels. `joints_mm`, `samples_mm`, `root_mm` and `joints_2d` change."""
+        """The person with this body: bones keep their directions (but for shoulders that nobody has so narrow), and the
+        pelvis is put where the body covers the same pixels. `joints_mm`, `samples_mm`, `root_mm` and `joints_2d`
+        change."""
         lengths = self._lengths_of(person)
-        joints = rebuild(person.joints_mm, lengths, person.skeleton)
+        joints = _rebuilt(person.joints_mm[None], lengths, person.skeleton)[0]
         weights = np.where(person.guessed, HIDDEN_WEIGHT, 1.0)
         root = place(joints, person.joints_2d, weights, person.box, camera)
         return replace(
             person,
             joints_mm=joints,
-            samples_mm=rebuild(person.samples_mm, np.tile(lengths, (len(person.samples_mm), 1)), person.skeleton),
+            samples_mm=_rebuilt(person.samples_mm, lengths, person.skeleton),
             root_mm=root,
             joints_2d=camera.project(joints + root),
         )
@@ -118,9 +119,15 @@ def growing_body(results: Iterable[Result], height_m: float | None = None) -> It
         yield _refitted(result, known)
 
 
+def _rebuilt(
+    joints_mm: Float[np.ndarray, "H J 3"], lengths_mm: Float[np.ndarray, " K"], skeleton: Skeleton
+) -> Float[np.ndarray, "H J 3"]:
+    built = rebuild(joints_mm, np.tile(lengths_mm, (len(joints_mm), 1)), skeleton)
+    return open_shoulders(built) if skeleton == H36M_17 else built
+
+
 def _refitted(result: Result, known: dict[int, Body]) -> Result:
     people = [
-        person if person.track is None else known[person.track].refit(person, result.camera)
-        for person in result.people
+        person if person.track is None else known[person.track].refit(person, result.camera) for person in result.people
     ]
     return replace(result, people=people)

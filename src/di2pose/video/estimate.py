@@ -42,6 +42,7 @@ further off: docs/results.md."""
 WARM_AGE_S = 0.2
 """Older tokens start nobody: the pose is another one by then."""
 
+
 class TrackedFrame(NamedTuple):
     """One frame, looked at."""
 
@@ -62,7 +63,7 @@ def video_results(
     same_body: bool = True,
     least_s: float = LEAST_S,
     warm: bool = False,
-    detect_every: int = 15,
+    detect_every: int = 6,
     max_people: int = 8,
     min_score: float | None = None,
     camera: Camera | None = None,

@@ -79,9 +79,7 @@ def whole_tracks(results: Sequence[Result], least_s: float = LEAST_S, notes: Tra
     return [_without(result, short, notes) for result in results]
 
 
-def confirmed(
-    results: Iterable[Result], least_s: float = LEAST_S, notes: TrackNotes | None = None
-) -> Iterator[Result]:
+def confirmed(results: Iterable[Result], least_s: float = LEAST_S, notes: TrackNotes | None = None) -> Iterator[Result]:
     """The results as they come, without short tracks: a frame with somebody new is held back until they were seen
     often enough, or for twice as many frames as that takes."""
     notes = TrackNotes() if notes is None else notes

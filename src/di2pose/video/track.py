@@ -27,6 +27,7 @@ from di2pose.image.crop import ROI_MARGIN
 from di2pose.image.detect import Detection
 from di2pose.image.encoder import PERSON
 from di2pose.image.region import body_radius, hips_of, region_round, trunk_angle
+from di2pose.pose.root import FLESH
 from di2pose.pose.skeleton import BLAZEPOSE_33
 
 SAME_BODY = 0.25
@@ -96,11 +97,12 @@ class Track:
         return self.points + self.speed * (passed, RISE_S * (1 - math.exp(-passed / RISE_S)))
 
     def detection(self, time_s: float) -> Detection:
-        """Where to look: the hips in the middle, the trunk upright."""
-        hips = hips_of(self.at(time_s))
-        (x, y), radius = hips.tolist(), self.radius
-        box = (x - radius, y - radius, x + radius, y + radius)
-        return Detection(box, self.score, region_round(hips, radius, self.angle))
+        """Where to look: the hips in the middle, the trunk upright. The box is that of the body, as a detector's is."""
+        points = self.at(time_s)
+        (x0, y0), (x1, y1) = points.min(0).tolist(), points.max(0).tolist()
+        more, down = (FLESH - 1) / 2 * (x1 - x0), (FLESH - 1) / 2 * (y1 - y0)
+        box = (x0 - more, y0 - down, x1 + more, y1 + down)
+        return Detection(box, self.score, region_round(hips_of(points), self.radius, self.angle))
 
     def misfit(self, look: Sighting, time_s: float) -> float:
         """Distance of the look's landmarks from where they should be, in body radii: of their centre, of their shape
@@ -130,7 +132,7 @@ class Tracker:
     frames between two searches of the whole picture.
     """
 
-    def __init__(self, patience_s: float = 1.5, detect_every: int = 15, max_people: int = 8) -> None:
+    def __init__(self, patience_s: float = 1.5, detect_every: int = 6, max_people: int = 8) -> None:
         self.patience_s, self.detect_every, self.max_people = patience_s, detect_every, max_people
         self.tracks: list[Track] = []
         self.by_landmarks = True
