@@ -69,9 +69,9 @@ class CallOptions(TypedDict, total=False):
 class Di2Pose(nn.Module):
     """Owns the parts. Encoder and detectors are loaded when they are first used, and are no part of a checkpoint.
 
-    model = Di2Pose.from_pretrained()
-    result = model("photo.jpg")
-    result.people[0]["left_knee"].xyz_mm
+        model = Di2Pose.from_pretrained()
+        result = model("photo.jpg")
+        result.people[0]["left_knee"].xyz_mm
     """
 
     model: PoseModel

@@ -1,11 +1,13 @@
 """Tracks once they are over: ghosts dropped, fragments joined, and both said."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from output.people import person, pose, result
 
 from di2pose.errors import InputError
-from di2pose.video.fragments import LEAST_FRAMES, TrackNotes, confirmed, least_frames, whole_tracks
+from di2pose.video.fragments import LEAST_FRAMES, TrackNotes, confirmed, least_frames, likely, whole_tracks
 
 RATE = 30
 REST = pose(np.random.default_rng(0))
@@ -44,7 +46,7 @@ def test_a_short_track_is_dropped_and_said():
     notes = TrackNotes()
     out = whole_tracks(video(60, walker(0), GHOST), notes=notes)
     assert tracks_of(out) == [(0,)] * 60
-    assert str(notes) == "1 short track dropped (3 sightings)"
+    assert str(notes) == "1 short or unlikely track dropped (3 sightings)"
     assert str(TrackNotes()) == ""
 
 
@@ -146,7 +148,7 @@ def test_a_stream_holds_back_only_frames_with_somebody_new():
     assert late[0] == needed - 1
     assert max(late) <= 2 * needed
     assert late[30:] == [0] * 30
-    assert str(notes) == "1 short track dropped (3 sightings)"
+    assert str(notes) == "1 short or unlikely track dropped (3 sightings)"
 
 
 def test_in_a_stream_whoever_stays_is_there_from_their_first_frame():
@@ -159,3 +161,13 @@ def test_results_without_time_or_track_are_refused():
         whole_tracks([result([person(track=1)])])
     with pytest.raises(InputError, match="track numbers"):
         whole_tracks([result([person()], time_s=0.0)])
+
+
+def test_a_track_that_scores_like_nobody_is_left_out_and_told():
+    notes = TrackNotes()
+    unlikely = lambda k: replace(standing(1, 2000.0), score=0.1)  # noqa: E731
+    doubtful_once = lambda k: replace(walker(0)(k), score=0.05 if k == 3 else 0.9)  # noqa: E731
+    frames = video(20, doubtful_once, unlikely)
+    assert tracks_of(likely(frames, 0.4, notes)) == [(0,)] * 20
+    assert "20 sightings" in str(notes)
+    assert tracks_of(likely(frames, 0.0)) == tracks_of(frames)

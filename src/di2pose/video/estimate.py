@@ -29,7 +29,7 @@ from di2pose.randomness import hypothesis_generators
 from di2pose.request import camera_and_source, camera_for
 from di2pose.result import Motion, Person, Result
 from di2pose.video.body import growing_body, one_body
-from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, whole_tracks
+from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, likely, whole_tracks
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame, Stream
 from di2pose.video.track import Sighting, Tracker
@@ -109,8 +109,10 @@ def video_results(
         size, source = frame.picture.size, camera_and_source(frame.picture.size, camera, field_of_view)[1]
         return Result(stream.name, size, camera_of(frame), people, *made, picture=picture, camera_source=source)
 
-    tracked = tracked_frames(model, stream, Tracker(detect_every=detect_every, max_people=max_people), camera_of)
+    tracker = Tracker(detect_every=detect_every, max_people=max_people)
+    tracked = tracked_frames(model, stream, tracker, camera_of, assumed=camera is None and field_of_view is None)
     results: Iterator[Result] = (result(each, people) for each, people in drawing.people(tracked, height_m))
+    results = likely(results, model.least_score if min_score is None else min_score, notes)
     if least_s > 0:
         results = confirmed(results, least_s, notes)
     if smoothed:
@@ -133,9 +135,14 @@ def estimate_video(model: Di2Pose, source: Stream | str | Path | int, **options:
 
 
 def tracked_frames(
-    model: Di2Pose, frames: Iterable[Frame], tracker: Tracker, camera_of: Callable[[Frame], Camera]
+    model: Di2Pose,
+    frames: Iterable[Frame],
+    tracker: Tracker,
+    camera_of: Callable[[Frame], Camera],
+    assumed: bool = False,
 ) -> Iterator[TrackedFrame]:
-    """Look at every frame, once at everybody who is known, again at whoever is new, and say who is there.
+    """Look at every frame, once at everybody who is known, again at whoever is new, and say who is there. `assumed`:
+    nobody knows the camera.
 
     Where the encoder has no landmarks to follow people by, the detector looks at every frame.
     """
@@ -149,7 +156,8 @@ def tracked_frames(
             tracker.update(frame.time_s, [])
             yield TrackedFrame(frame, None, [])
             continue
-        encoded = model.encode([model.crop(frame.picture, person, camera_of(frame)) for person, _ in regions])
+        picture, camera = frame.picture, camera_of(frame)
+        encoded = model.encode([model.crop(picture, person, camera, (), assumed) for person, _ in regions])
         encoded = model.look_again(encoded, [place for place, (_, fresh) in enumerate(regions) if fresh])
         tracker.by_landmarks = encoded.output.landmarks_2d is not None
         fresh = [is_fresh for _, is_fresh in regions]

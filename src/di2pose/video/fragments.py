@@ -6,7 +6,7 @@ has fewer than `least_frames` sightings; of a video that is shorter than that no
 """
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -37,19 +37,19 @@ class TrackNotes:
     """What became of the tracks of a video: filled while it is looked at."""
 
     dropped: set[int] = field(default_factory=set)
-    """Numbers of the tracks that were too short."""
+    """Numbers of the tracks that were too short, or nobody."""
     sightings: int = 0
     """How often they were seen."""
     joined: int = 0
     """Fragments that became part of another track."""
 
     def __str__(self) -> str:
-        """'2 short tracks dropped (7 sightings), 1 joined'; empty where there is nothing to say."""
+        """'2 short or unlikely tracks dropped (7 sightings), 1 joined'; empty where there is nothing to say."""
         count = len(self.dropped)
         parts = []
         if count:
             seen = f"{self.sightings} sighting{'s' * (self.sightings != 1)}"
-            parts.append(f"{count} short track{'s' * (count != 1)} dropped ({seen})")
+            parts.append(f"{count} short or unlikely track{'s' * (count != 1)} dropped ({seen})")
         if self.joined:
             parts.append(f"{self.joined} fragment{'s' * (self.joined != 1)} joined")
         return ", ".join(parts)
@@ -103,6 +103,19 @@ def confirmed(results: Iterable[Result], least_s: float = LEAST_S, notes: TrackN
             waiting.popleft()
     for result in waiting:
         yield _without(result, unsure(result) if frames >= least else set(), notes)
+
+
+def likely(results: Iterable[Result], least: float, notes: TrackNotes | None = None) -> Iterator[Result]:
+    """The results as they come, without tracks whose score, its mean so far, is below `least`: those are nobody."""
+    notes = TrackNotes() if notes is None else notes
+    seen: Counter[int] = Counter()
+    total: dict[int, float] = defaultdict(float)
+    for result in results:
+        for person in result.people:
+            seen[_track(person)] += 1
+            total[_track(person)] += person.score
+        nobody = {track for track in map(_track, result.people) if total[track] < least * seen[track]}
+        yield _without(result, nobody, notes)
 
 
 def _without(result: Result, short: set[int], notes: TrackNotes) -> Result:
