@@ -163,13 +163,12 @@ class Di2Pose(nn.Module):
             is drawn to agree with them. For one picture of one person; so are
         keep_tokens: {position: code} of tokens that are to stay, e.g. some of an earlier `person.tokens`
         """
-        finder = self.load_detector(detector)
         drawing = (hypotheses, self.config.sample_steps if steps is None else steps, seed)
         results: list[Result] = []
         for batch in batches(images, boxes, occluded):
             queries = [open_query(request, camera, field_of_view) for request in batch]
             people = [
-                finder.detect(query.picture, max_people=max_people)
+                self.load_detector(detector).detect(query.picture, max_people=max_people)
                 if query.request.boxes is None
                 else given(query.request.boxes)
                 for query in queries
