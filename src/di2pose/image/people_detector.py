@@ -45,7 +45,7 @@ class PeopleDetector(nn.Module):
     def detect(self, image: Image.Image, max_people: int = 8, tiles: Sequence[int] = (2,)) -> list[Detection]:
         """The `max_people` largest of all who are found, by the area of their boxes in the picture.
 
-        tiles: how many a side, after the look at the whole picture; (): only that look, some five times faster.
+        tiles: how many a side, after the look at the whole picture; (): only that look, about three times faster.
         """
         if max_people < 1:
             raise InputError(f"max_people must be at least 1, got {max_people}")

@@ -1,14 +1,12 @@
 """A tfjs graph network as a PyTorch module that walks the file's own graph, from one node to the nodes that are asked.
 
-Values have the axes that they have in the file (images mostly B H W C; networks that came from ONNX turn to B C H W and
-back). Convolutions see them as views in channels-last memory, so the turns cost nothing. Only the operations that our
+Images are B H W C, as in the file; convolutions see them as views in channels-last memory. Only the operations that our
 networks use are here; any other raises an error that names it. Batched, though the files say one image.
 """
 
 import base64
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -109,15 +107,6 @@ class _TfjsConvolution(nn.Module):
         return x.permute(0, 2, 3, 1)
 
 
-class _AddConstant(nn.Module):
-    def __init__(self, constant: np.ndarray) -> None:
-        super().__init__()
-        self.constant = nn.Parameter(torch.from_numpy(constant.astype(np.float32)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.constant
-
-
 class _Apply(nn.Module):
     """An operation without weights."""
 
@@ -140,28 +129,13 @@ def _live_inputs(file: TfjsFile, name: str) -> list[str]:
 
 def _step(file: TfjsFile, name: str) -> nn.Module:
     node = file.nodes[name]
-    operation, attributes = node["op"], node.get("attr", {})
-    known = [file.constants[each] for each in node["input"] if each in file.constants]
-    if operation in ("Conv2D", "_FusedConv2D", "FusedDepthwiseConv2dNative", "DepthwiseConv2dNative"):
+    if node["op"] in ("_FusedConv2D", "FusedDepthwiseConv2dNative", "DepthwiseConv2dNative"):
         return _TfjsConvolution(file, node)
-    if operation in ("Add", "AddV2"):
-        return _AddConstant(known[0]) if known else _Apply(torch.add)
-    if operation == "ResizeBilinear" and attributes["half_pixel_centers"]["b"]:
-        if not known and file.nodes[node["input"][1]]["op"] != "Mul":
-            raise InputError(f"the tfjs network resizes by more than a factor in {name}, which is not supported")
-        return _Apply(partial(_resize, size=tuple(known[0].tolist()) if known else None))
-    if operation == "Transpose":
-        return _Apply(partial(torch.permute, dims=tuple(known[0].tolist())))
-    if operation == "LeakyRelu":
-        return _Apply(partial(F.leaky_relu, negative_slope=float(attributes["alpha"]["f"])))
-    if operation in ("Pad", "PadV2"):
-        amounts = tuple(int(each) for pair in reversed(known[0].tolist()) for each in pair)
-        return _Apply(partial(F.pad, pad=amounts, value=float(known[1]) if operation == "PadV2" else 0.0))
-    if operation == "ConcatV2":
-        return _Apply(partial(_concatenate, axis=int(known[0])))
-    if operation == "MaxPool" and not _is_same(attributes):
-        return _Apply(partial(_max_pool, size=_spatial(attributes["ksize"]), stride=_spatial(attributes["strides"])))
-    raise InputError(f"the tfjs operation {operation} of the node {name} is not supported")
+    if node["op"] == "AddV2" and not any(each in file.constants for each in node["input"]):
+        return _Apply(torch.add)
+    if node["op"] == "ResizeBilinear" and node["attr"]["half_pixel_centers"]["b"]:
+        return _Apply(_double)
+    raise InputError(f"the tfjs operation {node['op']} of the node {name} is not supported")
 
 
 def _spatial(attribute: Json) -> tuple[int, int]:
@@ -174,16 +148,7 @@ def _is_same(attributes: Json) -> bool:
     return base64.b64decode(attributes["padding"]["s"]) == b"SAME"
 
 
-def _resize(x: Tensor, size: tuple[int, int] | None) -> Tensor:
-    """To a size, or to the double."""
-    size = size or (2 * x.shape[1], 2 * x.shape[2])
-    x = F.interpolate(x.permute(0, 3, 1, 2), size=size, mode="bilinear", align_corners=False)
+def _double(x: Tensor) -> Tensor:
+    """Twice as high and wide: what MoveNet's networks resize to, whatever the size of the picture."""
+    x = F.interpolate(x.permute(0, 3, 1, 2), scale_factor=2.0, mode="bilinear", align_corners=False)
     return x.permute(0, 2, 3, 1)
-
-
-def _max_pool(x: Tensor, size: tuple[int, int], stride: tuple[int, int]) -> Tensor:
-    return F.max_pool2d(x.permute(0, 3, 1, 2), size, stride).permute(0, 2, 3, 1)
-
-
-def _concatenate(*parts: Tensor, axis: int) -> Tensor:
-    return torch.cat(parts, axis)
