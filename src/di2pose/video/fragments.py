@@ -22,6 +22,8 @@ LEAST_FRAMES, LEAST_S = 5, 0.2
 """A track needs so many sightings, and as many as frames in this time."""
 JOIN_S = 1.0
 """Longest time between two fragments."""
+BACK_S = (0.0, 0.15, 0.3)
+"""Distance from the end of a fragment of the sightings that are compared."""
 MEMORY_S = 0.2
 """Time over which the speed at the end of a fragment is averaged."""
 PLACE, PLACE_A_SECOND = 0.4, 0.8
@@ -132,21 +134,26 @@ def _joined(results: Sequence[Result], times: Sequence[float]) -> dict[int, int]
     tracks = sorted(sightings)
     if len(tracks) < 2:
         return {track: track for track in tracks}
-    first, last = ({track: _end(sightings[track], at) for track in tracks} for at in (0, -1))
-    cost = np.array([[_misfit(last[a], first[b]) for b in tracks] for a in tracks])
+    first = {track: _ends(sightings[track]) for track in tracks}
+    last = {track: _ends(sightings[track][::-1]) for track in tracks}
+    cost = np.array([[_least_misfit(last[a], first[b]) for b in tracks] for a in tracks])
     before = {tracks[b]: tracks[a] for a, b in zip(*linear_sum_assignment(np.minimum(cost - 1, 0)), strict=True)
               if cost[a, b] < 1}  # fmt: skip
     numbers: dict[int, int] = {}
-    for track in sorted(tracks, key=lambda track: first[track].time_s):
+    for track in sorted(tracks, key=lambda track: first[track][0].time_s):
         numbers[track] = numbers[before[track]] if track in before else track
     return numbers
 
 
-def _misfit(end: _End, start: _End) -> float:
+def _least_misfit(ends: list[_End], starts: list[_End]) -> float:
     """How ill two fragments fit, as a share of what is allowed: 1 or more do not."""
-    gap = start.time_s - end.time_s
-    if not 0 < gap <= JOIN_S:
+    if not 0 < starts[0].time_s - ends[0].time_s <= JOIN_S:
         return math.inf
+    return min(_misfit(end, start) for end in ends for start in starts)
+
+
+def _misfit(end: _End, start: _End) -> float:
+    gap = start.time_s - end.time_s
     a, b = end.person, start.person
     size = min(_radius(a.joints_2d), _radius(b.joints_2d))
     # Nobody knows the way in between: either end may have kept its speed, or have stopped.
@@ -159,12 +166,16 @@ def _misfit(end: _End, start: _End) -> float:
     return max(shares)
 
 
-def _end(sightings: list[tuple[float, Person]], at: int) -> _End:
-    time_s, person = sightings[at]
-    near = [(when - time_s, other.joints_2d.mean(0)) for when, other in sightings if abs(when - time_s) <= MEMORY_S]
-    moments, centres = np.array([when for when, _ in near]), np.stack([point for _, point in near])
-    speed = np.polyfit(moments, centres, 1)[0] if len(near) > 2 else np.zeros(2)
-    return _End(person, time_s, speed)
+def _ends(sightings: list[tuple[float, Person]]) -> list[_End]:
+    """The first of some sightings, and those some time after it: who is about to be lost is often seen wrongly."""
+    begin, ends = sightings[0][0], []
+    for back in BACK_S:
+        time_s, person = min(sightings, key=lambda one: abs(abs(one[0] - begin) - back))
+        near = [(when - time_s, other.joints_2d.mean(0)) for when, other in sightings if abs(when - time_s) <= MEMORY_S]
+        moments, centres = np.array([when for when, _ in near]), np.stack([point for _, point in near])
+        speed = np.polyfit(moments, centres, 1)[0] if len(near) > 2 else np.zeros(2)
+        ends.append(_End(person, time_s, speed))
+    return ends
 
 
 def _radius(joints_2d: Float[np.ndarray, "J 2"], mean: bool = False) -> float:
