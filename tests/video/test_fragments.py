@@ -44,7 +44,7 @@ def test_a_short_track_is_dropped_and_said():
     notes = TrackNotes()
     out = whole_tracks(video(60, walker(0), GHOST), notes=notes)
     assert tracks_of(out) == [(0,)] * 60
-    assert str(notes) == "1 short track dropped (3 sightings)"
+    assert str(notes) == "1 stray track dropped (3 sightings)"
     assert str(TrackNotes()) == ""
 
 
@@ -130,6 +130,20 @@ def test_of_two_at_one_place_the_pose_tells_whose_fragment_it_is():
     assert {one.track: round(float(one.root_mm[0])) for one in last} == {1: 10, 0: 50}
 
 
+def test_scattered_sightings_on_somebody_are_dropped_and_a_child_in_front_of_them_is_not():
+    def on_walker(k):
+        return standing(1, -1000 + 30.0 * k, 0.4 * REST)
+
+    scattered = video(60, walker(0), lambda k: on_walker(k) if k % 5 < 2 else None)
+    notes = TrackNotes()
+    assert tracks_of(whole_tracks(scattered, notes=notes)) == [(0,)] * 60
+    assert str(notes) == "1 stray track dropped (24 sightings)"
+    child = video(60, walker(0), on_walker)
+    assert tracks_of(whole_tracks(child)) == tracks_of(child)
+    elsewhere = video(60, walker(0), lambda k: standing(1, 3000.0) if k % 5 < 2 else None)
+    assert tracks_of(whole_tracks(elsewhere)) == tracks_of(elsewhere)
+
+
 def test_somebody_lost_in_a_somersault_is_joined():
     def jumper(k):
         return standing(0, 40.0 * k)
@@ -167,7 +181,7 @@ def test_a_stream_holds_back_only_frames_with_somebody_new():
     assert late[0] == needed - 1
     assert max(late) <= 2 * needed
     assert late[30:] == [0] * 30
-    assert str(notes) == "1 short track dropped (3 sightings)"
+    assert str(notes) == "1 stray track dropped (3 sightings)"
 
 
 def test_in_a_stream_whoever_stays_is_there_from_their_first_frame():
