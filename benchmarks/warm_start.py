@@ -27,6 +27,7 @@ from di2pose.pose.camera import Camera
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17, LIMB_12
 from di2pose.result import Person, Result
+from di2pose.video.body import one_body
 from di2pose.video.estimate import TrackedFrame, VideoDrawing, tracked_frames
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame
@@ -131,10 +132,10 @@ def main() -> None:
             drawn = [answer for each in looked for answer in drawing.people([each])]
         spent = time.process_time() - started
         results = [as_result(each, people, samples) for each, people in drawn]
-        for suffix in ("", " + smoothing"):
+        for suffix in ("", " + smoothing", " + smoothing, one body"):
             if suffix:
                 started = time.process_time()
-                results = list(smooth(results))
+                results = one_body(results) if suffix.endswith("body") else list(smooth(results))
                 spent += time.process_time() - started
             scores.setdefault(name + suffix, []).append(score(first_person(results), samples))
             diffusion.setdefault(name + suffix, []).append(spent)

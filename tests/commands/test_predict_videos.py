@@ -160,7 +160,7 @@ def test_tracks_that_are_dropped_or_joined_are_said(run, film, monkeypatch):
     assert Motion.load(out / "walk.json").tracks == (0,)
     line = said.splitlines()[0]
     assert line.startswith("walk.mp4  40 frames, 1 person, ")
-    assert "1 short or unlikely track dropped (2 sightings), 1 fragment joined" in line
+    assert "1 stray track dropped (2 sightings), 1 fragment joined" in line
 
 
 def test_faces_in_a_film_are_hidden(run, film, tmp_path):

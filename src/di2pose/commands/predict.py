@@ -233,7 +233,7 @@ class Recording:
         return self.written
 
     def describe(self) -> str:
-        """'230 frames, 2 people, 12 % of their joints hidden, 1 short or unlikely track dropped (3 sightings)'."""
+        """'230 frames, 2 people, 12 % of their joints hidden, 1 stray track dropped (3 sightings)'."""
         frames = f"{len(self.results)} frame{'s' * (len(self.results) != 1)}"
         states = [state for result in self.results for person in result.people for state in person.guessed.tolist()]
         parts = [frames, "nobody found"]

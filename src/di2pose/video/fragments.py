@@ -1,8 +1,9 @@
 """Tracks once they are over: fragments of one person are joined, and sightings too short to be somebody are dropped.
 
 Two fragments are one person if the second begins soon after the end of the first, about where the first should be by
-then (2D, constant speed), in about the same pose (3D, round the pelvis) and about as large. A track is dropped if it
-has fewer than `least_frames` sightings; of a video that is shorter than that nothing is.
+then (2D, constant speed), in about the same pose (3D, round the pelvis) and about as large. A track is stray and
+dropped if it has fewer than `least_frames` sightings, or scattered ones on somebody else's body; of a video that is
+shorter than that nothing is dropped.
 """
 
 import math
@@ -20,8 +21,13 @@ from di2pose.result import Person, Result
 
 LEAST_FRAMES, LEAST_S = 5, 0.2
 """A track needs so many sightings, and as many as frames in this time."""
+SCATTERED, ON_OTHER = 0.75, 0.8
+"""A track that is seen in fewer of its frames than this share, and in more than this share of them with as many of its
+joints on somebody else, is a stray look at them."""
 JOIN_S = 1.0
 """Longest time between two fragments."""
+BACK_S = (0.0, 0.15, 0.3)
+"""Distance from the end of a fragment of the sightings that are compared."""
 MEMORY_S = 0.2
 """Time over which the speed at the end of a fragment is averaged."""
 PLACE, PLACE_A_SECOND = 0.4, 0.8
@@ -37,19 +43,19 @@ class TrackNotes:
     """What became of the tracks of a video: filled while it is looked at."""
 
     dropped: set[int] = field(default_factory=set)
-    """Numbers of the tracks that were too short, or nobody."""
+    """Numbers of the tracks that were too short, scattered on somebody else, or nobody."""
     sightings: int = 0
     """How often they were seen."""
     joined: int = 0
     """Fragments that became part of another track."""
 
     def __str__(self) -> str:
-        """'2 short or unlikely tracks dropped (7 sightings), 1 joined'; empty where there is nothing to say."""
+        """'2 stray tracks dropped (7 sightings), 1 fragment joined'; empty where there is nothing to say."""
         count = len(self.dropped)
         parts = []
         if count:
             seen = f"{self.sightings} sighting{'s' * (self.sightings != 1)}"
-            parts.append(f"{count} short or unlikely track{'s' * (count != 1)} dropped ({seen})")
+            parts.append(f"{count} stray track{'s' * (count != 1)} dropped ({seen})")
         if self.joined:
             parts.append(f"{self.joined} fragment{'s' * (self.joined != 1)} joined")
         return ", ".join(parts)
@@ -64,7 +70,7 @@ def least_frames(times_s: Sequence[float], least_s: float = LEAST_S) -> int:
 
 
 def whole_tracks(results: Sequence[Result], least_s: float = LEAST_S, notes: TrackNotes | None = None) -> list[Result]:
-    """The results of a whole video with fragments joined under their first number, and without short tracks."""
+    """The results of a whole video with fragments joined under their first number, and without stray tracks."""
     notes = TrackNotes() if notes is None else notes
     times = [_time(result) for result in results]
     numbers = _joined(results, times)
@@ -75,8 +81,11 @@ def whole_tracks(results: Sequence[Result], least_s: float = LEAST_S, notes: Tra
     ]
     seen = Counter(_track(person) for result in results for person in result.people)
     least = least_frames(times, least_s) if results else 0
-    short = {track for track, count in seen.items() if count < least} if len(results) >= least else set()
-    return [_without(result, short, notes) for result in results]
+    if len(results) < least or not least:
+        return results
+    stray = {track for track, count in seen.items() if count < least}
+    stray |= {track for track in seen if track not in stray and _scattered_on_others(track, results)}
+    return [_without(result, stray, notes) for result in results]
 
 
 def confirmed(results: Iterable[Result], least_s: float = LEAST_S, notes: TrackNotes | None = None) -> Iterator[Result]:
@@ -127,6 +136,20 @@ def _without(result: Result, short: set[int], notes: TrackNotes) -> Result:
     return replace(result, people=[person for person in result.people if person.track not in short])
 
 
+def _scattered_on_others(track: int, results: Sequence[Result]) -> bool:
+    """Whether somebody is seen now and then only, and nearly always on the body of somebody else."""
+    frames = [k for k, result in enumerate(results) if track in map(_track, result.people)]
+    if len(frames) > SCATTERED * (frames[-1] - frames[0] + 1):
+        return False
+    on_other = 0
+    for k in frames:
+        own = next(person.joints_2d for person in results[k].people if person.track == track)
+        others = [person.joints_2d for person in results[k].people if person.track != track]
+        inside = [((own >= other.min(0)) & (own <= other.max(0))).all(-1).mean() for other in others]
+        on_other += max(inside, default=0.0) > ON_OTHER
+    return bool(on_other > ON_OTHER * len(frames))
+
+
 class _End(NamedTuple):
     """The first or the last of a fragment."""
 
@@ -145,21 +168,26 @@ def _joined(results: Sequence[Result], times: Sequence[float]) -> dict[int, int]
     tracks = sorted(sightings)
     if len(tracks) < 2:
         return {track: track for track in tracks}
-    first, last = ({track: _end(sightings[track], at) for track in tracks} for at in (0, -1))
-    cost = np.array([[_misfit(last[a], first[b]) for b in tracks] for a in tracks])
+    first = {track: _ends(sightings[track]) for track in tracks}
+    last = {track: _ends(sightings[track][::-1]) for track in tracks}
+    cost = np.array([[_least_misfit(last[a], first[b]) for b in tracks] for a in tracks])
     before = {tracks[b]: tracks[a] for a, b in zip(*linear_sum_assignment(np.minimum(cost - 1, 0)), strict=True)
               if cost[a, b] < 1}  # fmt: skip
     numbers: dict[int, int] = {}
-    for track in sorted(tracks, key=lambda track: first[track].time_s):
+    for track in sorted(tracks, key=lambda track: first[track][0].time_s):
         numbers[track] = numbers[before[track]] if track in before else track
     return numbers
 
 
-def _misfit(end: _End, start: _End) -> float:
+def _least_misfit(ends: list[_End], starts: list[_End]) -> float:
     """How ill two fragments fit, as a share of what is allowed: 1 or more do not."""
-    gap = start.time_s - end.time_s
-    if not 0 < gap <= JOIN_S:
+    if not 0 < starts[0].time_s - ends[0].time_s <= JOIN_S:
         return math.inf
+    return min(_misfit(end, start) for end in ends for start in starts)
+
+
+def _misfit(end: _End, start: _End) -> float:
+    gap = start.time_s - end.time_s
     a, b = end.person, start.person
     size = min(_radius(a.joints_2d), _radius(b.joints_2d))
     # Nobody knows the way in between: either end may have kept its speed, or have stopped.
@@ -172,12 +200,16 @@ def _misfit(end: _End, start: _End) -> float:
     return max(shares)
 
 
-def _end(sightings: list[tuple[float, Person]], at: int) -> _End:
-    time_s, person = sightings[at]
-    near = [(when - time_s, other.joints_2d.mean(0)) for when, other in sightings if abs(when - time_s) <= MEMORY_S]
-    moments, centres = np.array([when for when, _ in near]), np.stack([point for _, point in near])
-    speed = np.polyfit(moments, centres, 1)[0] if len(near) > 2 else np.zeros(2)
-    return _End(person, time_s, speed)
+def _ends(sightings: list[tuple[float, Person]]) -> list[_End]:
+    """The first of some sightings, and those some time after it: who is about to be lost is often seen wrongly."""
+    begin, ends = sightings[0][0], []
+    for back in BACK_S:
+        time_s, person = min(sightings, key=lambda one: abs(abs(one[0] - begin) - back))
+        near = [(when - time_s, other.joints_2d.mean(0)) for when, other in sightings if abs(when - time_s) <= MEMORY_S]
+        moments, centres = np.array([when for when, _ in near]), np.stack([point for _, point in near])
+        speed = np.polyfit(moments, centres, 1)[0] if len(near) > 2 else np.zeros(2)
+        ends.append(_End(person, time_s, speed))
+    return ends
 
 
 def _radius(joints_2d: Float[np.ndarray, "J 2"], mean: bool = False) -> float:
