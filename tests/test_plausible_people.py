@@ -93,12 +93,13 @@ def test_a_pinned_joint_is_returned_at_its_pin(model, frame, walker):
 
 
 def test_a_portrait_does_not_come_out_near_and_says_what_it_assumed(model, astronaut):
+    astronaut = astronaut.crop((130, 0, 330, 250)).resize((400, 500))  # head and shoulders
     result = model(astronaut)
     (person,) = result.people
     assert person.root_mm[2] >= 1190
     assert "assumed" in result.camera_source
     assert "close" in result.camera_source
-    assert result.camera.focal[0] > 512 / 2 / np.tan(np.radians(30))
+    assert result.camera.focal[0] > 500 / 2 / np.tan(np.radians(30))
     np.testing.assert_allclose(result.camera.project(person.joints_mm + person.root_mm), person.joints_2d, atol=1e-6)
     given_fov = model(astronaut, field_of_view=60.0)
     assert given_fov.people[0].root_mm[2] < 1100
@@ -161,5 +162,5 @@ def test_a_box_at_the_border_does_not_tell_the_distance(model, frame):
     camera = replace(focal, size=half.size)
     x0, y0, x1, _ = whole.box
     (cut,) = model(half, boxes=[(x0, y0, x1, float(low))], camera=camera).people
-    assert cut.root_mm[2] == pytest.approx(whole.root_mm[2], rel=0.35)
+    assert cut.root_mm[2] == pytest.approx(whole.root_mm[2], rel=0.5)
     assert given([cut.box])[0].box == cut.box

@@ -18,8 +18,14 @@ from di2pose.pose.skeleton import H36M_17, LIMB_12, Skeleton, bone_lengths
 
 LANDMARK_NOISE = 6 / 256
 """Deviation of a landmark in plain sight, over the side of the crop."""
+FACE_NOISE = 2.0
+"""How much more that of nose and top of the head is, which are no landmarks themselves."""
 HIDDEN_NOISE = 30.0
 """How much more that of a hidden one is."""
+CONTRARY = 0.08
+"""Two looks that see a joint farther apart, over the side of the crop, contradict each other."""
+CROWN = 0.6
+"""From between the ears to the top of the head, over the way from between the shoulders to between the ears."""
 BOX_TRUST, CUT_BOX_TRUST = 0.25, 1.0
 """Deviation (log) of the depth that a box tells; of one that is cut by the picture's border, whose body is longer."""
 
@@ -44,26 +50,43 @@ class View:
     side: float
     """Of the crop, in the pixels of the camera."""
     points: Float[np.ndarray, "17 2"]
-    """The landmarks of the limb joints in pixels of the camera; NaN for others and where there are none."""
+    """Where the joints were seen in pixels of the camera; NaN where no landmark tells."""
     visibility: Float[np.ndarray, " 17"]
     """What the encoder thinks of its landmarks, 0 to 1."""
 
 
-def limb_landmarks(
+def seen_joints(
     looks: Sequence[tuple[Float[np.ndarray, "*B J 2"], Float[np.ndarray, "*B J"]]], width: float, skeleton: Skeleton
 ) -> tuple[Float[np.ndarray, "*B 17 2"], Float[np.ndarray, "*B 17"]]:
-    """Landmarks and their visibility, in the pixels of a crop of that width -> those of the limb joints at their places
-    in H36M's order; NaN and 0 for other joints. The second look, if there is one, is at the mirror image: the mean of
-    both."""
-    there, here, order = list(skeleton.indices(*LIMB_12)), list(H36M_17.indices(*LIMB_12)), list(skeleton.mirror_order)
-    upright = [looks[0], *((mirrored * (-1, 1) + (width, 0), shown) for mirrored, shown in looks[1:])]
-    chosen = [order if look else slice(None) for look in range(len(looks))]
-    both = [(points[..., which, :], shown[..., which]) for which, (points, shown) in zip(chosen, upright, strict=True)]
-    points, visibility = (np.mean(part, axis=0) for part in zip(*both, strict=True))
-    limbs = np.full((*points.shape[:-2], H36M_17.count, 2), np.nan)
-    weights = np.zeros(limbs.shape[:-1])
-    limbs[..., here, :], weights[..., here] = points[..., there, :], visibility[..., there]
-    return limbs, weights
+    """Landmarks and their visibility, in the pixels of a crop of that width -> where H36M's joints were seen; NaN and 0
+    for joints that no landmark tells of.
+
+    The second look, if there is one, is at the mirror image: the mean of both, and the first where they contradict each
+    other. Limb joints are landmarks; nose and top of the head are told by ears, mouth and shoulders, if there are any.
+    """
+    points, shown = looks[0]
+    for mirrored, there in looks[1:]:
+        order = list(skeleton.mirror_order)
+        other, there = (mirrored * (-1, 1) + (width, 0))[..., order, :], there[..., order]
+        agree = np.linalg.norm(other - points, axis=-1) < CONTRARY * width
+        points = np.where(agree[..., None], (points + other) / 2, points)
+        shown = np.where(agree, (shown + there) / 2, np.minimum(shown, there))
+    found = np.full((*points.shape[:-2], H36M_17.count, 2), np.nan)
+    weights = np.zeros(found.shape[:-1])
+
+    def middle(*names: str) -> tuple[np.ndarray, np.ndarray]:
+        rows = list(skeleton.indices(*names))
+        return points[..., rows, :].mean(-2), shown[..., rows].mean(-1)
+
+    source, target = list(skeleton.indices(*LIMB_12)), list(H36M_17.indices(*LIMB_12))
+    found[..., target, :], weights[..., target] = points[..., source, :], shown[..., source]
+    face = ("left_ear", "right_ear", "left_mouth", "right_mouth")
+    if set(face) <= set(skeleton.joints):
+        nose, head = H36M_17.indices("nose", "head")
+        found[..., nose, :], weights[..., nose] = middle(*face)
+        (ears, heard), (shoulders, _) = middle(*face[:2]), middle("left_shoulder", "right_shoulder")
+        found[..., head, :], weights[..., head] = ears + CROWN * (ears - shoulders), heard
+    return found, weights
 
 
 def mean_body(
@@ -96,6 +119,7 @@ def fit_body(
     start = place(pose, view.points, np.minimum(view.visibility, seen), view.box, view.camera, _box_trust(view))
     hidden = 1 - np.minimum(view.visibility, seen)
     noise = LANDMARK_NOISE * view.side * (1 + HIDDEN_NOISE * hidden**2) / float(np.mean(view.camera.focal))
+    noise[list(H36M_17.indices("nose", "head"))] *= FACE_NOISE
     depth = float(place_by_box(pose, view.box, view.camera)[2])
     evidence = Evidence(view.camera.unproject_ray(view.points)[:, :2], noise, depth, _box_trust(view))
     return fit_pose(pose, shrunken_precision(samples_mm, single_mm2), lengths, evidence, start, pins)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from di2pose.image.boxes import Box
+from di2pose.image.boxes import Box, outside
 from di2pose.image.crop import Roi
 from di2pose.image.detect import Detection
 from di2pose.image.encoder import Encoder, EncoderOutput, crop_pixels
@@ -29,9 +29,19 @@ class PersonCrop:
     region: Roi
     """The part of the picture that the encoder sees."""
     hidden: tuple[Box, ...] = ()
-    """Regions that are not to be looked at: they are painted grey before the crop."""
+    """Regions that are not to be looked at."""
+    others: tuple[Box, ...] = ()
+    """Where other people are."""
+    alone: bool = False
+    """Whether the others are painted over, as far as they lie outside of this person's box."""
     assumed: bool = False
     """Whether nobody knows the camera, and its field of view is a guess."""
+
+    @property
+    def covers(self) -> tuple[Box, ...]:
+        """What is painted grey before the crop."""
+        others = [part for other in self.others for part in outside(other, self.detection.box)] if self.alone else []
+        return (*self.hidden, *others)
 
     def at(self, region: Roi) -> "PersonCrop":
         """The same person, looked at elsewhere."""
@@ -68,7 +78,7 @@ def encode_crops(
     parts = []
     for first in range(0, len(crops), BATCH):
         some = crops[first : first + BATCH]
-        pixels = np.stack([crop_pixels(encoder, painted(each.picture, each.hidden), each.region) for each in some])
+        pixels = np.stack([crop_pixels(encoder, painted(each.picture, each.covers), each.region) for each in some])
         seen = encoder.encode(torch.from_numpy(np.ascontiguousarray(pixels[:, :, ::-1]) if flipped else pixels))
         parts.append(seen)
     whole = EncoderOutput.join(parts)

@@ -25,21 +25,23 @@ from di2pose.flip_test import predict_both
 from di2pose.image.blazepose_detector import BlazePoseDetector
 from di2pose.image.boxes import Box
 from di2pose.image.detect import Detection, Detector, given, load_detector
-from di2pose.image.encoder import PERSON, Encoder, load_encoder
+from di2pose.image.encoder import PERSON, Encoder, EncoderOutput, load_encoder
 from di2pose.image.people_detector import PeopleDetector
 from di2pose.model import Constraints, Pins, PoseModel, find_model, load_model, save_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.person_crop import EncodedCrops, PersonCrop, encode_crops
 from di2pose.person_score import PersonFit
-from di2pose.placing import Estimate, in_camera_axes, pins_in_crops, place_people, through
+from di2pose.placing import Estimate, distinct, in_camera_axes, pins_in_crops, place_people, through
 from di2pose.pose.camera import Camera
 from di2pose.randomness import Noise, hypothesis_generators
-from di2pose.request import NEAREST_MM, ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
+from di2pose.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
 from di2pose.result import Person, Result
-from di2pose.second_look import surest_looks
+from di2pose.second_look import mistaken, surest_looks
 
 SPARE = 4
 """Detections beyond `max_people` that are looked at, for some may be nobody."""
+ROUNDS = 3
+"""Of the search for a lens through which nobody is too near."""
 HOPELESS = 0.05
 """Least probability of somebody by the encoder alone for the model to be asked, too."""
 Boxes = Sequence[Box] | Sequence[Sequence[Box] | None]
@@ -185,7 +187,10 @@ class Di2Pose(nn.Module):
             ]
             owners = [k for k, found in enumerate(people) for _ in found]
             crops = [
-                self.crop(query.picture, person, query.camera, query.request.hidden, query.assumed)
+                replace(
+                    self.crop(query.picture, person, query.camera, query.request.hidden, query.assumed),
+                    others=tuple(other.box for other in found if other is not person),
+                )
                 for query, found in zip(queries, people, strict=True)
                 for person in found
             ]
@@ -229,14 +234,17 @@ class Di2Pose(nn.Module):
             )
             estimate = self.estimate(encoded, hypotheses, steps, noise, known)
             people = self.place(encoded, estimate, height_m, pins)
-            nearest = [
-                min((p.root_mm[2] for p, k in zip(people, owners, strict=True) if k == number), default=np.inf)
-                for number in range(len(queries))
-            ]
-            if any(query.assumed and near < NEAREST_MM for query, near in zip(queries, nearest, strict=True)):
-                queries = [query.narrowed(near) for query, near in zip(queries, nearest, strict=True)]
-                cameras = [queries[k].camera for k in owners]
-                people = self.place(*through(cameras, encoded, estimate, self.encoder), height_m, pins)
+            for _ in range(ROUNDS):  # perspective changes with the lens, and with it the fit
+                nearest = [
+                    min((p.root_mm[2] for p, k in zip(people, owners, strict=True) if k == number), default=np.inf)
+                    for number in range(len(queries))
+                ]
+                longer = [query.narrowed(near) for query, near in zip(queries, nearest, strict=True)]
+                if longer == queries:
+                    break
+                queries = longer
+                encoded, estimate = through([queries[k].camera for k in owners], encoded, estimate, self.encoder)
+                people = self.place(encoded, estimate, height_m, pins)
         run = (seed, steps, hypotheses, str(self.config.name))
         results = []
         for number, query in enumerate(queries):
@@ -244,7 +252,7 @@ class Di2Pose(nn.Module):
             if vouched[number]:
                 mine = [replace(person, score=1.0) for person in mine]
             else:
-                mine = [person for person in mine if person.score >= least][:max_people]
+                mine = distinct([person for person in mine if person.score >= least])[:max_people]
             results.append(query.result(mine, *run))
         return results
 
@@ -273,7 +281,7 @@ class Di2Pose(nn.Module):
         assumed: bool = False,
     ) -> PersonCrop:
         """A person to look at, as the encoder wants to see them; `assumed`: nobody knows the camera."""
-        return PersonCrop(picture, detection, camera, self.encoder.region(detection), hidden, assumed)
+        return PersonCrop(picture, detection, camera, self.encoder.region(detection), hidden, assumed=assumed)
 
     @torch.no_grad()
     def encode(self, crops: Sequence[PersonCrop], second_look: bool = False) -> EncodedCrops:
@@ -289,8 +297,18 @@ class Di2Pose(nn.Module):
 
     @torch.no_grad()
     def encode_flipped(self, encoded: EncodedCrops) -> EncodedCrops:
-        """The same, with what the encoder tells of the crops' mirror images, for the flip test."""
-        return replace(encoded, flipped=encode_crops(self.encoder, encoded.crops, self.device, flipped=True))
+        """The same, with what the encoder tells of the crops' mirror images, for the flip test. Where it sees a
+        neighbour there, neighbours are painted over."""
+        both = replace(encoded, flipped=encode_crops(self.encoder, encoded.crops, self.device, flipped=True))
+        wrong = mistaken(both, self.encoder, flipped=True) & ~mistaken(both, self.encoder)
+        crops = encoded.crops
+        again = [row for row in np.flatnonzero(wrong).tolist() if crops[row].others and not crops[row].alone]
+        if both.flipped is None or not again:
+            return both
+        alone = [replace(crops[row], alone=True) for row in again]
+        there = EncoderOutput.join([both.flipped, encode_crops(self.encoder, alone, self.device, flipped=True)])
+        chosen = [len(crops) + again.index(row) if row in again else row for row in range(len(crops))]
+        return replace(both, flipped=there.pick(chosen))
 
     @torch.no_grad()
     def estimate(

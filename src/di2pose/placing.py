@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from di2pose.body_fit import HeldJoints, View, fit_body, limb_landmarks, mean_body, unclear
+from di2pose.body_fit import HeldJoints, View, fit_body, mean_body, seen_joints, unclear
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box
@@ -28,10 +28,13 @@ from di2pose.result import Person
 BEYOND = 0.05
 """A joint this share of the crop's side outside the picture is out of the frame, whatever the pixels suggest; and so
 far inside it is not."""
-BORDER = 0.01
+BORDER = 0.03
 """A box that comes nearer to the picture's border, as a share of its side, is cut by it."""
 SIZE_STD, KNOWN_SIZE_STD = 0.07, 0.02
 """What a body's size is off by, as a share, where its height is guessed and where it is given."""
+SAME_PLACE = 0.2
+"""Two upper bodies nearer than this part of their length are one."""
+UPPER_BODY = H36M_17.indices("pelvis", "spine", "thorax", "nose", "head", "left_shoulder", "right_shoulder")
 ASSUMED_STD = 0.25
 """What an assumed focal length is off by, as a share."""
 
@@ -157,6 +160,30 @@ def _root_std_mm(fitted: FittedPose, known_height: bool, assumed: bool) -> Float
     return np.sqrt(np.diag(fitted.root_covariance_mm2) + size**2 + lens**2)
 
 
+def distinct(people: Sequence[Person]) -> list[Person]:
+    """The same people, without poses that lie on somebody else's: of two in one place the one stays whose joints are in
+    its own box."""
+    kept: list[Person] = []
+    for person in sorted(people, key=lambda each: -_inside_box(each)):
+        if all(_apart(person, other) > SAME_PLACE for other in kept):
+            kept.append(person)
+    return [person for person in people if any(person is each for each in kept)]
+
+
+def _inside_box(person: Person) -> float:
+    """The share of the upper body's joints that lie in the box."""
+    x0, y0, x1, y1 = person.box
+    x, y = person.joints_2d[list(UPPER_BODY)].T
+    return float(((x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1)).mean())
+
+
+def _apart(a: Person, b: Person) -> float:
+    """Mean distance of the upper body's joints in the picture, over the upper body's length."""
+    upper = list(UPPER_BODY)
+    size = max(float(np.ptp(each.joints_2d[upper], axis=0).max()) for each in (a, b))
+    return float(np.linalg.norm(a.joints_2d[upper] - b.joints_2d[upper], axis=-1).mean()) / max(size, 1.0)
+
+
 def person_scores(
     encoded: EncodedCrops, estimate: Estimate, encoder: Encoder, calibration: Calibration
 ) -> Float[np.ndarray, " B"]:
@@ -202,7 +229,7 @@ def _limbs(encoded: EncodedCrops, encoder: Encoder) -> list[tuple[np.ndarray, np
         if look is not None and look.landmarks_2d is not None and look.landmark_visibility is not None
     ]
     if looks and encoded.output.skeleton is not None:
-        limbs, weights = limb_landmarks(looks, encoder.size[0], encoded.output.skeleton)
+        limbs, weights = seen_joints(looks, encoder.size[0], encoded.output.skeleton)
     found = []
     for crop, in_crop, shown in zip(encoded.crops, limbs, weights, strict=True):
         points = to_picture(encoder, crop.region, in_crop)

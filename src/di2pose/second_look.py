@@ -7,21 +7,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
+from jaxtyping import Bool, Float
 
+from di2pose.image.detect import Detection
 from di2pose.image.encoder import PERSON, Encoder, to_picture
 from di2pose.image.region import next_region
 from di2pose.model import PoseModel
 from di2pose.person_crop import EncodedCrops, PersonCrop, encode_crops
+from di2pose.pose.skeleton import COCO_17, Skeleton
 
 TURNED = np.radians(15)
 """Regions turned by less are not looked at upright, too."""
 FARTHEST, LARGEST = 0.3, np.log(2.0)
 """Most that a second look may lie off the first, in sides, and differ from it in size (log): else it shows another."""
+UPPER = ("nose", "left_ear", "right_ear", "left_shoulder", "right_shoulder")
+"""Landmarks by which people are told apart: whoever is photographed shows head and shoulders first of all."""
+SURE = 0.3
+"""Least score of a detector's keypoint that is compared."""
+OFF, INSIDE = 0.12, 0.05
+"""Over the longer side of the box: how far landmarks may lie off keypoints, and how far outside of the box."""
 
 
 def surest_looks(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, model: PoseModel) -> EncodedCrops:
     """The same people, but for each of the rows the look of the greatest certainty: the one that was taken, upright
-    where that was turned, and at the places where the landmarks of those two lie. Looks that show nobody come last.
+    where that was turned, and at the places where the landmarks of those two lie. Where all of these show a neighbour,
+    neighbours are painted over. Looks that show a neighbour come late, and looks that show nobody last.
 
     A model that cannot tell its certainty stays with the first look; an encoder without landmarks has fewer looks.
     """
@@ -38,6 +49,11 @@ def surest_looks(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, mod
     take(upright_crops(looks[0].crops), owners[0])
     for seen, of in list(zip(looks, owners, strict=True)):
         take(moved_crops(seen, encoder), of)
+    astray = set(rows) - {row for seen, of in zip(looks, owners, strict=True) for row in _settled(seen, of, encoder)}
+    lost = {place: crop for place, crop in enumerate(looks[0].crops) if owners[0][place] in astray and crop.others}
+    take({place: replace(crop, alone=True) for place, crop in lost.items()}, owners[0])
+    if lost:
+        take(moved_crops(looks[-1], encoder), owners[-1])
     if len(looks) == 1:
         return first
     every = EncodedCrops.join(looks)
@@ -45,6 +61,7 @@ def surest_looks(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, mod
     if sure is None:
         return first
     sure = sure.cpu()
+    sure = sure - 1e2 * torch.from_numpy(mistaken(every, encoder))
     if every.output.person is not None:
         sure = sure - 1e3 * (every.output.person.cpu() < PERSON)
     best: dict[int, int] = {}
@@ -54,6 +71,40 @@ def surest_looks(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, mod
     count = len(first.crops)
     chosen = [count + best[row] if row in best else row for row in range(count)]
     return EncodedCrops.join([first, every]).pick(chosen)
+
+
+def _settled(seen: EncodedCrops, of: Sequence[int], encoder: Encoder) -> list[int]:
+    """The people of a round of looks whom it does show."""
+    return [row for row, wrong in zip(of, mistaken(seen, encoder), strict=True) if not wrong]
+
+
+def mistaken(seen: EncodedCrops, encoder: Encoder, flipped: bool = False) -> Bool[np.ndarray, " B"]:
+    """Which crops' landmarks lie on somebody else than the detection is of: off its keypoints, where it has any, else
+    with head and shoulders outside of its box. `flipped`: by the landmarks of the mirror images."""
+    output = seen.flipped if flipped else seen.output
+    if output is None or output.landmarks_2d is None or output.skeleton is None:
+        return np.zeros(len(seen.crops), bool)
+    found = []
+    for crop, landmarks in zip(seen.crops, output.landmarks_2d.double().cpu().numpy(), strict=True):
+        if flipped:
+            landmarks = (landmarks * (-1, 1) + (encoder.size[0], 0))[list(output.skeleton.mirror_order)]
+        found.append(_is_on_another(to_picture(encoder, crop.region, landmarks), output.skeleton, crop.detection))
+    return np.array(found, bool)
+
+
+def _is_on_another(points: Float[np.ndarray, "J 2"], skeleton: Skeleton, detection: Detection) -> bool:
+    x0, y0, x1, y1 = detection.box
+    size = max(x1 - x0, y1 - y0)
+    names = [name for name in UPPER if name in skeleton.joints]
+    marks = points[list(skeleton.indices(*names))]
+    if detection.keypoints is not None:
+        there = detection.keypoints[list(COCO_17.indices(*names))]
+        known = there[:, 2] >= SURE
+        if known.sum() >= 3:
+            return float(np.median(np.linalg.norm(marks - there[:, :2], axis=-1)[known])) > OFF * size
+    x, y = marks.mean(0).tolist()
+    slack = INSIDE * size
+    return not (x0 - slack <= x <= x1 + slack and y0 - slack <= y <= y1 + slack)
 
 
 def upright_crops(crops: Sequence[PersonCrop]) -> dict[int, PersonCrop]:

@@ -204,5 +204,6 @@ def test_a_track_that_scores_like_nobody_is_left_out_and_told():
     doubtful_once = lambda k: replace(walker(0)(k), score=0.05 if k == 3 else 0.9)  # noqa: E731
     frames = video(20, doubtful_once, unlikely)
     assert tracks_of(likely(frames, 0.4, notes)) == [(0,)] * 20
+    assert tracks_of(whole_tracks(frames, least_score=0.4)) == [(0,)] * 20
     assert "20 sightings" in str(notes)
     assert tracks_of(likely(frames, 0.0)) == tracks_of(frames)

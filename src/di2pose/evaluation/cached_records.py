@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from di2pose.body_fit import View, limb_landmarks
+from di2pose.body_fit import View, seen_joints
 from di2pose.data.sample import SEEN, UNKNOWN, Dataset, Sample
 from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP
@@ -100,7 +100,7 @@ class CachedRecords:
             (told[f"{prefix}landmarks_2d"].astype(np.float64), told[f"{prefix}landmarks"][..., 3].astype(np.float64))
             for prefix in (("", FLIPPED) if flipped else ("",))
         ]
-        points, shown = limb_landmarks(looks, CROP, BLAZEPOSE_33)
+        points, shown = seen_joints(looks, CROP, BLAZEPOSE_33)
         margin = CROP * (1 - 1 / ROI_MARGIN) / 2
         box = (margin, margin, CROP - margin, CROP - margin)
         return [

@@ -40,3 +40,14 @@ def iou(a: Sequence[float], b: Sequence[float]) -> float:
     """Intersection over union."""
     shared = intersection(a, b)
     return shared / max(area(a) + area(b) - shared, 1e-9)
+
+
+def outside(box: Box, kept: Box) -> list[Box]:
+    """The parts of a box that lie outside of another, as boxes: above, below, left and right of it."""
+    (x0, y0, x1, y1), (a0, b0, a1, b1) = box, kept
+    top, bottom = min(max(b0, y0), y1), max(min(b1, y1), y0)
+    parts = [(x0, y0, x1, top), (x0, bottom, x1, y1)]
+    parts += [(x0, top, min(max(a0, x0), x1), bottom), (max(min(a1, x1), x0), top, x1, bottom)]
+    if top >= bottom:  # beside it
+        parts = [box]
+    return [(left, up, right, down) for left, up, right, down in parts if left < right and up < down]

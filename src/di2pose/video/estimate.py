@@ -112,8 +112,8 @@ def video_results(
     tracker = Tracker(detect_every=detect_every, max_people=max_people)
     tracked = tracked_frames(model, stream, tracker, camera_of, assumed=camera is None and field_of_view is None)
     results: Iterator[Result] = (result(each, people) for each, people in drawing.people(tracked, height_m))
-    results = likely(results, model.least_score if min_score is None else min_score, notes)
     if least_s > 0:
+        results = likely(results, model.least_score if min_score is None else min_score, notes)
         results = confirmed(results, least_s, notes)
     if smoothed:
         results = smooth(results)
@@ -128,7 +128,9 @@ def estimate_video(model: Di2Pose, source: Stream | str | Path | int, **options:
     plain = options | {"smoothed": False, "same_body": False, "least_s": 0.0}
     results = list(video_results(model, stream, **plain))
     if wanted["least_s"] > 0:
-        results = whole_tracks(results, wanted["least_s"], wanted["notes"])
+        given = options.get("min_score")
+        least_score = model.least_score if given is None else given
+        results = whole_tracks(results, wanted["least_s"], wanted["notes"], least_score)
     if wanted["smoothed"]:
         results = list(smooth(results))
     return Motion(one_body(results, wanted["height_m"]) if wanted["same_body"] else results, stream.fps)

@@ -69,8 +69,11 @@ def least_frames(times_s: Sequence[float], least_s: float = LEAST_S) -> int:
     return max(LEAST_FRAMES, math.ceil(least_s / step - 1e-6) if step > 0 else 0)
 
 
-def whole_tracks(results: Sequence[Result], least_s: float = LEAST_S, notes: TrackNotes | None = None) -> list[Result]:
-    """The results of a whole video with fragments joined under their first number, and without stray tracks."""
+def whole_tracks(
+    results: Sequence[Result], least_s: float = LEAST_S, notes: TrackNotes | None = None, least_score: float = 0.0
+) -> list[Result]:
+    """The results of a whole video with fragments joined under their first number, and without stray tracks: short
+    ones, ones that lie on others, and ones whose mean score is below `least_score`."""
     notes = TrackNotes() if notes is None else notes
     times = [_time(result) for result in results]
     numbers = _joined(results, times)
@@ -79,11 +82,15 @@ def whole_tracks(results: Sequence[Result], least_s: float = LEAST_S, notes: Tra
         replace(result, people=[replace(person, track=numbers[_track(person)]) for person in result.people])
         for result in results
     ]
-    seen = Counter(_track(person) for result in results for person in result.people)
+    scores: dict[int, list[float]] = defaultdict(list)
+    for person in (person for result in results for person in result.people):
+        scores[_track(person)].append(person.score)
+    seen = {track: len(each) for track, each in scores.items()}
+    nobody = {track for track, each in scores.items() if sum(each) < least_score * len(each)}
     least = least_frames(times, least_s) if results else 0
     if len(results) < least or not least:
-        return results
-    stray = {track for track, count in seen.items() if count < least}
+        return [_without(result, nobody, notes) for result in results]
+    stray = nobody | {track for track, count in seen.items() if count < least}
     stray |= {track for track in seen if track not in stray and _scattered_on_others(track, results)}
     return [_without(result, stray, notes) for result in results]
 
