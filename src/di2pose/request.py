@@ -63,7 +63,7 @@ class ImageQuery(NamedTuple):
         if not self.assumed or nearest_mm >= NEAREST_MM:
             return self
         half, focal = max(self.picture.size) / 2, self.camera.focal[0]
-        focal = max(focal, min(focal * NEAREST_MM / nearest_mm, half / np.tan(np.radians(NARROWEST / 2))))
+        focal = max(focal, float(min(focal * NEAREST_MM / nearest_mm, half / np.tan(np.radians(NARROWEST / 2)))))
         degrees = 2 * np.degrees(np.arctan(half / focal))
         return self._replace(
             camera=dataclasses.replace(self.camera, focal=(focal, focal)),

@@ -145,7 +145,7 @@ def test_a_model_on_pictures_needs_no_landmarks_and_looks_once_for_all_seeds(
     )
     assert pipeline.encoder.crops == 2 * 3 * 2  # clean and occluded, each with its mirror image, whatever the seeds
     estimates = {number["estimate"] for number in report["numbers"]}
-    assert {"soft decode", "sample", "p-agg", "p-best", "j-best", "j-agg"} == estimates
+    assert {"soft decode", "sample", "p-agg", "fitted", "p-best", "j-best", "j-agg"} == estimates
     values = {n["estimate"]: n for n in report["numbers"] if (n["protocol"], n["metric"]) == ("limb-12", "mpjpe")}
     assert values["p-agg"]["deviation"] > 0
     assert values["soft decode"]["deviation"] is None
