@@ -51,7 +51,8 @@ def surest_looks(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, mod
         take(moved_crops(seen, encoder), of)
     astray = set(rows) - {row for seen, of in zip(looks, owners, strict=True) for row in _settled(seen, of, encoder)}
     lost = {place: crop for place, crop in enumerate(looks[0].crops) if owners[0][place] in astray and crop.others}
-    take({place: replace(crop, alone=True) for place, crop in lost.items()}, owners[0])
+    alone = {place: replace(crop.at(encoder.region(crop.detection)), alone=True) for place, crop in lost.items()}
+    take(alone, owners[0])
     if lost:
         take(moved_crops(looks[-1], encoder), owners[-1])
     if len(looks) == 1:

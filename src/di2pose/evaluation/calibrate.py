@@ -33,7 +33,7 @@ BLOCK = 10
 """Crops in a row that may show the same person in the same clothes: rendered people come in tens."""
 LEAST_MM2 = 1.0
 """Mean square of an error below which no joint is believed to lie: keeps a weight finite where the spread is 0."""
-DEFINITION_MM = 22.0
+DEFINITION_MM = 24.0
 """What two data sets disagree by about where a joint's centre is, about the least that is said of markerless labels:
 rendered people know it exactly, and nobody else does."""
 ROUNDS = 30
