@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import ImageOps
 
 import di2pose
 from di2pose import Di2Pose
-from di2pose.assets import fetch
 from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection
 from di2pose.image.find import Finder
@@ -105,16 +104,17 @@ def test_a_mirrored_photo_gives_the_mirrored_pose_within_the_spread(model, frame
         assert apart.mean() < 2 * spread.mean() + 20
 
 
-def test_hiding_a_joint_that_was_seen_makes_it_less_sure_of_it(model):
-    picture = Image.open(fetch("astronaut")).convert("RGB")
+def test_hiding_a_joint_that_was_seen_makes_it_less_sure_of_it(model, frames):
+    picture = frames[1][0]
     whole = model(picture, max_people=1).people[0]
-    arms = [f"{side}_{joint}" for side in ("left", "right") for joint in ("shoulder", "elbow", "wrist")]
-    seen = [name for name in arms if whole[name].state == "seen"]
+    ends = [f"{side}_{joint}" for side in ("left", "right") for joint in ("elbow", "wrist", "knee")]
+    seen = [name for name in ends if whole[name].state == "seen"]
     assert len(seen) >= 2
-    states = []
+    states, radii = [], []
     for name in seen:
         x, y = whole.joints_2d[H36M_17.index(name)]
         hidden = model(picture, max_people=1, occluded=[(x - 90, y - 90, x + 90, y + 90)]).people[0]
         states.append(hidden[name].state)
-        assert hidden[name].r90_mm > whole[name].r90_mm
+        radii.append(hidden[name].r90_mm / whole[name].r90_mm)
+    assert np.mean(radii) > 1.1
     assert states.count("occluded") > len(states) / 2  # a guess may fall beside the region, too

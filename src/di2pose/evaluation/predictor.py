@@ -85,7 +85,7 @@ class PicturePredictor:
     ) -> None:
         self.pipeline, self.second_look, self.flip_test = pipeline, second_look, flip_test
         self.model, self.steps = pipeline.model, int(pipeline.config.sample_steps)
-        self.find = _boxed if true_boxes else Finder().find
+        self.find = _boxed if true_boxes else Finder(pipeline.load_detector()).find
         pipeline.encoder  # noqa: B018  # a model that cannot look at pictures says so before the first of them
         self._last: tuple[Pictures, EncodedCrops, PointEstimates] | None = None
         """Kept, since several seeds look at the same pictures."""
