@@ -25,7 +25,7 @@ DIGITS = 3
 Cell = str | int | float
 PERSON_COLUMNS = (
     "image", "frame", "time_s", "person", "score", "box_x0_px", "box_y0_px", "box_x1_px", "box_y1_px",
-    "root_x_mm", "root_y_mm", "root_z_mm",
+    "root_x_mm", "root_y_mm", "root_z_mm", "root_std_x_mm", "root_std_y_mm", "root_std_z_mm",
 )  # fmt: skip
 JOINT_COLUMNS = ("x_mm", "y_mm", "z_mm", "std_mm", "r90_mm", "state", "u_px", "v_px")
 
@@ -89,7 +89,8 @@ def person_rows(results: list[Result], fps: float | None) -> Iterator[tuple[list
     for k, result in enumerate(results):
         for number, person in numbered(result.people):
             about: list[Cell] = [result.image or "", *moment(results, fps, k), number]
-            about += [float(value) for value in (person.score, *person.box, *person.root_mm)]
+            root_std = np.full(3, np.nan) if person.root_std_mm is None else person.root_std_mm
+            about += [float(value) for value in (person.score, *person.box, *person.root_mm, *root_std)]
             joints: dict[str, list[Cell]] = {}
             for j, (name, std) in enumerate(zip(person.skeleton.joints, person.std_mm, strict=True)):
                 joints[name] = [float(value) for value in (*person.joints_mm[j], std, person.r90_mm[j])]
@@ -134,9 +135,11 @@ def write_npz(path: Path, results: list[Result], fps: float | None) -> list[Path
         arrays["samples_mm"][row, : len(person.samples_mm)] = person.samples_mm
     shapes: dict[str, tuple[int, ...]] = {"joints_mm": (skeleton.count, 3), "covariance_mm2": (skeleton.count, 3, 3)}
     shapes |= {"std_mm": (skeleton.count,), "r90_mm": (skeleton.count,), "joints_2d": (skeleton.count, 2)}
-    shapes |= {"root_mm": (3,), "box": (4,), "score": ()}
+    shapes |= {"mean_mm": (skeleton.count, 3), "root_mm": (3,), "root_std_mm": (3,), "box": (4,), "score": ()}
     for name, shape in shapes.items():
-        arrays[name] = np.array([getattr(person, name) for person in people], np.float64).reshape(count, *shape)
+        told = [getattr(person, name) for person in people]
+        rows_of = [np.full(shape, np.nan) if each is None else each for each in told]
+        arrays[name] = np.array(rows_of, np.float64).reshape(count, *shape)
     first = results[0]
     meta = {"format": FORMAT, "format_version": FORMAT_VERSION, "units": UNITS, "axes": AXES, "fps": fps}
     meta |= {"model": first.model, "version": first.version, "seed": first.seed, "steps": first.steps}
@@ -178,6 +181,7 @@ def _person(person: Person) -> dict[str, object]:
         "score": plain(person.score),
         "box_px": plain(person.box),
         "root_mm": plain(person.root_mm),
+        "root_std_mm": None if person.root_std_mm is None else plain(person.root_std_mm),
         "joints": joints,
         "samples_mm": plain(person.samples_mm),
     }
@@ -200,6 +204,7 @@ def _read_person(record: Json, skeleton: Skeleton) -> Person:
     joints = [record["joints"][name] for name in skeleton.joints]
     column = {key: np.array([joint[key] for joint in joints], np.float64) for key in ("xyz_mm", "r90_mm", "uv_px")}
     x0, y0, x1, y1 = (float(value) for value in record["box_px"])
+    std = record.get("root_std_mm")  # older files have none
     return Person(
         joints_mm=column["xyz_mm"],
         samples_mm=np.array(record["samples_mm"], np.float64).reshape(-1, skeleton.count, 3),
@@ -209,6 +214,7 @@ def _read_person(record: Json, skeleton: Skeleton) -> Person:
         joints_2d=column["uv_px"],
         box=(x0, y0, x1, y1),
         root_mm=np.array(record["root_mm"], np.float64),
+        root_std_mm=None if std is None else np.array(std, np.float64),
         score=float(record["score"]),
         track=record["track"],
         skeleton=skeleton,
