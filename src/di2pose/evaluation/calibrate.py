@@ -33,7 +33,9 @@ BLOCK = 10
 """Crops in a row that may show the same person in the same clothes: rendered people come in tens."""
 LEAST_MM2 = 1.0
 """Mean square of an error below which no joint is believed to lie: keeps a weight finite where the spread is 0."""
-DEFINITION_MM = 24.0
+AIM = 0.91
+"""What a 90 % ball is to hold of the joints of the fit: people elsewhere are never quite those of the fit."""
+DEFINITION_MM = 22.0
 """What two data sets disagree by about where a joint's centre is, about the least that is said of markerless labels:
 rendered people know it exactly, and nobody else does."""
 ROUNDS = 30
@@ -60,8 +62,8 @@ def fit_error(trace_mm2: Float[np.ndarray, " n"], squared_mm2: Float[np.ndarray,
         weight = np.maximum(floor + gain * trace_mm2, LEAST_MM2) ** -2.0
         floor, gain = _non_negative_line(trace_mm2, squared_mm2, weight)
     expected = np.maximum(floor + gain * trace_mm2, LEAST_MM2)
-    # Split conformal prediction: the smallest radius that holds 90 % of n + 1 joints of which these are n.
-    rank = min(int(np.ceil(0.9 * (len(expected) + 1))), len(expected))
+    # Split conformal prediction: the smallest radius that holds a share of n + 1 joints of which these are n.
+    rank = min(int(np.ceil(AIM * (len(expected) + 1))), len(expected))
     return Fit(floor, gain, float(np.sort(np.sqrt(squared_mm2 / expected))[rank - 1]), float(trace_mm2.mean()))
 
 

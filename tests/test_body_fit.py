@@ -1,0 +1,84 @@
+"""One body out of several hypotheses: what was seen, by one look or two, and what is unclear."""
+
+import numpy as np
+import pytest
+from output.people import pose
+
+from di2pose.body_fit import View, fit_body, mean_body, seen_joints, unclear
+from di2pose.pose.bones import adult_range
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, bone_lengths
+
+WIDTH = 256.0
+
+
+@pytest.fixture
+def landmarks():
+    random = np.random.default_rng(0)
+    return random.uniform(40, 200, (3, 33, 2)), random.uniform(0.5, 1, (3, 33))
+
+
+def flipped(points, shown):
+    """What a look at the mirror image gives."""
+    order = list(BLAZEPOSE_33.mirror_order)
+    return (points * (-1, 1) + (WIDTH, 0))[:, order], shown[:, order]
+
+
+def test_limbs_are_landmarks_and_the_head_is_told_by_ears_mouth_and_shoulders(landmarks):
+    points, shown = seen_joints([landmarks], WIDTH, BLAZEPOSE_33)
+    wrist = H36M_17.index("left_wrist")
+    np.testing.assert_allclose(points[:, wrist], landmarks[0][:, BLAZEPOSE_33.index("left_wrist")])
+    assert np.isnan(points[:, H36M_17.index("spine")]).all()
+    assert (shown[:, H36M_17.index("spine")] == 0).all()
+    ears = landmarks[0][:, list(BLAZEPOSE_33.indices("left_ear", "right_ear"))].mean(1)
+    shoulders = landmarks[0][:, list(BLAZEPOSE_33.indices("left_shoulder", "right_shoulder"))].mean(1)
+    up = points[:, H36M_17.index("head")] - ears
+    np.testing.assert_allclose(up, 0.6 * (ears - shoulders))
+
+
+def test_a_skeleton_without_a_mouth_tells_no_head():
+    points, _ = seen_joints([(np.zeros((1, 17, 2)), np.ones((1, 17)))], WIDTH, COCO_17)
+    assert np.isnan(points[0, H36M_17.index("head")]).all()
+    assert np.isfinite(points[0, H36M_17.index("left_knee")]).all()
+
+
+def test_two_looks_are_averaged_and_where_they_contradict_each_other_the_first_counts_less_surely(landmarks):
+    points, shown = landmarks
+    other = points + np.array([4.0, 0.0])
+    elbow, knee = "left_elbow", "right_knee"
+    other[:, BLAZEPOSE_33.index(knee)] += 80
+    found, weights = seen_joints([landmarks, flipped(other, shown * 0.5)], WIDTH, BLAZEPOSE_33)
+    first = points[:, list(BLAZEPOSE_33.indices(elbow, knee))]
+    np.testing.assert_allclose(found[:, H36M_17.index(elbow)], first[:, 0] + (2.0, 0.0))
+    np.testing.assert_allclose(found[:, H36M_17.index(knee)], first[:, 1])
+    np.testing.assert_allclose(weights[:, H36M_17.index(knee)], shown[:, BLAZEPOSE_33.index(knee)] * 0.5)
+
+
+def test_a_mean_body_has_an_adults_bones_between_those_of_the_mean_and_the_mean_of_those():
+    random = np.random.default_rng(1)
+    body = pose(random)
+    samples = body + random.normal(scale=60, size=(8, 17, 3)) * (np.arange(17) > 0)[:, None]
+    mean, lengths = mean_body(samples)
+    low, high = adult_range().T
+    assert ((low <= lengths) & (lengths <= high)).all()
+    np.testing.assert_allclose(bone_lengths(mean, H36M_17), lengths)
+    np.testing.assert_allclose(mean[0], samples.mean(0)[0])
+
+
+def view_of(points, shown):
+    camera = Camera((300.0, 300.0), (128.0, 128.0), (256, 256))
+    return View(camera, (30.0, 30.0, 226.0, 226.0), False, WIDTH, points, shown)
+
+
+def test_a_joint_is_unclear_where_hypotheses_disagree_across_the_view_and_not_along_it():
+    body = pose(np.random.default_rng(1))
+    nothing = view_of(np.full((17, 2), np.nan), np.zeros(17))
+    wrist, ankle = H36M_17.indices("left_wrist", "right_ankle")
+    samples = np.repeat(body[None], 8, 0)
+    samples[:, wrist, 0] += np.linspace(-400, 400, 8)
+    samples[:, ankle, 2] += np.linspace(-400, 400, 8)
+    fitted = fit_body(samples, np.ones(17), nothing, np.full(17, 100.0))
+    doubt = unclear(samples, fitted, nothing)
+    assert doubt[wrist]
+    assert not doubt[ankle]
+    assert not unclear(samples[:1], fitted, nothing).any()
