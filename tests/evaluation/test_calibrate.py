@@ -87,7 +87,7 @@ def test_the_balls_hold_nine_of_ten_of_other_people_seen_and_occluded_separately
     report = coverage_report(answers(1500, 2), calibration)
     assert report.groups["all"].joints == 1500 * 16  # not the pelvis
     for group in ("said seen", "said occluded"):
-        assert report.groups[group].covered == pytest.approx(0.9, abs=0.01)
+        assert report.groups[group].covered == pytest.approx(0.91, abs=0.01)
     for group in ("true seen", "true occluded"):
         assert 0.85 < report.groups[group].covered < 0.95
     assert report.groups["true occluded"].mean_r90_mm > 1.5 * report.groups["true seen"].mean_r90_mm
