@@ -42,8 +42,6 @@ SPARE = 4
 """Detections beyond `max_people` that are looked at, for some may be nobody."""
 ROUNDS = 3
 """Of the search for a lens through which nobody is too near."""
-HOPELESS = 0.05
-"""Least probability of somebody by the encoder alone for the model to be asked, too."""
 Boxes = Sequence[Box] | Sequence[Sequence[Box] | None]
 """Of one picture, or of each of several."""
 Point = Sequence[float] | np.ndarray
@@ -215,8 +213,10 @@ class Di2Pose(nn.Module):
         there = encoded.output.person
         vouched = [query.request.boxes is not None for query in queries]
         least = self.least_score if min_score is None else min_score
-        hopeless = PERSON if self._person_fit is None else HOPELESS
-        real = [row for row, k in enumerate(owners) if vouched[k] or there is None or there[row] >= hopeless]
+        if there is None or self._person_fit is not None:
+            real = list(range(len(owners)))
+        else:  # the encoder alone says who is nobody
+            real = [row for row, k in enumerate(owners) if vouched[k] or there[row] >= PERSON]
         encoded, owners = encoded.pick(real), [owners[row] for row in real]
         if (pin or keep_tokens) and (len(queries), min(len(real), max_people)) != (1, 1):
             raise InputError(
