@@ -52,6 +52,10 @@ def page_data(results: list[Result], fps: float | None, every: int = 1) -> dict[
     hypotheses = "1 hypothesis" if first.hypotheses == 1 else f"{first.hypotheses} hypotheses"
     about = [count_people(len(ids)), hypotheses, f"{first.steps} steps", f"seed {first.seed}"]
     about.append(f"{first.model} {first.version}")
+    if len(results) == 1 and first.people:
+        about.append(f"score {', '.join(f'{person.score:.2f}' for person in first.people)}")
+    if first.camera_source:
+        about.append(f"camera: {first.camera_source}")
     if every > 1:
         about.append(f"1 frame in {every} of {len(results)}")
     return {
