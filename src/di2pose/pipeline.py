@@ -40,6 +40,8 @@ from di2pose.second_look import mistaken, surest_looks
 
 SPARE = 4
 """Detections beyond `max_people` that are looked at, for some may be nobody."""
+BARE = 0.6
+"""Least score of a person of whom the detector saw no keypoints, unless a call says otherwise."""
 ROUNDS = 3
 """Of the search for a lens through which nobody is too near."""
 Boxes = Sequence[Box] | Sequence[Sequence[Box] | None]
@@ -212,7 +214,6 @@ class Di2Pose(nn.Module):
         (hypotheses, steps, seed), (height_m, pin, keep_tokens), (max_people, min_score) = drawing, about, wanted
         there = encoded.output.person
         vouched = [query.request.boxes is not None for query in queries]
-        least = self.least_score if min_score is None else min_score
         if there is None or self._person_fit is not None:
             real = list(range(len(owners)))
         else:  # the encoder alone says who is nobody
@@ -248,13 +249,20 @@ class Di2Pose(nn.Module):
         run = (seed, steps, hypotheses, str(self.config.name))
         results = []
         for number, query in enumerate(queries):
-            mine = [person for person, k in zip(people, owners, strict=True) if k == number]
+            rows = [row for row, k in enumerate(owners) if k == number]
             if vouched[number]:
-                mine = [replace(person, score=1.0) for person in mine]
+                mine = [replace(people[row], score=1.0) for row in rows]
             else:
-                mine = distinct([person for person in mine if person.score >= least])[:max_people]
+                likely = [row for row in rows if people[row].score >= self._least(encoded.crops[row], min_score)]
+                mine = distinct([people[row] for row in likely])[:max_people]
             results.append(query.result(mine, *run))
         return results
+
+    def _least(self, crop: PersonCrop, min_score: float | None) -> float:
+        """The score that a person needs; more where the detector saw no keypoints, which hands have none of either."""
+        if min_score is not None or self._person_fit is None:
+            return min_score or 0.0
+        return max(self.least_score, BARE) if crop.detection.is_bare else self.least_score
 
     @property
     def least_score(self) -> float:

@@ -21,6 +21,9 @@ WITHOUT_NPM = (
 )
 
 
+SURE_KEYPOINT, FEW_KEYPOINTS = 0.3, 3
+
+
 @dataclass(frozen=True)
 class Detection:
     """One person, in image pixels. `box` is x0, y0, x1, y1; from BlazePose the square round the body's circle.
@@ -32,7 +35,12 @@ class Detection:
     hip: tuple[float, float] | None = None
     top: tuple[float, float] | None = None
     keypoints: Float[np.ndarray, "17 3"] | None = field(default=None, compare=False)
-    """x, y, score in COCO's order, from detectors that see them."""
+    """x, y, score in COCO's order, from detectors that look for them; scores of 0 where they saw none."""
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether keypoints were looked for and hardly any was seen: often a hand, or no person at all."""
+        return self.keypoints is not None and int((self.keypoints[:, 2] >= SURE_KEYPOINT).sum()) < FEW_KEYPOINTS
 
 
 def given(boxes: Sequence[Sequence[float]]) -> list[Detection]:

@@ -54,7 +54,7 @@ class PeopleDetector(nn.Module):
             if max(image.size) >= LARGE and covered((0.0, 0.0, *image.size), people) < FILLED:
                 people = add_new(people, self._tiles(image, count))
         big = [person for person in people if max(_extent(person.box)) >= LEAST_HEIGHT]
-        return largest([_detection(person) for person in big], image.size, max_people)
+        return largest([_detection(person, self.poses is not None) for person in big], image.size, max_people)
 
     def _whole(self, image: Image.Image) -> list[Sight]:
         boxes, scores = self.boxes.look(image)
@@ -93,10 +93,12 @@ def tiling(size: tuple[int, int], count: int) -> list[tuple[int, int, int, int]]
     return [(x0, y0, x1, y1) for y0, y1 in lines[1] for x0, x1 in lines[0]]
 
 
-def _detection(person: Sight) -> Detection:
-    """The score is 0.5 at the threshold, and nears 1 for whom both networks see clearly."""
+def _detection(person: Sight, poses: bool) -> Detection:
+    """The score is 0.5 at the threshold, and nears 1 for whom both networks see clearly. Where the network of poses was
+    asked and saw nobody, all keypoints score 0."""
     roi = None if person.keypoints is None else region_of(person.keypoints, person.box)
-    return Detection(person.box, 1 - 0.5**person.strength, roi or roi_from_box(person.box), keypoints=person.keypoints)
+    keypoints = np.zeros((17, 3)) if poses and person.keypoints is None else person.keypoints
+    return Detection(person.box, 1 - 0.5**person.strength, roi or roi_from_box(person.box), keypoints=keypoints)
 
 
 def _sights(
