@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from output.people import pose
 
-from di2pose.body_fit import View, fit_body, mean_body, seen_joints, unclear
+from di2pose.body_fit import View, fit_body, joined, mean_body, seen_joints, unclear
 from di2pose.pose.bones import adult_range
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, bone_lengths
+from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, LSP_14, bone_lengths
 
 WIDTH = 256.0
 
@@ -36,10 +36,26 @@ def test_limbs_are_landmarks_and_the_head_is_told_by_ears_mouth_and_shoulders(la
     np.testing.assert_allclose(up, 0.6 * (ears - shoulders))
 
 
-def test_a_skeleton_without_a_mouth_tells_no_head():
-    points, _ = seen_joints([(np.zeros((1, 17, 2)), np.ones((1, 17)))], WIDTH, COCO_17)
-    assert np.isnan(points[0, H36M_17.index("head")]).all()
-    assert np.isfinite(points[0, H36M_17.index("left_knee")]).all()
+def test_without_a_mouth_the_nose_helps_and_without_ears_nothing_tells_of_the_head():
+    marks = np.random.default_rng(2).uniform(0, 200, (17, 2))
+    points, _ = seen_joints([(marks, np.ones(17))], WIDTH, COCO_17)
+    ears, nose = marks[list(COCO_17.indices("left_ear", "right_ear"))].mean(0), marks[COCO_17.index("nose")]
+    np.testing.assert_allclose(points[H36M_17.index("nose")], (ears + nose) / 2)
+    bare, _ = seen_joints([(marks[:14], np.ones(14))], WIDTH, LSP_14)
+    assert np.isnan(bare[H36M_17.index("head")]).all()
+    assert np.isfinite(bare[H36M_17.index("left_knee")]).all()
+
+
+def test_two_observers_are_one_where_they_agree_and_the_surer_counts_more():
+    points, other = np.zeros((17, 2)), np.full((17, 2), 4.0)
+    other[3] = 500.0
+    sure = np.where(np.arange(17) == 5, 0.0, 1.0)
+    found, noise, confirmed = joined(points, np.full(17, 6.0), (other, sure, np.full(17, 3.0)))
+    np.testing.assert_allclose(found[0], 4.0 * 0.8)
+    assert noise[0] == pytest.approx((1 / 36 + 1 / 9) ** -0.5)
+    for alone in (3, 5):  # they contradict each other; the other is not sure
+        np.testing.assert_array_equal(found[alone], points[alone])
+        assert (noise[alone], confirmed[alone]) == (pytest.approx(6.0), 0.0)
 
 
 def test_two_looks_are_averaged_and_where_they_contradict_each_other_the_first_counts_less_surely(landmarks):

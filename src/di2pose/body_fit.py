@@ -22,6 +22,8 @@ FACE_NOISE = 2.0
 """How much more that of nose and top of the head is, which are no landmarks themselves."""
 HIDDEN_NOISE = 30.0
 """How much more that of a hidden one is."""
+AGREE = 3.0
+"""Deviations by which two observers of a joint may differ."""
 CONTRARY = 0.08
 """Two looks that see a joint farther apart, over the side of the crop, contradict each other."""
 CROWN = 0.6
@@ -53,6 +55,10 @@ class View:
     """Where the joints were seen in pixels of the camera; NaN where no landmark tells."""
     visibility: Float[np.ndarray, " 17"]
     """What the encoder thinks of its landmarks, 0 to 1."""
+    noise: Float[np.ndarray, " 17"] | None = None
+    """Deviation of the points in pixels of the camera; None: LANDMARK_NOISE of the crop's side."""
+    confirmed: Float[np.ndarray, " 17"] | float = 0.0
+    """How sure another observer is to see the joints where they are, 0 to 1."""
 
 
 def seen_joints(
@@ -76,17 +82,40 @@ def seen_joints(
 
     def middle(*names: str) -> tuple[np.ndarray, np.ndarray]:
         rows = list(skeleton.indices(*names))
-        return points[..., rows, :].mean(-2), shown[..., rows].mean(-1)
+        return points[..., rows, :].mean(-2), np.asarray(shown[..., rows].mean(-1))
 
     source, target = list(skeleton.indices(*LIMB_12)), list(H36M_17.indices(*LIMB_12))
     found[..., target, :], weights[..., target] = points[..., source, :], shown[..., source]
-    face = ("left_ear", "right_ear", "left_mouth", "right_mouth")
-    if set(face) <= set(skeleton.joints):
+    mouth = ("left_mouth", "right_mouth") if "left_mouth" in skeleton.joints else ("nose", "nose")
+    if {"left_ear", "right_ear", *mouth} <= set(skeleton.joints):
         nose, head = H36M_17.indices("nose", "head")
-        found[..., nose, :], weights[..., nose] = middle(*face)
-        (ears, heard), (shoulders, _) = middle(*face[:2]), middle("left_shoulder", "right_shoulder")
+        found[..., nose, :], weights[..., nose] = middle("left_ear", "right_ear", *mouth)
+        (ears, heard), (shoulders, _) = middle("left_ear", "right_ear"), middle("left_shoulder", "right_shoulder")
         found[..., head, :], weights[..., head] = ears + CROWN * (ears - shoulders), heard
     return found, weights
+
+
+def landmark_noise(side: float) -> Float[np.ndarray, " 17"]:
+    """Of joints in plain sight in a crop of that side."""
+    noise = np.full(H36M_17.count, LANDMARK_NOISE * side)
+    noise[list(H36M_17.indices("nose", "head"))] *= FACE_NOISE
+    return noise
+
+
+def joined(
+    points: Float[np.ndarray, "17 2"],
+    noise: Float[np.ndarray, " 17"],
+    other: tuple[Float[np.ndarray, "17 2"], Float[np.ndarray, " 17"], Float[np.ndarray, " 17"]],
+) -> tuple[Float[np.ndarray, "17 2"], Float[np.ndarray, " 17"], Float[np.ndarray, " 17"]]:
+    """Two observations of a person's joints (points, visibility, noise) as one: points, noise, and how sure the second
+    is; where both are finite and the second is sure, their mean by certainty; where they contradict each other the
+    first alone."""
+    there, sure, more = other
+    apart = np.linalg.norm(points - there, axis=-1)
+    both = (sure > 0) & (apart < AGREE * np.hypot(noise, more))
+    a, b = noise**-2.0, np.where(both, more**-2.0, 0.0)
+    mean = (np.nan_to_num(points) * a[:, None] + np.nan_to_num(there) * b[:, None]) / (a + b)[:, None]
+    return np.where(both[:, None], mean, points), (a + b) ** -0.5, np.where(both, sure, 0.0)
 
 
 def mean_body(
@@ -116,10 +145,11 @@ def fit_body(
     single_mm2: each joint's variance along an axis, where a single hypothesis tells none
     """
     pose, lengths = mean_body(samples_mm)
-    start = place(pose, view.points, np.minimum(view.visibility, seen), view.box, view.camera, _box_trust(view))
-    hidden = 1 - np.minimum(view.visibility, seen)
-    noise = LANDMARK_NOISE * view.side * (1 + HIDDEN_NOISE * hidden**2) / float(np.mean(view.camera.focal))
-    noise[list(H36M_17.indices("nose", "head"))] *= FACE_NOISE
+    shown = np.maximum(np.minimum(view.visibility, seen), view.confirmed)
+    start = place(pose, view.points, shown, view.box, view.camera, _box_trust(view))
+    hidden = 1 - shown
+    noise = landmark_noise(view.side) if view.noise is None else view.noise
+    noise = noise * (1 + HIDDEN_NOISE * hidden**2) / float(np.mean(view.camera.focal))
     depth = float(place_by_box(pose, view.box, view.camera)[2])
     evidence = Evidence(view.camera.unproject_ray(view.points)[:, :2], noise, depth, _box_trust(view))
     return fit_pose(pose, shrunken_precision(samples_mm, single_mm2), lengths, evidence, start, pins)

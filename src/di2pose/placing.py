@@ -11,10 +11,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from di2pose.body_fit import HeldJoints, View, fit_body, mean_body, seen_joints, unclear
+from di2pose.body_fit import HeldJoints, View, fit_body, joined, landmark_noise, mean_body, seen_joints, unclear
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box
+from di2pose.image.detect import SURE_KEYPOINT
 from di2pose.image.encoder import Encoder, EncoderOutput, to_picture
 from di2pose.model import Pins, Prediction
 from di2pose.person_crop import EncodedCrops, PersonCrop
@@ -22,7 +23,7 @@ from di2pose.person_score import evidence
 from di2pose.pose.camera import Camera
 from di2pose.pose.fit import FittedPose
 from di2pose.pose.root import stature_mm
-from di2pose.pose.skeleton import H36M_17, convert
+from di2pose.pose.skeleton import COCO_17, H36M_17, convert
 from di2pose.result import Person
 
 BEYOND = 0.05
@@ -35,6 +36,8 @@ SIZE_STD, KNOWN_SIZE_STD = 0.07, 0.02
 SAME_PLACE = 0.2
 """Two upper bodies nearer than this part of their length are one."""
 UPPER_BODY = H36M_17.indices("pelvis", "spine", "thorax", "nose", "head", "left_shoulder", "right_shoulder")
+KEYPOINT_NOISE = 0.7
+"""Deviation of a detector's keypoint, which saw the picture at 256 pixels, over that of a landmark of such a crop."""
 ASSUMED_STD = 0.25
 """What an assumed focal length is off by, as a share."""
 
@@ -196,19 +199,26 @@ def person_scores(
 
 
 def views_of(encoded: EncodedCrops, encoder: Encoder) -> list[View]:
-    """Where the people were seen: in the mean of both looks where the mirror images were encoded, too. What the user
-    calls hidden was not seen."""
-    return [
-        View(
-            camera=crop.camera,
-            box=crop.detection.box,
-            cut=is_cut(crop.detection.box, crop.picture.size),
-            side=crop.region.side,
-            points=points,
-            visibility=weights,
-        )
-        for crop, (points, weights) in zip(encoded.crops, _limbs(encoded, encoder), strict=True)
-    ]
+    """Where the people were seen: by the encoder, in the mean of both looks where the mirror images were encoded, too,
+    and by the detector, where it has keypoints. What the user calls hidden was not seen."""
+    views = []
+    for crop, (points, weights) in zip(encoded.crops, _limbs(encoded, encoder), strict=True):
+        noise, confirmed = landmark_noise(crop.region.side), np.zeros(H36M_17.count)
+        if crop.detection.keypoints is not None and not crop.hidden:
+            points, noise, confirmed = joined(points, noise, _keypoints(crop))
+        box, size = crop.detection.box, crop.picture.size
+        views.append(View(crop.camera, box, is_cut(box, size), crop.region.side, points, weights, noise, confirmed))
+    return views
+
+
+def _keypoints(crop: PersonCrop) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where the detector saw the joints, whether it is sure (1) or not (0), and how far off that may be."""
+    marks = crop.detection.keypoints
+    assert marks is not None
+    sure = np.where(marks[:, 2] >= SURE_KEYPOINT, 1.0, np.nan)  # one that is not spoils what is built from it
+    points, shown = seen_joints([(marks[:, :2] + 0 * sure[:, None], np.nan_to_num(sure))], 0.0, COCO_17)
+    noise = landmark_noise(max(crop.picture.size)) * KEYPOINT_NOISE
+    return points, np.where(np.isfinite(points).all(-1), shown, 0.0), noise
 
 
 def is_cut(box: Box, size: tuple[int, int]) -> bool:
