@@ -40,8 +40,9 @@ from di2pose.second_look import mistaken, surest_looks
 
 SPARE = 4
 """Detections beyond `max_people` that are looked at, for some may be nobody."""
-BARE = 0.6
-"""Least score of a person of whom the detector saw no keypoints, unless a call says otherwise."""
+BARE, SURE_DETECTION = 0.6, 0.72
+"""Least score of a person of whom the detector saw no keypoints and whose own score is lower than the second, unless a
+call says otherwise."""
 ROUNDS = 3
 """Of the search for a lens through which nobody is too near."""
 Boxes = Sequence[Box] | Sequence[Sequence[Box] | None]
@@ -259,10 +260,11 @@ class Di2Pose(nn.Module):
         return results
 
     def _least(self, crop: PersonCrop, min_score: float | None) -> float:
-        """The score that a person needs; more where the detector saw no keypoints, which hands have none of either."""
+        """The score that a person needs; more where the detector is not sure and saw no keypoints, as of hands."""
         if min_score is not None or self._person_fit is None:
             return min_score or 0.0
-        return max(self.least_score, BARE) if crop.detection.is_bare else self.least_score
+        weak = crop.detection.is_bare and crop.detection.score < SURE_DETECTION
+        return max(self.least_score, BARE) if weak else self.least_score
 
     @property
     def least_score(self) -> float:
