@@ -1,7 +1,7 @@
 """Fits the person score of a model (`di2pose.person_score`): rendered people and labelled photos against pictures
 without people, and against the parts of photos that show nobody.
 
-    python experiments/person_score.py MODEL --motion MOTION --out calibration-folder
+    python experiments/person_score.py MODEL --motion MOTION --write
 
 Everybody and everything is looked at as a user's detection would be: second look, flip test, 8 hypotheses. Only the
 photos of the split 'tune' are used; those of 'test' are reported on. `least` is where the score loses 3 % of people.

@@ -134,11 +134,17 @@ def test_what_is_nobody_is_dropped_unless_the_user_draws_a_box(model, frame):
     assert drawn.score == 1.0
 
 
-def test_a_ghost_does_not_take_the_place_of_somebody(model, frame):
+def test_a_ghost_takes_nobodys_place_moves_no_lens_and_does_not_forbid_pins(model, frame, walker):
     person = model.find(frame, 1)[0]
     wall = Detection((0.0, 0.0, 1080.0, 1900.0), 0.9, WALL)
-    (kept,) = model(frame, detector=_Says(wall, person), max_people=1).people
+    both = _Says(wall, person)
+    result = model(frame, detector=both, max_people=1)
+    (kept,) = result.people
     assert kept.box == person.box
+    assert result.camera == model(frame, detector=_Says(person)).camera
+    wrist = walker.people[0]["left_wrist"].xyz_mm
+    (held,) = model(frame, detector=both, pin={"left_wrist": wrist}).people
+    np.testing.assert_allclose(held["left_wrist"].xyz_mm, wrist)
 
 
 def test_what_the_hypotheses_disagree_about_is_not_called_seen(model, frame, walker):

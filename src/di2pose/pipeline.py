@@ -220,11 +220,6 @@ class Di2Pose(nn.Module):
         else:  # the encoder alone says who is nobody
             real = [row for row, k in enumerate(owners) if vouched[k] or there[row] >= PERSON]
         encoded, owners = encoded.pick(real), [owners[row] for row in real]
-        if (pin or keep_tokens) and (len(queries), min(len(real), max_people)) != (1, 1):
-            raise InputError(
-                f"pin and keep_tokens are about one person in one picture, got {len(real)} people in {len(queries)}: "
-                "choose one by boxes=[(x0, y0, x1, y1)], or max_people=1"
-            )
         people: list[Person] = []
         if real:
             numbers = [owners[:row].count(k) for row, k in enumerate(owners)]  # of each person in their own picture
@@ -236,27 +231,35 @@ class Di2Pose(nn.Module):
             )
             estimate = self.estimate(encoded, hypotheses, steps, noise, known)
             people = self.place(encoded, estimate, height_m, pins)
+            likely = [
+                row
+                for row, k in enumerate(owners)
+                if vouched[k] or people[row].score >= self._least(encoded.crops[row], min_score)
+            ]
             for _ in range(ROUNDS):  # perspective changes with the lens, and with it the fit
                 nearest = [
-                    min((p.root_mm[2] for p, k in zip(people, owners, strict=True) if k == number), default=np.inf)
+                    min((people[row].root_mm[2] for row in likely if owners[row] == number), default=np.inf)
                     for number in range(len(queries))
                 ]
                 longer = [query.narrowed(near) for query, near in zip(queries, nearest, strict=True)]
-                if longer == queries:
+                if all(query is before for query, before in zip(longer, queries, strict=True)):
                     break
                 queries = longer
                 encoded, estimate = through([queries[k].camera for k in owners], encoded, estimate, self.encoder)
                 people = self.place(encoded, estimate, height_m, pins)
+            people, owners = [people[row] for row in likely], [owners[row] for row in likely]
         run = (seed, steps, hypotheses, str(self.config.name))
         results = []
         for number, query in enumerate(queries):
-            rows = [row for row, k in enumerate(owners) if k == number]
-            if vouched[number]:
-                mine = [replace(people[row], score=1.0) for row in rows]
-            else:
-                likely = [row for row in rows if people[row].score >= self._least(encoded.crops[row], min_score)]
-                mine = distinct([people[row] for row in likely])[:max_people]
+            mine = [person for person, k in zip(people, owners, strict=True) if k == number]
+            mine = [replace(person, score=1.0) for person in mine] if vouched[number] else distinct(mine)[:max_people]
             results.append(query.result(mine, *run))
+        count = sum(len(result.people) for result in results)
+        if (pin or keep_tokens) and (len(queries), count) != (1, 1):
+            raise InputError(
+                f"pin and keep_tokens are about one person in one picture, got {count} people in {len(queries)}: "
+                "choose one by boxes=[(x0, y0, x1, y1)], or max_people=1"
+            )
         return results
 
     def _least(self, crop: PersonCrop, min_score: float | None) -> float:

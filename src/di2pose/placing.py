@@ -229,8 +229,8 @@ def is_cut(box: Box, size: tuple[int, int]) -> bool:
 
 
 def _limbs(encoded: EncodedCrops, encoder: Encoder) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Of each crop: the landmarks of the limb joints at their places in H36M order, picture pixels, and their
-    visibility, which is 0 where there are no landmarks."""
+    """Of each crop: where its landmarks see the joints (`seen_joints`), picture pixels, and their visibility, which is
+    0 where there are no landmarks."""
     limbs = np.full((len(encoded.crops), H36M_17.count, 2), np.nan)
     weights = np.zeros(limbs.shape[:-1])
     looks = [

@@ -85,7 +85,7 @@ def parse_pins(joints: Mapping[str, Any]) -> Pins | None:
         return None
     place, known = torch.zeros(H36M_17.count, 3, dtype=torch.float64), torch.zeros(H36M_17.count, dtype=torch.bool)
     for name, xyz in joints.items():
-        point = np.asarray(xyz, dtype=np.float64)
+        point = np.array(xyz, dtype=np.float64)  # a copy: the arrays of a result are read-only
         if point.shape != (3,) or not np.isfinite(point).all():
             raise InputError(f"pin['{name}'] must be x, y, z in mm from the pelvis, got {xyz!r}")
         if np.linalg.norm(point) > REACH_MM:

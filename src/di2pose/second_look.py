@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 
-from di2pose.image.detect import Detection
+from di2pose.image.detect import FEW_KEYPOINTS, SURE_KEYPOINT, Detection
 from di2pose.image.encoder import PERSON, Encoder, to_picture
 from di2pose.image.region import next_region
 from di2pose.model import PoseModel
@@ -23,8 +23,6 @@ FARTHEST, LARGEST = 0.3, np.log(2.0)
 """Most that a second look may lie off the first, in sides, and differ from it in size (log): else it shows another."""
 UPPER = ("nose", "left_ear", "right_ear", "left_shoulder", "right_shoulder")
 """Landmarks by which people are told apart: whoever is photographed shows head and shoulders first of all."""
-SURE = 0.3
-"""Least score of a detector's keypoint that is compared."""
 OFF, INSIDE = 0.12, 0.05
 """Over the longer side of the box: how far landmarks may lie off keypoints, and how far outside of the box."""
 
@@ -100,8 +98,8 @@ def _is_on_another(points: Float[np.ndarray, "J 2"], skeleton: Skeleton, detecti
     marks = points[list(skeleton.indices(*names))]
     if detection.keypoints is not None:
         there = detection.keypoints[list(COCO_17.indices(*names))]
-        known = there[:, 2] >= SURE
-        if known.sum() >= 3:
+        known = there[:, 2] >= SURE_KEYPOINT
+        if known.sum() >= FEW_KEYPOINTS:
             return float(np.median(np.linalg.norm(marks - there[:, :2], axis=-1)[known])) > OFF * size
     x, y = marks.mean(0).tolist()
     slack = INSIDE * size

@@ -14,6 +14,7 @@ from di2pose.errors import InputError
 from di2pose.evaluation.calibrate import calibrate, fit_calibration, fit_error, seen_threshold
 from di2pose.evaluation.coverage import Answers, coverage_report
 from di2pose.model import load_model, save_model
+from di2pose.person_score import PersonFit
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17
 from di2pose.recipes import tiny
@@ -143,12 +144,15 @@ def test_the_command_writes_a_calibration_that_the_model_loads(cached, tmp_path,
     rendered = cached(tmp_path / "rendered", rng.integers(0, 4, (40, 17)))
     real = cached(tmp_path / "real", np.full((40, 17), -1))
     model = write_model(tmp_path / "run" / "model")
+    score = PersonFit(1.0, (0.1, 0.2, 0.3, 0.4), 0.5)
+    replace(Calibration.neutral(), person=score).write(model)
     calibrate(str(tmp_path / "run"), (rendered,), check=(real,), hypotheses=2, steps=1, out=tmp_path / "out")
     text = capsys.readouterr().out
     assert "rendered: 20 crops, 1 steps" in text
     assert "90 % balls, real" in text
     fitted = Di2Pose.from_pretrained(model).calibration
     assert fitted == Calibration.read(model)
+    assert fitted.person == score  # it is fitted by itself, and stays
     assert fitted.hypotheses == 2
     assert fitted.floor_mm2[0][1] > 0  # an untrained model errs, whatever its spread says
     report = json.loads((tmp_path / "out" / "report.json").read_text())

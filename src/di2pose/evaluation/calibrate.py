@@ -5,7 +5,7 @@ and gain are the maximum likelihood ones of an isotropic Gaussian error of that 
 is then taken from the errors themselves, whose tails are heavier than a Gaussian's.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -180,7 +180,8 @@ def calibrate(
     fitted, held_out = (Answers.join([answers(cache, half) for cache in caches]) for half in (0, 1))
     names = ", ".join(cache.name for cache in caches)
     fitted_on = f"{names}: {len(fitted.truth_mm)} crops, {steps} steps, weights {fingerprint(network)}"
-    calibration = fit_calibration(fitted, fitted_on)
+    before = Calibration.read(folder)
+    calibration = replace(fit_calibration(fitted, fitted_on), person=None if before is None else before.person)
     reports = {f"{names}, the other half": coverage_report(held_out, calibration)}
     reports |= {cache.name: coverage_report(answers(cache), calibration) for cache in map(CachedRecords, check)}
     heading = f"Fitted on {fitted_on}; {hypotheses} hypotheses; 'seen' from {calibration.seen_threshold:.2f} on."

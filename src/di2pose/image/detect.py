@@ -22,6 +22,7 @@ WITHOUT_NPM = (
 
 
 SURE_KEYPOINT, FEW_KEYPOINTS = 0.3, 3
+"""Least score of a keypoint that is relied on, and how many of those it takes to tell of a person."""
 
 
 @dataclass(frozen=True)
