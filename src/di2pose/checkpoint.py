@@ -101,14 +101,24 @@ def read_notes(folder: Path | str) -> Json:
 
 def load(folder: Path | str, parts: Mapping[str, nn.Module]) -> None:
     """Load the weights of every part, strictly: each key and each shape must agree."""
+    for name, part in parts.items():
+        state = read_part(folder, name)
+        check_state(state, part.state_dict(), _weights(Path(folder), name))
+        part.load_state_dict(state)
+
+
+def part_names(folder: Path | str) -> list[str]:
+    """What a checkpoint has weights of."""
+    return sorted(_describe(Path(folder))["files"])
+
+
+def read_part(folder: Path | str, name: str) -> dict[str, Tensor]:
+    """The weights of one part, as they are stored."""
     folder = Path(folder)
     files = _describe(folder)["files"]
-    for name, part in parts.items():
-        if name not in files:
-            raise InputError(f"checkpoint {folder} has no part '{name}'; it has {', '.join(sorted(files))}")
-        state = _read_weights(_weights(folder, name), files[name])
-        check_state(state, part.state_dict(), _weights(folder, name))
-        part.load_state_dict(state)
+    if name not in files:
+        raise InputError(f"checkpoint {folder} has no part '{name}'; it has {', '.join(sorted(files))}")
+    return _read_weights(_weights(folder, name), files[name])
 
 
 def check_state(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: Path) -> None:

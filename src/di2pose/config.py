@@ -4,11 +4,16 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from di2pose.errors import InputError
 
 T = TypeVar("T")
+
+
+def added(default: Any) -> Any:
+    """A field that checkpoints of earlier versions lack: they get the default, which is how they were made."""
+    return field(default=default, metadata={"added": True})
 
 
 def _positive(config: object, *names: str) -> None:
@@ -95,11 +100,13 @@ class DiffusionConfig:
     """Weight of the adapter's own regression error, in metres, where there is an adapter."""
     visibility_weight: float = 0.0
     """Weight of the adapter's cross-entropy to the joints' visibility, where it is known."""
+    aligned_weight: float = added(0.0)
+    """Weight of the adapter's regression error after Procrustes alignment, in metres."""
 
     def __post_init__(self) -> None:
         _positive(self, "steps")
         _fraction(self, "final_occlude")
-        for name in ("aux_weight", "pose_weight", "regression_weight", "visibility_weight"):
+        for name in ("aux_weight", "pose_weight", "regression_weight", "visibility_weight", "aligned_weight"):
             if getattr(self, name) < 0:
                 raise InputError(f"DiffusionConfig.{name} must be 0 or above, got {getattr(self, name)}")
 
@@ -129,6 +136,12 @@ class DenoiserConfig:
     """L, image tokens; only an adapter needs to know."""
     hint_channels: int = 0
     """d, where the denoiser is told the tokenizer's codes of the adapter's own pose (an extension); 0: it is not."""
+    hint_dropout: float = added(0.0)
+    """Share of the training crops whose hint is withheld, so that the denoiser learns to look at the image, too."""
+    observer_tokens: int = added(0)
+    """How many image tokens, the last ones, are of a second observer that may be missing."""
+    observer_dropout: float = added(0.0)
+    """Share of the training crops from which the adapter withholds them."""
 
     def __post_init__(self) -> None:
         _positive(self, "tokens", "codes", "steps", "feature_width", "width", "layers", "heads", "mlp_ratio")
@@ -136,8 +149,13 @@ class DenoiserConfig:
             raise InputError(f"width must be a multiple of heads, got {self.width} and {self.heads}")
         if self.adapter_layers:
             _positive(self, "adapter_width", "adapter_channels", "adapter_tokens", "feature_tokens")
-        if not 0 <= self.adapter_dropout < 1:
-            raise InputError(f"DenoiserConfig.adapter_dropout must lie in [0, 1), got {self.adapter_dropout}")
+        for name in ("adapter_dropout", "hint_dropout", "observer_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"DenoiserConfig.{name} must lie in [0, 1), got {getattr(self, name)}")
+        if self.observer_tokens and not 0 < self.observer_tokens < self.feature_tokens:
+            raise InputError(
+                f"observer_tokens are some of the {self.feature_tokens} image tokens, got {self.observer_tokens}"
+            )
         if self.hint_channels and not self.adapter_layers:
             raise InputError("a hint is the code of the adapter's pose: hint_channels needs adapter_layers")
 
@@ -215,15 +233,18 @@ def to_json(config: Any) -> dict[str, Any]:
 
 
 def from_json(kind: type[T], data: Any) -> T:
-    """The dataclass back. A missing, unknown or mistyped key is an error that names it."""
+    """The dataclass back. A missing, unknown or mistyped key is an error that names it; what was added since the first
+    version may be missing."""
     if not isinstance(data, dict):
         raise InputError(f"{kind.__name__} must be a JSON object, got {type(data).__name__}")
     hints = get_type_hints(kind)
-    if missing := sorted(hints.keys() - data.keys()):
+    added = {each.name for each in dataclasses.fields(cast(Any, kind)) if each.metadata.get("added")}
+    if missing := sorted(hints.keys() - data.keys() - added):
         raise InputError(f"{kind.__name__} lacks {', '.join(missing)}")
     if extra := sorted(data.keys() - hints.keys()):
         raise InputError(f"{kind.__name__} does not know {', '.join(extra)}")
-    return kind(**{name: _value(hint, data[name], f"{kind.__name__}.{name}") for name, hint in hints.items()})
+    known = {name: hint for name, hint in hints.items() if name in data}
+    return kind(**{name: _value(hint, data[name], f"{kind.__name__}.{name}") for name, hint in known.items()})
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:

@@ -23,7 +23,7 @@ from di2pose.diffusion.transition import forward_sample
 from di2pose.errors import InputError
 from di2pose.model import Constraints, Prediction, check_hypotheses
 from di2pose.pose.metrics import mpjpe
-from di2pose.randomness import Noise
+from di2pose.randomness import Noise, uniform
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 
 
@@ -85,11 +85,16 @@ class Di2PoseNetwork(nn.Module):
 
     def condition(self, features: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
         """What the denoiser knows of B images; with self-conditioning (the hint, an extension) also the codes of the
-        adapter's own pose. `noise` is for the adapter's dropout, in training."""
+        adapter's own pose. `noise` is for what is dropped in training: in the adapter, and the hint of some images."""
         condition = self.denoiser.condition(features, noise)
         if condition.joints_mm is None or not self.config.denoiser.hint_channels:
             return condition
-        return self.denoiser.hinted(condition, self.tokenizer.codes(condition.joints_mm.detach()))
+        hinted = self.denoiser.hinted(condition, self.tokenizer.codes(condition.joints_mm.detach()))
+        share = self.config.denoiser.hint_dropout
+        if noise is None or not share or hinted.hint is None:
+            return hinted
+        told = uniform((len(features), 1, 1), noise, self.device) >= share
+        return hinted._replace(hint=hinted.hint * told)
 
     @torch.no_grad()
     def predict(

@@ -39,7 +39,9 @@ def small(feature_width: int = 296, feature_tokens: int = 117) -> Config:
     return Config(
         name="small",
         tokenizer=tokenizer,
-        diffusion=DiffusionConfig(aux_weight=0.1, pose_weight=10.0, regression_weight=10.0, visibility_weight=0.5),
+        diffusion=DiffusionConfig(
+            aux_weight=0.1, pose_weight=10.0, regression_weight=10.0, visibility_weight=0.5, aligned_weight=10.0
+        ),
         denoiser=DenoiserConfig(
             tokens=tokenizer.tokens,
             codes=tokenizer.codes,
@@ -54,6 +56,8 @@ def small(feature_width: int = 296, feature_tokens: int = 117) -> Config:
             adapter_dropout=0.2,
             feature_tokens=feature_tokens,
             hint_channels=len(tokenizer.levels),
+            hint_dropout=0.15,
+            observer_dropout=0.1,
         ),
         tokenizer_training=TrainingConfig(
             learning_rate=5e-3, betas=(0.9, 0.99), weight_decay=0.05, batch=64, epochs=10, warmup=500

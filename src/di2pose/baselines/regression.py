@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from di2pose.config import TrainingConfig
+from di2pose.config import TrainingConfig, added
 from di2pose.diffusion.adapter import Adapter, reading_losses
 from di2pose.errors import InputError
 from di2pose.model import Constraints, Prediction, check_hypotheses
@@ -33,6 +33,9 @@ class RegressionConfig:
     regression_weight: float = 10.0
     visibility_weight: float = 0.5
     sample_steps: int = 1
+    aligned_weight: float = added(0.0)
+    observer_tokens: int = added(0)
+    observer_dropout: float = added(0.0)
 
     @property
     def feature_size(self) -> tuple[int, int]:

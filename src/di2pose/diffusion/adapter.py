@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from di2pose.diffusion.attention import QuickGELU
 from di2pose.errors import InputError
-from di2pose.pose.metrics import mpjpe
+from di2pose.pose.metrics import mpjpe, similarity
 from di2pose.randomness import Noise, uniform
 from di2pose.tokenizer.tokenizer import JOINTS, MM_PER_METRE
 
@@ -42,14 +42,20 @@ class AdapterConfig(Protocol):
     def adapter_channels(self) -> int: ...
     @property
     def adapter_dropout(self) -> float: ...
+    @property
+    def observer_tokens(self) -> int: ...
+    @property
+    def observer_dropout(self) -> float: ...
 
 
 @runtime_checkable
 class ReadingWeights(Protocol):
-    """Of the two losses."""
+    """Of the losses."""
 
     @property
     def regression_weight(self) -> float: ...
+    @property
+    def aligned_weight(self) -> float: ...
     @property
     def visibility_weight(self) -> float: ...
 
@@ -66,7 +72,7 @@ class Reading(NamedTuple):
 
 
 class Adapter(nn.Module):
-    """Image features (B, L, F) -> a `Reading`."""
+    """Image features (B, L, F) -> a `Reading`. Features that are NaN were not observed: they count as the mean."""
 
     mean: Tensor
     scale: Tensor
@@ -74,7 +80,9 @@ class Adapter(nn.Module):
     def __init__(self, config: AdapterConfig) -> None:
         super().__init__()
         L, inner = config.feature_tokens, config.adapter_width
-        self.dropout = config.adapter_dropout
+        self.dropout, self.observer_dropout = config.adapter_dropout, config.observer_dropout
+        self.first = L - config.observer_tokens
+        """How many of the image tokens are always there."""
         self.register_buffer("mean", torch.zeros(L, config.feature_width))
         self.register_buffer("scale", torch.ones(L, config.feature_width))
         self.narrow = nn.Linear(config.feature_width, config.adapter_channels)
@@ -88,14 +96,21 @@ class Adapter(nn.Module):
     def standardise(self, features: Float[Tensor, "n L F"]) -> None:
         """Take mean and deviation of each token's channels from some of the training features."""
         self._check(features)
-        deviation = features.std(0)
-        self.mean.copy_(features.mean(0))
+        known = features.isfinite()
+        count = known.sum(0).clamp_min(1)
+        mean = features.nan_to_num(0.0).sum(0) / count
+        deviation = (((features - mean).nan_to_num(0.0) ** 2).sum(0) / (count - 1).clamp_min(1)).sqrt()
+        self.mean.copy_(mean)
         self.scale.copy_(torch.where(deviation > SILENT, 1 / deviation.clamp_min(SILENT), 1.0))
 
     def forward(self, y: Float[Tensor, "B L F"], noise: Noise | None = None) -> Reading:
         """`noise` draws what is dropped, in training; without it nothing is."""
         self._check(y)
-        x = self.narrow((y - self.mean) * self.scale).flatten(1)            # B L*channels
+        x = ((y - self.mean) * self.scale).nan_to_num(0.0)                  # B L F
+        if noise is not None and self.observer_dropout:
+            there = uniform((len(y), 1, 1), noise, y.device) >= self.observer_dropout
+            x = torch.cat([x[:, : self.first], x[:, self.first :] * there], dim=1)
+        x = self.narrow(x).flatten(1)                                       # B L*channels
         x = self.join(drop(x, self.dropout, noise))                         # B W
         for layer in self.layers:
             x = layer(x, noise)                                             # B W
@@ -138,14 +153,25 @@ def reading_losses(
     batch: Mapping[str, Tensor],
     weights: ReadingWeights,
 ) -> dict[str, Tensor]:
-    """`regression`, the mean joint error in metres; `visibility`, cross-entropy, where the batch has visibilities; and
-    their weighted sum, `loss`."""
+    """`regression`, the mean joint error in metres, and where that counts `aligned`, the same after Procrustes
+    alignment; `visibility`, cross-entropy, where the batch has visibilities; and their weighted sum, `loss`."""
     losses = {"regression": mpjpe(joints_mm, batch["joints_mm"], root=0).mean() / MM_PER_METRE}
     total = weights.regression_weight * losses["regression"]
+    if weights.aligned_weight:
+        losses["aligned"] = aligned_error(joints_mm, batch["joints_mm"]).mean() / MM_PER_METRE
+        total = total + weights.aligned_weight * losses["aligned"]
     if "visibility" in batch:
         losses["visibility"] = visibility_loss(visibility_logits, batch["visibility"])
         total = total + weights.visibility_weight * losses["visibility"]
     return losses | {"loss": total}
+
+
+def aligned_error(joints_mm: Float[Tensor, "B J 3"], truth_mm: Float[Tensor, "B J 3"]) -> Float[Tensor, " B"]:
+    """PA-MPJPE whose gradient takes the alignment for given: it is the best one, so that moving it gains nothing."""
+    here, there = (pose - pose.mean(1, keepdim=True) for pose in (joints_mm, truth_mm))
+    with torch.no_grad():
+        turn, scale = similarity(here, there)
+    return (scale[:, None, None] * here @ turn - there).norm(dim=-1).mean(-1)
 
 
 def visibility_loss(logits: Float[Tensor, "B J K"], visibility: Int[Tensor, "B J"]) -> Float[Tensor, ""]:

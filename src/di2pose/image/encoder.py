@@ -31,6 +31,8 @@ ENCODERS: dict[str, str] = {
 }
 """Family name -> module:function(name, runtime). What stands behind ':' or '+' in a name is the encoder's own."""
 DEFAULT_ENCODER = "blazepose-heavy"
+OBSERVERS = ("movenet",)
+"""Blocks of features that may be missing: a second network's, behind those of the first."""
 PERSON = 0.5
 """Least probability of an encoder that somebody is in the crop."""
 
@@ -68,12 +70,27 @@ class FeatureLayout:
             start += block.count
         raise InputError(f"the features have no block '{name}', only {', '.join(block.name for block in self.blocks)}")
 
+    @property
+    def observer_tokens(self) -> int:
+        """How many tokens, the last ones, are of a second observer, which may be missing."""
+        return sum(block.count for block in self.blocks if block.name in OBSERVERS)
+
+    def extends(self, other: "FeatureLayout") -> bool:
+        """Whether it is the other, or the other and a second observer behind it."""
+        known = len(other.blocks)
+        return self.blocks[:known] == other.blocks and all(each.name in OBSERVERS for each in self.blocks[known:])
+
     def assemble(self, parts: Mapping[str, Tensor]) -> Float[Tensor, "B L F"]:
-        """Named blocks (B, count, width) -> one fp32 sequence, fresh or out of a cache."""
+        """Named blocks (B, count, width) -> one fp32 sequence, fresh or out of a cache. A second observer that is not
+        there has NaN."""
         first = parts[self.blocks[0].name]
         sequence = first.new_zeros(first.shape[0], self.length, self.width, dtype=torch.float32)
         for block in self.blocks:
-            sequence[:, self.tokens(block.name), block.first : block.first + block.width] = parts[block.name].float()
+            place = sequence[:, self.tokens(block.name), block.first : block.first + block.width]
+            if block.name in parts or block.name not in OBSERVERS:
+                place[:] = parts[block.name].float()
+            else:
+                place[:] = torch.nan
         return sequence
 
 

@@ -58,6 +58,14 @@ def procrustes(
     target_mean = torch.where(weight, target_mm, 0.0).sum(1, keepdim=True) / count  # B 1 3
     pred = torch.where(weight, pred_mm - pred_mean, 0.0)  # B J 3
     target = torch.where(weight, target_mm - target_mean, 0.0)  # B J 3
+    rotation, scale = similarity(pred, target)
+    return scale[:, None, None] * (pred_mm - pred_mean) @ rotation + target_mean
+
+
+def similarity(
+    pred: Float[Tensor, "B J 3"], target: Float[Tensor, "B J 3"]
+) -> tuple[Float[Tensor, "B 3 3"], Float[Tensor, " B"]]:
+    """Rotation (for row vectors) and scale of `procrustes`, between poses whose mean is 0."""
     cross = pred.mT @ target  # B 3 3
     # The SVD refuses a whole batch for one pose with NaN; that pose still ends as NaN through its mean.
     finite = cross.isfinite().all(-1).all(-1)[:, None, None]
@@ -67,7 +75,7 @@ def procrustes(
     rotation = (u * sign[:, None, :]) @ vh  # B 3 3, for row vectors
     tiny = torch.finfo(pred.dtype).tiny
     scale = (s * sign).sum(-1) / pred.square().sum((1, 2)).clamp(min=tiny)  # B, 0 where pred is one point
-    return scale[:, None, None] * (pred_mm - pred_mean) @ rotation + target_mean
+    return rotation, scale
 
 
 def pck(

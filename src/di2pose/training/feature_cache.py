@@ -162,11 +162,14 @@ class FeatureCache:
         records = np.stack([self.shards[i // self.rows][i % self.rows] for i in crops.tolist()])
         return {name: np.array(records[name]) for name in names or records.dtype.names or ()}
 
-    def features(self, crops: np.ndarray, flipped: bool = False) -> Float[Tensor, "B L F"]:
-        """The fp32 feature sequence of the given crops, or of their mirror images."""
+    def features(
+        self, crops: np.ndarray, flipped: bool = False, layout: FeatureLayout | None = None
+    ) -> Float[Tensor, "B L F"]:
+        """The fp32 feature sequence of the given crops, or of their mirror images; in a layout that extends the cache's
+        with NaN for the observer that it lacks."""
         prefix = FLIPPED if flipped else ""
         parts = self.read(crops, *(prefix + block.name for block in self.layout.blocks))
-        return self.layout.assemble({name.removeprefix(prefix): torch.from_numpy(x) for name, x in parts.items()})
+        return (layout or self.layout).assemble({name.removeprefix(prefix): torch.from_numpy(x) for name, x in parts.items()})
 
 
 def _shard(folder: Path, k: int) -> Path:

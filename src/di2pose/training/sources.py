@@ -57,7 +57,8 @@ def pose_sources(folders: Sequence[Path]) -> tuple[MemorySource, MemorySource]:
 
 
 class FeatureSource:
-    """Crops of feature caches that hold the same kind of features; read from the memory map when asked for."""
+    """Crops of feature caches that hold the same kind of features, some perhaps without the second observer; read from
+    the memory map when asked for."""
 
     def __init__(
         self,
@@ -77,11 +78,11 @@ class FeatureSource:
     @property
     def encoder(self) -> str:
         """Name of the encoder that made the features."""
-        return str(self.caches[0].header["encoder"])
+        return str(_fullest(self.caches).header["encoder"])
 
     @property
     def layout(self) -> FeatureLayout:
-        return self.caches[0].layout
+        return _fullest(self.caches).layout
 
     @property
     def fingerprint(self) -> str:
@@ -92,7 +93,7 @@ class FeatureSource:
         features = torch.empty(len(rows), self.layout.length, self.layout.width)
         for number in np.unique(places[:, 0]).tolist():
             mine = places[:, 0] == number
-            features[torch.from_numpy(mine)] = self.caches[number].features(places[mine, 1])
+            features[torch.from_numpy(mine)] = self.caches[number].features(places[mine, 1], layout=self.layout)
         chosen = torch.from_numpy(rows)
         return {"features": features, "joints_mm": self.joints_mm[chosen], "visibility": self.visibility[chosen]}
 
@@ -102,7 +103,7 @@ def feature_sources(folders: Sequence[Path]) -> tuple[FeatureSource, FeatureSour
     if not folders:
         raise InputError("--features needs one folder or more, as `di2pose features` makes them")
     caches = [FeatureCache(folder) for folder in folders]
-    if any(cache.layout != caches[0].layout for cache in caches):
+    if not all(_fullest(caches).layout.extends(cache.layout) for cache in caches):
         named = ", ".join(map(str, folders))
         raise InputError(f"the features of {named} differ in kind: make them all with the same encoder options")
     joints, places, train = [], [], []
@@ -118,6 +119,11 @@ def feature_sources(folders: Sequence[Path]) -> tuple[FeatureSource, FeatureSour
         FeatureSource(caches, all_places[chosen], all_joints[chosen]),
         FeatureSource(caches, all_places[~chosen], all_joints[~chosen]),
     )
+
+
+def _fullest(caches: Sequence[FeatureCache]) -> FeatureCache:
+    """The cache of the most features."""
+    return max(caches, key=lambda cache: cache.layout.length)
 
 
 def _cached_poses(cache: FeatureCache) -> tuple[np.ndarray, np.ndarray]:

@@ -23,6 +23,7 @@ from di2pose.training.distributed import SharedStepSampler
 from di2pose.training.loop import Batch, Job
 from di2pose.training.optimiser import Model
 from di2pose.training.sources import FeatureSource, feature_sources, pose_sources
+from di2pose.training.warm_start import start_adapter, start_denoiser
 
 HELD_OUT_POSES, HELD_OUT_READINGS, HELD_OUT_CROPS, HYPOTHESES = 2000, 1024, 256, 4
 STANDARD_CROPS = 1000
@@ -92,7 +93,8 @@ class AdapterStage(nn.Module):
 def adapter_job(
     config: Config, features: Sequence[Path], out: Path, seed: int, init: Path | None = None
 ) -> Job[AdapterStage]:
-    """Train the adapter alone, from nothing or from the weights of another run. The features' size is the caches'."""
+    """Train the adapter alone, from nothing or from the weights of another run or of a whole model, which may have seen
+    fewer image tokens. The features' size is the caches'."""
     if not config.denoiser.adapter_layers:
         raise InputError(f"the recipe {config.name} has no adapter (adapter_layers is 0): train its denoiser at once")
     train, held_out = feature_sources(features)
@@ -100,10 +102,9 @@ def adapter_job(
     torch.manual_seed(seed)
     stage = AdapterStage(config)
     identity = _identity("adapter", config, seed, train.fingerprint)
-    if init is None:
-        stage.adapter.standardise(_standard_features(train))
-    else:
-        checkpoint.load(model_folder(init), {"adapter": stage.adapter})
+    stage.adapter.standardise(_standard_features(train))
+    if init is not None:
+        start_adapter(stage.adapter, model_folder(init))
         identity["init"] = _digest(stage.adapter)
 
     @torch.no_grad()
@@ -143,10 +144,10 @@ def denoiser_job(
     checkpoint.load(folder, {"tokenizer": model.tokenizer})
     if init is not None:
         _same_tokenizer(model, model_folder(init))
-        checkpoint.load(model_folder(init), {"denoiser": model.denoiser})
+        start_denoiser(model.denoiser, model_folder(init))
     if (reader := model.denoiser.adapter) is not None:
         if adapter is not None:
-            checkpoint.load(model_folder(adapter), {"adapter": reader})
+            start_adapter(reader, model_folder(adapter))
         elif init is None:
             reader.standardise(_standard_features(train))
         reader.requires_grad_(adapter is None and init is None)
@@ -264,7 +265,13 @@ def adopt(recipe: Config, tokenizer: Config, source: FeatureSource) -> Config:
 
 
 def _for_features(config: Config, source: FeatureSource) -> Config:
-    denoiser = replace(config.denoiser, feature_width=source.layout.width, feature_tokens=source.layout.length)
+    layout = source.layout
+    denoiser = replace(
+        config.denoiser,
+        feature_width=layout.width,
+        feature_tokens=layout.length,
+        observer_tokens=layout.observer_tokens if config.denoiser.observer_dropout else 0,
+    )
     return replace(config, denoiser=denoiser, encoder=source.encoder)
 
 
