@@ -101,7 +101,7 @@ class BlazePose(nn.Module):
         width = max(file.shapes[tap][3] for tap in taps)
         blocks = [TokenBlock(f"map{n}", n * n, file.shapes[tap][3], 0) for n, tap in self.taps.items()]
         blocks.append(TokenBlock("landmarks", 33, LANDMARK_CHANNELS, width))
-        self.movenet = MoveNet() if movenet else None
+        self.movenet = MoveNet(runtime) if movenet else None
         if movenet:
             blocks.append(TokenBlock("movenet", 17, TOKEN_CHANNELS, width + LANDMARK_CHANNELS))
         self.layout = FeatureLayout(tuple(blocks))

@@ -20,17 +20,17 @@ _OUTPUTS, _OPERATORS = 8, 10  # places in the vtable of a SubGraph, fixed by the
 
 
 class LitertGraph(nn.Module):
-    """Drop-in for TfliteGraph: images (B, H, W, C), of the file's own type -> the asked tensors. One thread, one image
-    after the other.
+    """Drop-in for TfliteGraph: images (B, H, W, C), of the network's own type -> the asked tensors. One thread, one
+    image after the other. `network`: a tflite file, or its bytes with these outputs.
 
     XNNPACK is not faster on a batch, and splitting work over processes uses the cores better than threads do.
     """
 
-    def __init__(self, path: Path, outputs: Sequence[int]) -> None:
+    def __init__(self, network: Path | bytes, outputs: Sequence[int]) -> None:
         super().__init__()
         runtime = require("ai_edge_litert.interpreter", extra="litert")
         self._outputs = tuple(outputs)
-        content = cut(path, outputs)
+        content = network if isinstance(network, bytes) else cut(network, outputs)
         with without_information():
             self._interpreter = runtime.Interpreter(model_content=content, num_threads=1)
             self._interpreter.allocate_tensors()
