@@ -3,8 +3,9 @@
 import os
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from di2pose.errors import require
 from di2pose.image.tflite_file import TfliteFile
 
 _OUTPUTS, _OPERATORS = 8, 10  # places in the vtable of a SubGraph, fixed by the tflite schema
+_SIZES = 4  # a network takes about twice its weights' memory
 
 
 class LitertGraph(nn.Module):
@@ -43,6 +45,19 @@ class LitertGraph(nn.Module):
             self._interpreter.invoke()
             rows.append([self._interpreter.get_tensor(i)[0] for i in self._outputs])
         return tuple(torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
+
+
+class LitertSizes(nn.Module):
+    """A network for images of any size, (B, H, W, C) -> its outputs. `write(H, W)` gives its tflite file for that size,
+    and the outputs in it; the networks of the last few sizes stay ready."""
+
+    def __init__(self, write: Callable[[int, int], tuple[bytes, Sequence[int]]]) -> None:
+        super().__init__()
+        self._ready = lru_cache(maxsize=_SIZES)(lambda height, width: LitertGraph(*write(height, width)))
+
+    def forward(self, images: Shaped[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
+        outputs: tuple[Tensor, ...] = self._ready(*images.shape[1:3])(images)
+        return outputs
 
 
 @contextmanager

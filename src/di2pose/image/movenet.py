@@ -1,7 +1,8 @@
 """MoveNet Thunder as a second observer: 17 COCO keypoints, their scores, and how wide its heat maps are.
 
-B batch. The network comes as a tfjs graph; its convolutions are walked, its decoding (choose the person nearest to
-the middle, then each keypoint near where that person's centre expects it) is written out below for batches.
+B batch. The network comes as a tfjs graph; its convolutions run in PyTorch or in Google's runtime. Its decoding (choose
+the person nearest to the middle, then each keypoint near where that person's centre expects it) is written out below,
+for batches.
 """
 
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ class MoveNet(nn.Module):
         count = len(heat)
         rows = torch.arange(count, device=heat.device)
         heat = heat.sigmoid()
-        best = (centre[:, 0].sigmoid() * self.centre_weight).flatten(1).argmax(1)  # B
+        best = (centre[:, 0].sigmoid() * self.centre_weight.to(heat.device)).flatten(1).argmax(1)  # B
         # Where the person's centre expects each keypoint; channels are (keypoint, y then x).
         guess = regress.flatten(2)[rows, :, best].reshape(count, 17, 2)
         y = best[:, None] // GRID + guess[..., 0]  # B 17

@@ -17,6 +17,7 @@ Shape = tuple[int, int, int, int]
 
 _VERSION = 3  # of the tflite format
 _ALIGNMENT = 16  # bytes, of constants
+_TABLES = 1 << 17  # bytes, about: all but the constants
 _MANY = 40
 """Input channels from which on a 1x1 convolution is quicker in 8 bits; those of MoveNet with fewer lose most by it."""
 _ACTIVATIONS = {
@@ -39,7 +40,7 @@ def to_tflite(
     `eight_bits`: 1x1 convolutions of many channels, but for the heads, have 8-bit weights; the runtime then rounds
     their inputs to 8 bits, too, over the range that it meets.
     """
-    writer = _Writer()
+    writer = _Writer(sum(each.size for each in file.constants.values()) * 4 + _TABLES)
     places = {source: writer.tensor(shape)}
     shapes = {source: shape}
     for name, inputs in running_order(file, source, heads):
@@ -63,8 +64,8 @@ def to_tflite(
 class _Writer:
     """A flatbuffer that grows by tensors and operators, then is closed by `file`."""
 
-    def __init__(self) -> None:
-        self._builder = flatbuffers.Builder(1 << 20)
+    def __init__(self, bytes_expected: int) -> None:
+        self._builder = flatbuffers.Builder(bytes_expected)
         self._tensors: list[int] = []
         self._operators: list[int] = []
         self._buffers = [self._buffer(b"")]  # the first is that of tensors without a value
