@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import tflite
 import torch
 from jaxtyping import Shaped
@@ -43,8 +42,8 @@ class LitertGraph(nn.Module):
         for image in images.numpy():
             self._interpreter.set_tensor(self._input, image[None])
             self._interpreter.invoke()
-            rows.append([self._interpreter.get_tensor(i)[0] for i in self._outputs])
-        return tuple(torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
+            rows.append(tuple(torch.from_numpy(self._interpreter.get_tensor(i)) for i in self._outputs))
+        return rows[0] if len(rows) == 1 else tuple(torch.cat(column) for column in zip(*rows, strict=True))
 
 
 class LitertSizes(nn.Module):
