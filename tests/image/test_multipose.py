@@ -7,6 +7,7 @@ from PIL import Image
 
 from di2pose.assets import fetch
 from di2pose.errors import InputError
+from di2pose.image.litert import LitertSizes
 from di2pose.image.multipose import MultiPose
 from di2pose.image.tfjs_graph import TfjsFile, TfjsGraph
 from di2pose.pose.skeleton import COCO_17
@@ -39,10 +40,11 @@ def multipose():
     return MultiPose()
 
 
-def test_agrees_with_the_tfjs_runtime(astronaut):
+@pytest.mark.parametrize("runtime", ["torch", "litert"])
+def test_agrees_with_the_tfjs_runtime(astronaut, runtime):
     pixels = torch.from_numpy(np.asarray(astronaut)[::2, ::2].copy())[None]
     with torch.inference_mode():
-        keypoints, boxes, scores = MultiPose(people=6)(pixels)
+        keypoints, boxes, scores = MultiPose(people=6, runtime=runtime)(pixels)
     assert tuple(keypoints.shape) == (6, 17, 3)
     assert (keypoints[0] - torch.tensor(TFJS)).abs().max() < 1e-3
     assert (boxes[0] - torch.tensor(BOX)).abs().max() < 1e-2
@@ -84,7 +86,20 @@ def test_weights_that_do_not_fit_their_graph_are_refused(tmp_path):
         TfjsFile(fetch("movenet-multipose-graph"), tmp_path / "short.bin")
 
 
-def test_weights_are_frozen_and_on_any_device(multipose):
+def test_both_runtimes_find_the_same_people_in_pictures_of_any_shape(multipose, walker):
+    walk = MultiPose(runtime="torch")
+    for box in ((730, 430, 1330, 994), (880, 480, 1190, 960), (0, 430, 1920, 994)):
+        quick, slow = multipose.look(walker.crop(box)), walk.look(walker.crop(box))
+        assert isinstance(multipose.network, LitertSizes)
+        sure = slow.scores > 0.1
+        assert sure.any()
+        assert np.abs(quick.scores - slow.scores)[sure].max() < 1e-4
+        assert np.abs(quick.boxes - slow.boxes)[sure].max() < 1e-2
+        assert np.abs(quick.keypoints - slow.keypoints)[sure].max() < 1e-2
+
+
+def test_weights_are_frozen_and_on_any_device():
+    multipose = MultiPose(runtime="torch")
     assert not any(weight.requires_grad for weight in multipose.parameters())
-    heads = MultiPose().network.to("meta")(torch.empty(2, 192, 256, 3, device="meta"))
+    heads = multipose.network.to("meta")(torch.empty(2, 192, 256, 3, device="meta"))
     assert tuple(heads[0].shape) == (2, 48, 64, 1)

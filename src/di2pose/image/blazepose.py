@@ -71,7 +71,7 @@ class BlazePose(nn.Module):
     """Crops (B, 256, 256, 3), RGB uint8 -> BlazePoseOutput. Frozen; weights come by `di2pose.assets`.
 
     `map16` adds the 16x16 map, `movenet` the keypoint tokens of a second observer (channels of their own, again).
-    `runtime="litert"` gives the same numbers faster on a CPU and needs the extra `litert`.
+    `runtime="litert"` gives the same numbers (MoveNet's nearly) faster on a CPU and needs the extra `litert`.
 
     An `image.encoder.Encoder`: its region is the detector's turned square round the hips.
     """
@@ -101,7 +101,7 @@ class BlazePose(nn.Module):
         width = max(file.shapes[tap][3] for tap in taps)
         blocks = [TokenBlock(f"map{n}", n * n, file.shapes[tap][3], 0) for n, tap in self.taps.items()]
         blocks.append(TokenBlock("landmarks", 33, LANDMARK_CHANNELS, width))
-        self.movenet = MoveNet() if movenet else None
+        self.movenet = MoveNet(runtime) if movenet else None
         if movenet:
             blocks.append(TokenBlock("movenet", 17, TOKEN_CHANNELS, width + LANDMARK_CHANNELS))
         self.layout = FeatureLayout(tuple(blocks))

@@ -74,7 +74,7 @@ def load_detector(name: str, device: torch.device | str = "cpu") -> Detector:
         poses = can_fetch("movenet-multipose")
         if not poses:
             warnings.warn(WITHOUT_NPM, stacklevel=2)
-        return PeopleDetector(poses).to(device)
+        return PeopleDetector(poses, None if torch.device(device).type == "cpu" else "torch").to(device)
     if name == "blazepose":
         from di2pose.image.blazepose_detector import BlazePoseDetector
 

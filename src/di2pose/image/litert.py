@@ -3,11 +3,11 @@
 import os
 import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import tflite
 import torch
 from jaxtyping import Shaped
@@ -17,20 +17,21 @@ from di2pose.errors import require
 from di2pose.image.tflite_file import TfliteFile
 
 _OUTPUTS, _OPERATORS = 8, 10  # places in the vtable of a SubGraph, fixed by the tflite schema
+_SIZES = 4  # a network takes about twice its weights' memory
 
 
 class LitertGraph(nn.Module):
-    """Drop-in for TfliteGraph: images (B, H, W, C), of the file's own type -> the asked tensors. One thread, one image
-    after the other.
+    """Drop-in for TfliteGraph: images (B, H, W, C), of the network's own type -> the asked tensors. One thread, one
+    image after the other. `network`: a tflite file, or its bytes with these outputs.
 
     XNNPACK is not faster on a batch, and splitting work over processes uses the cores better than threads do.
     """
 
-    def __init__(self, path: Path, outputs: Sequence[int]) -> None:
+    def __init__(self, network: Path | bytes, outputs: Sequence[int]) -> None:
         super().__init__()
         runtime = require("ai_edge_litert.interpreter", extra="litert")
         self._outputs = tuple(outputs)
-        content = cut(path, outputs)
+        content = network if isinstance(network, bytes) else cut(network, outputs)
         with without_information():
             self._interpreter = runtime.Interpreter(model_content=content, num_threads=1)
             self._interpreter.allocate_tensors()
@@ -41,8 +42,21 @@ class LitertGraph(nn.Module):
         for image in images.numpy():
             self._interpreter.set_tensor(self._input, image[None])
             self._interpreter.invoke()
-            rows.append([self._interpreter.get_tensor(i)[0] for i in self._outputs])
-        return tuple(torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
+            rows.append(tuple(torch.from_numpy(self._interpreter.get_tensor(i)) for i in self._outputs))
+        return rows[0] if len(rows) == 1 else tuple(torch.cat(column) for column in zip(*rows, strict=True))
+
+
+class LitertSizes(nn.Module):
+    """A network for images of any size, (B, H, W, C) -> its outputs. `write(H, W)` gives its tflite file for that size,
+    and the outputs in it; the networks of the last few sizes stay ready."""
+
+    def __init__(self, write: Callable[[int, int], tuple[bytes, Sequence[int]]]) -> None:
+        super().__init__()
+        self._ready = lru_cache(maxsize=_SIZES)(lambda height, width: LitertGraph(*write(height, width)))
+
+    def forward(self, images: Shaped[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
+        outputs: tuple[Tensor, ...] = self._ready(*images.shape[1:3])(images)
+        return outputs
 
 
 @contextmanager

@@ -1,11 +1,14 @@
 """MoveNet MultiPose: several people at a glance, each with a box and 17 COCO keypoints.
 
-The network comes as a tfjs graph; its convolutions are walked, its decoding is written out below. The file's own
-decoding stops at six people; this one goes as far as it is told.  B = 1 picture, P people, H W cells of 4 pixels.
+The network comes as a tfjs graph; its convolutions run in Google's runtime where ai-edge-litert is installed, else in
+PyTorch: the same people. Its decoding is written out below; the file's own stops at six people, this one goes as far as
+it is told.  B = 1 picture, P people, H W cells of 4 pixels.
 """
 
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,7 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose.assets import fetch
+from di2pose.image.litert import LitertSizes
 from di2pose.image.tfjs_graph import TfjsFile, TfjsGraph
+from di2pose.image.tfjs_to_tflite import to_tflite
 
 LONG_SIDE, MULTIPLE, CELL = 256, 32, 4
 _HEADS = (
@@ -43,12 +48,17 @@ class Poses:
 class MultiPose(nn.Module):
     """`look(image)` gives Poses, sure and unsure ones."""
 
-    def __init__(self, people: int = 12) -> None:
+    def __init__(self, people: int = 12, runtime: Literal["torch", "litert"] | None = None) -> None:
         super().__init__()
         self.people = people
         file = TfjsFile(fetch("movenet-multipose-graph"), fetch("movenet-multipose"))
         self.scale = float(file.constants[file.nodes[_PREFIX + "truediv_1"]["input"][1]].flat[0])
-        self.network = TfjsGraph(file, _PREFIX + "sub_1", [f"{_PREFIX}{head}/BiasAdd" for head in _HEADS])
+        wanted = _PREFIX + "sub_1", [f"{_PREFIX}{head}/BiasAdd" for head in _HEADS]
+        self.network: nn.Module
+        if (runtime or ("litert" if find_spec("ai_edge_litert") is not None else "torch")) == "litert":
+            self.network = LitertSizes(lambda height, width: to_tflite(file, *wanted, (1, height, width, 3)))
+        else:
+            self.network = TfjsGraph(file, *wanted)
 
     @torch.inference_mode()
     def look(self, image: Image.Image) -> Poses:
@@ -64,7 +74,7 @@ class MultiPose(nn.Module):
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One picture (1, h, w, 3) RGB uint8 -> keypoints (P, 17, 3), boxes (P, 4), scores (P,) in its pixels."""
-        x = pixels.to(next(self.network.parameters()).device).float() * self.scale - 1
+        x = pixels.to(next(self.network.parameters(), torch.empty(0)).device).float() * self.scale - 1
         centre, extent, shift, heat, regress, offset = (each[0] for each in self.network(x))  # H W channels
         rows, columns, _ = centre.shape
         centre, heat = centre[..., 0].sigmoid(), heat.sigmoid()

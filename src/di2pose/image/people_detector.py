@@ -5,6 +5,7 @@ with room for small people are looked at again in tiles. The keypoints also give
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -34,12 +35,12 @@ LEAST_HEIGHT = 24.0
 
 class PeopleDetector(nn.Module):
     """`detect(image)` gives people, the largest first, and an empty list for nobody. `poses=False`: EfficientDet alone,
-    which comes by pip; it finds fewer people in groups and no keypoints."""
+    which comes by pip; it finds fewer people in groups and no keypoints. `runtime`: MultiPose's."""
 
-    def __init__(self, poses: bool = True) -> None:
+    def __init__(self, poses: bool = True, runtime: Literal["torch", "litert"] | None = None) -> None:
         super().__init__()
         self.boxes = EfficientDet()
-        self.poses = MultiPose() if poses else None
+        self.poses = MultiPose(runtime=runtime) if poses else None
 
     @torch.inference_mode()
     def detect(self, image: Image.Image, max_people: int = 8, tiles: Sequence[int] = (2,)) -> list[Detection]:

@@ -7,10 +7,13 @@ networks use are here; any other raises an error that names it. Batched, though 
 import base64
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -40,25 +43,38 @@ class TfjsFile:
         self.nodes: dict[str, Json] = {node["name"]: node for node in document["modelTopology"]["node"]}
 
 
+@dataclass(frozen=True)
+class Convolution:
+    """What a file says of one."""
+
+    weight: Float[np.ndarray, "h w n m"]
+    """In channels, out channels; or, depth-wise, channels and 1."""
+    bias: Float[np.ndarray, " out"]
+    stride: tuple[int, int]
+    """Down, across."""
+    same: bool
+    """Padded with zeros to the size over the stride, as TensorFlow does; else not padded."""
+    activation: Literal["", "Relu", "Relu6"]
+    depthwise: bool
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        lost = (0, 0) if self.same else (self.weight.shape[0] - 1, self.weight.shape[1] - 1)
+        return -(-(height - lost[0]) // self.stride[0]), -(-(width - lost[1]) // self.stride[1])
+
+
+Operation = Convolution | Literal["add", "double"]
+"""What our networks do; `double`: twice as high and wide, bilinear, whatever the size of the picture."""
+
+
 class TfjsGraph(nn.Module):
-    """The value of the node `source` -> the values of the nodes `heads`. Frozen."""
+    """The value of the node `source` -> the values of the nodes `heads`. Frozen. One image after the other: the maps of
+    one stay in the processor's cache, those of a batch do not."""
 
     def __init__(self, file: TfjsFile, source: str, heads: Sequence[str]) -> None:
         super().__init__()
         self._source, self._heads = source, tuple(heads)
-        self._order: list[tuple[str, list[str]]] = []
-        self.steps = nn.ModuleList()
-        pending, done = list(reversed(heads)), {source}
-        while pending:
-            name = pending[-1]
-            inputs = _live_inputs(file, name)
-            missing = [each for each in inputs if each not in done]
-            if name in done or missing:
-                pending = pending[:-1] if name in done else pending + missing
-                continue
-            self.steps.append(_step(file, name))
-            self._order.append((name, inputs))
-            done.add(name)
+        self._order = running_order(file, source, heads)
+        self.steps = nn.ModuleList(_step(read_operation(file, name)) for name, _ in self._order)
         last_use = {each: place for place, (_, inputs) in enumerate(self._order) for each in inputs}
         self._drop = [
             [each for each in inputs if last_use[each] == place and each not in heads]
@@ -68,6 +84,10 @@ class TfjsGraph(nn.Module):
         self.eval()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        chunks = x.split(1) if x.device.type == "cpu" else (x,)
+        return tuple(torch.cat(head) for head in zip(*map(self._walk, chunks), strict=True))
+
+    def _walk(self, x: Tensor) -> tuple[Tensor, ...]:
         values = {self._source: x}
         for step, (name, inputs), drop in zip(self.steps, self._order, self._drop, strict=True):
             values[name] = step(*(values[each] for each in inputs))
@@ -76,27 +96,67 @@ class TfjsGraph(nn.Module):
         return tuple(values[head] for head in self._heads)
 
 
+def running_order(file: TfjsFile, source: str, heads: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """The nodes between `source` and `heads`, each behind its inputs, which are named with it."""
+    order: list[tuple[str, list[str]]] = []
+    pending, done = list(reversed(heads)), {source}
+    while pending:
+        name = pending[-1]
+        inputs = [] if name in done else _live_inputs(file, name)
+        if missing := [each for each in inputs if each not in done]:
+            pending += missing
+            continue
+        pending.pop()
+        if name not in done:
+            order.append((name, inputs))
+            done.add(name)
+    return order
+
+
+def read_operation(file: TfjsFile, name: str) -> Operation:
+    """What the node does; an error names those that our networks do not use."""
+    node = file.nodes[name]
+    if node["op"] in ("_FusedConv2D", "FusedDepthwiseConv2dNative", "DepthwiseConv2dNative"):
+        return _convolution(file, node)
+    if node["op"] == "AddV2" and not any(each in file.constants for each in node["input"]):
+        return "add"
+    if node["op"] == "ResizeBilinear" and node["attr"]["half_pixel_centers"]["b"]:
+        return "double"
+    raise InputError(f"the tfjs operation {node['op']} of the node {name} is not supported")
+
+
+def _convolution(file: TfjsFile, node: Json) -> Convolution:
+    attributes = node["attr"]
+    if any(int(each) != 1 for each in attributes.get("dilations", {}).get("list", {}).get("i", [])):
+        raise InputError("the tfjs network has dilated convolutions, which are not supported")
+    fused = {base64.b64decode(each) for each in attributes.get("fused_ops", {}).get("list", {}).get("s", [])}
+    if unknown := fused - {b"BiasAdd", b"Relu", b"Relu6"}:
+        raise InputError(f"the tfjs network fuses {unknown}, which is not supported")
+    depthwise = "Depthwise" in node["op"]
+    weight = file.constants[node["input"][1]].astype(np.float32)
+    channels = weight.shape[2 if depthwise else 3]
+    bias = file.constants[node["input"][2]] if len(node["input"]) > 2 else np.zeros(channels)
+    return Convolution(
+        weight,
+        bias.astype(np.float32),
+        stride=_spatial(attributes["strides"]),
+        same=base64.b64decode(attributes["padding"]["s"]) == b"SAME",
+        activation="Relu6" if b"Relu6" in fused else "Relu" if b"Relu" in fused else "",
+        depthwise=depthwise,
+    )
+
+
 class _TfjsConvolution(nn.Module):
-    def __init__(self, file: TfjsFile, node: Json) -> None:
+    def __init__(self, read: Convolution) -> None:
         super().__init__()
-        deep = "Depthwise" in node["op"]
-        weight = file.constants[node["input"][1]]
-        # File: (h, w, in, out) or, depth-wise, (h, w, in, 1). PyTorch: (out, in / groups, h, w).
-        kernel = torch.from_numpy(weight.transpose((2, 3, 0, 1) if deep else (3, 2, 0, 1)).astype(np.float32))
+        # PyTorch: (out, in / groups, h, w).
+        kernel = torch.from_numpy(read.weight.transpose((2, 3, 0, 1) if read.depthwise else (3, 2, 0, 1)).copy())
         self.weight = nn.Parameter(kernel.contiguous(memory_format=torch.channels_last))
-        bias = file.constants[node["input"][2]] if len(node["input"]) > 2 else np.zeros(len(kernel))
-        self.bias = nn.Parameter(torch.from_numpy(bias.astype(np.float32)))
-        self.groups = len(kernel) if deep else 1
-        attributes = node["attr"]
-        if any(int(each) != 1 for each in attributes.get("dilations", {}).get("list", {}).get("i", [])):
-            raise InputError("the tfjs network has dilated convolutions, which are not supported")
-        self.stride = _spatial(attributes["strides"])
-        self.same = _is_same(attributes)
-        fused = {base64.b64decode(each) for each in attributes.get("fused_ops", {}).get("list", {}).get("s", [])}
-        if unknown := fused - {b"BiasAdd", b"Relu", b"Relu6"}:
-            raise InputError(f"the tfjs network fuses {unknown}, which is not supported")
-        self.low = 0.0 if fused & {b"Relu", b"Relu6"} else None
-        self.high = 6.0 if b"Relu6" in fused else None
+        self.bias = nn.Parameter(torch.from_numpy(read.bias))
+        self.groups = len(kernel) if read.depthwise else 1
+        self.stride, self.same = read.stride, read.same
+        self.low = 0.0 if read.activation else None
+        self.high = 6.0 if read.activation == "Relu6" else None
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)  # B C H W
@@ -127,15 +187,10 @@ def _live_inputs(file: TfjsFile, name: str) -> list[str]:
     return inputs[:1] if node["op"] == "ResizeBilinear" else inputs
 
 
-def _step(file: TfjsFile, name: str) -> nn.Module:
-    node = file.nodes[name]
-    if node["op"] in ("_FusedConv2D", "FusedDepthwiseConv2dNative", "DepthwiseConv2dNative"):
-        return _TfjsConvolution(file, node)
-    if node["op"] == "AddV2" and not any(each in file.constants for each in node["input"]):
-        return _Apply(torch.add)
-    if node["op"] == "ResizeBilinear" and node["attr"]["half_pixel_centers"]["b"]:
-        return _Apply(_double)
-    raise InputError(f"the tfjs operation {node['op']} of the node {name} is not supported")
+def _step(operation: Operation) -> nn.Module:
+    if isinstance(operation, Convolution):
+        return _TfjsConvolution(operation)
+    return _Apply(torch.add if operation == "add" else _double)
 
 
 def _spatial(attribute: Json) -> tuple[int, int]:
@@ -144,11 +199,6 @@ def _spatial(attribute: Json) -> tuple[int, int]:
     return int(height), int(width)
 
 
-def _is_same(attributes: Json) -> bool:
-    return base64.b64decode(attributes["padding"]["s"]) == b"SAME"
-
-
 def _double(x: Tensor) -> Tensor:
-    """Twice as high and wide: what MoveNet's networks resize to, whatever the size of the picture."""
     x = F.interpolate(x.permute(0, 3, 1, 2), scale_factor=2.0, mode="bilinear", align_corners=False)
     return x.permute(0, 2, 3, 1)
