@@ -1,10 +1,12 @@
 """One body out of several hypotheses: what was seen, by one look or two, and what is unclear."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from output.people import pose
 
-from di2pose.body_fit import View, fit_body, joined, mean_body, seen_joints, unclear
+from di2pose.body_fit import View, fit_body, fused, keypoint_sighting, mean_body, seen_joints, unclear
 from di2pose.pose.bones import adult_range
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, LSP_14, bone_lengths
@@ -47,15 +49,26 @@ def test_without_a_mouth_the_nose_helps_and_without_ears_nothing_tells_of_the_he
 
 
 def test_two_observers_are_one_where_they_agree_and_the_surer_counts_more():
-    points, other = np.zeros((17, 2)), np.full((17, 2), 4.0)
-    other[3] = 500.0
-    sure = np.where(np.arange(17) == 5, 0.0, 1.0)
-    found, noise, confirmed = joined(points, np.full(17, 6.0), (other, sure, np.full(17, 3.0)))
+    points, other, noise = np.zeros((17, 2)), np.full((17, 2), 4.0), np.full(17, 3.0)
+    other[3], other[5], noise[5], points[7], other[9], points[9] = 500.0, np.nan, np.inf, np.nan, np.nan, np.nan
+    found, spread = fused([(points, np.full(17, 6.0)), (other, noise)])
     np.testing.assert_allclose(found[0], 4.0 * 0.8)
-    assert noise[0] == pytest.approx((1 / 36 + 1 / 9) ** -0.5)
-    for alone in (3, 5):  # they contradict each other; the other is not sure
-        np.testing.assert_array_equal(found[alone], points[alone])
-        assert (noise[alone], confirmed[alone]) == (pytest.approx(6.0), 0.0)
+    assert spread[0] == pytest.approx((1 / 36 + 1 / 9) ** -0.5)
+    for joint, believed, off in ((3, other, 3.0), (5, points, 6.0), (7, other, 3.0)):
+        np.testing.assert_allclose(found[joint], believed[joint])  # who contradicts the surer one is not heard
+        assert spread[joint] == pytest.approx(off)
+    assert np.isnan(found[9]).all()
+    assert spread[9] == np.inf
+
+
+def test_a_keypoint_may_be_farther_off_the_less_sure_its_observer_is():
+    points = np.zeros((17, 2))
+    points[2] = np.nan
+    _, noise = keypoint_sighting(points, np.linspace(0.9, 0.1, 17), 256.0)
+    assert noise[0] == pytest.approx(4.0)
+    assert noise[2] == np.inf
+    assert (np.diff(noise[[0, 1, 3, 4, 5, 6]]) > 0).all()
+    assert 30 < noise[H36M_17.index("right_wrist")] < 100
 
 
 def test_two_looks_are_averaged_and_where_they_contradict_each_other_the_first_counts_less_surely(landmarks):
@@ -93,8 +106,43 @@ def test_a_joint_is_unclear_where_hypotheses_disagree_across_the_view_and_not_al
     samples = np.repeat(body[None], 8, 0)
     samples[:, wrist, 0] += np.linspace(-400, 400, 8)
     samples[:, ankle, 2] += np.linspace(-400, 400, 8)
-    fitted = fit_body(samples, np.ones(17), nothing, np.full(17, 100.0))
+    fitted, _ = fit_body(samples, np.ones(17), nothing, np.full(17, 100.0))
     doubt = unclear(samples, fitted, nothing)
     assert doubt[wrist]
     assert not doubt[ankle]
     assert not unclear(samples[:1], fitted, nothing).any()
+
+
+def test_hypotheses_have_the_bodys_bones_and_agree_about_what_was_seen():
+    random = np.random.default_rng(3)
+    body = pose(random)
+    samples = body + random.normal(scale=80, size=(8, 17, 3)) * (np.arange(17) > 0)[:, None]
+    at = body + (0.0, 0.0, 1500.0)
+    told = view_of(at[:, :2] / at[:, 2:] * 300 + 128, np.ones(17))
+    fitted, bodies = fit_body(samples, np.ones(17), told, np.full(17, 100.0))
+    assert bodies.shape == samples.shape
+    for each in bodies:
+        np.testing.assert_allclose(bone_lengths(each, H36M_17), bone_lengths(fitted.joints_mm, H36M_17))
+    across, along = (poses.std(0)[1:].mean(0) for poses in (samples, bodies))
+    assert (along[:2] < 0.75 * across[:2]).all()
+    assert along[2] > 0.5 * across[2]
+    one, alone = fit_body(samples[:1], np.ones(17), told, np.full(17, 100.0))
+    np.testing.assert_allclose(alone[0], one.joints_mm)
+
+
+def test_a_second_observer_mends_what_the_landmarks_have_wrong():
+    body = pose(np.random.default_rng(4))
+    samples = body + np.random.default_rng(5).normal(scale=60, size=(8, 17, 3)) * (np.arange(17) > 0)[:, None]
+    at = body + (0.0, 0.0, 1500.0)
+    true = at[:, :2] / at[:, 2:] * 300 + 128
+    wrist = H36M_17.index("left_wrist")
+    wrong = true.copy()
+    wrong[wrist] += 25
+    seen, hidden = np.ones(17), np.ones(17)
+    hidden[wrist] = 0.2
+    alone, both = (
+        fit_body(samples, hidden, replace(view_of(wrong, seen), others=others), np.full(17, 100.0))[0].joints_mm
+        for others in ((), (keypoint_sighting(true, np.full(17, 0.9), WIDTH),))
+    )
+    off = [np.linalg.norm(each[wrist] - body[wrist]) for each in (alone, both)]
+    assert off[1] < 0.7 * off[0]

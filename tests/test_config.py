@@ -48,6 +48,14 @@ def test_bad_json_is_named():
         from_json(Config, data | {"sample_steps": "10"})
 
 
+def test_a_checkpoint_of_before_a_second_observer_is_read_as_it_was_made():
+    data = to_json(recipes.tiny())
+    for part, names in (("denoiser", ("hint_dropout", "observer_tokens", "observer_dropout")),
+                        ("diffusion", ("aligned_weight",))):  # fmt: skip
+        data[part] = {name: value for name, value in data[part].items() if name not in names}
+    assert from_json(Config, data) == recipes.tiny()
+
+
 def test_parts_must_agree():
     config = recipes.tiny()
     with pytest.raises(InputError, match="denoiser's codes must equal 125"):

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from di2pose.image.boxes import Box
 from di2pose.pose.bones import adult_range, even, rebuild
 from di2pose.pose.camera import Camera
-from di2pose.pose.fit import Evidence, FittedPose, fit_pose, shrunken_precision
+from di2pose.pose.fit import Evidence, FittedPose, fit_poses, shrunken_precision
 from di2pose.pose.root import place, place_by_box
 from di2pose.pose.skeleton import H36M_17, LIMB_12, Skeleton, bone_lengths
 
@@ -22,6 +22,9 @@ FACE_NOISE = 2.0
 """How much more that of nose and top of the head is, which are no landmarks themselves."""
 HIDDEN_NOISE = 30.0
 """How much more that of a hidden one is."""
+SURE_NOISE, SURE, DOUBT = 4 / 256, 0.9, 4.3
+"""Of a second observer's keypoint: its deviation where it is this sure, over the side of the crop; and how fast that
+grows below: by exp(DOUBT (SURE - score)^2), to 12 pixels of 256 at 0.4 and 45 at 0.15, as on real crops."""
 AGREE = 3.0
 """Deviations by which two observers of a joint may differ."""
 CONTRARY = 0.08
@@ -37,6 +40,9 @@ that spread more are 11 pixels of 256 off or farther."""
 FAR = 2.0
 """Deviations of its noise that a landmark may lie off the joint it is of."""
 
+Sighting = tuple[Float[np.ndarray, "17 2"], Float[np.ndarray, " 17"]]
+"""Where one observer sees the joints, in pixels of the camera, and how far off that may be; NaN and infinity where it
+does not."""
 HeldJoints = tuple[Float[np.ndarray, "17 3"], Bool[np.ndarray, " 17"]]
 """Where joints are, relative to the pelvis, and which of them are known."""
 
@@ -55,10 +61,8 @@ class View:
     """Where the joints were seen in pixels of the camera; NaN where no landmark tells."""
     visibility: Float[np.ndarray, " 17"]
     """What the encoder thinks of its landmarks, 0 to 1."""
-    noise: Float[np.ndarray, " 17"] | None = None
-    """Deviation of the points in pixels of the camera; None: LANDMARK_NOISE of the crop's side."""
-    confirmed: Float[np.ndarray, " 17"] | float = 0.0
-    """How sure another observer is to see the joints where they are, 0 to 1."""
+    others: tuple[Sighting, ...] = ()
+    """What other observers saw: keypoints of the crop, of the detector."""
 
 
 def seen_joints(
@@ -102,20 +106,29 @@ def landmark_noise(side: float) -> Float[np.ndarray, " 17"]:
     return noise
 
 
-def joined(
-    points: Float[np.ndarray, "17 2"],
-    noise: Float[np.ndarray, " 17"],
-    other: tuple[Float[np.ndarray, "17 2"], Float[np.ndarray, " 17"], Float[np.ndarray, " 17"]],
-) -> tuple[Float[np.ndarray, "17 2"], Float[np.ndarray, " 17"], Float[np.ndarray, " 17"]]:
-    """Two observations of a person's joints (points, visibility, noise) as one: points, noise, and how sure the second
-    is; where both are finite and the second is sure, their mean by certainty; where they contradict each other the
-    first alone."""
-    there, sure, more = other
-    apart = np.linalg.norm(points - there, axis=-1)
-    both = (sure > 0) & (apart < AGREE * np.hypot(noise, more))
-    a, b = noise**-2.0, np.where(both, more**-2.0, 0.0)
-    mean = (np.nan_to_num(points) * a[:, None] + np.nan_to_num(there) * b[:, None]) / (a + b)[:, None]
-    return np.where(both[:, None], mean, points), (a + b) ** -0.5, np.where(both, sure, 0.0)
+def keypoint_sighting(
+    points: Float[np.ndarray, "*B 17 2"], scores: Float[np.ndarray, "*B 17"], side: float
+) -> tuple[Float[np.ndarray, "*B 17 2"], Float[np.ndarray, "*B 17"]]:
+    """A second observer's joints, as `seen_joints` gives them, with how far off they may be, given the crop's side in
+    the points' pixels."""
+    noise = landmark_noise(side) * (SURE_NOISE / LANDMARK_NOISE) * np.exp(DOUBT * np.clip(SURE - scores, 0, None) ** 2)
+    return points, np.where(np.isfinite(points).all(-1), noise, np.inf)
+
+
+def fused(sightings: Sequence[Sighting]) -> Sighting:
+    """Several observers' joints as one: the surest observer of a joint is believed, and those who agree with it sharpen
+    it; who contradicts it is not heard."""
+    points = np.stack([each for each, _ in sightings])
+    noise = np.stack([np.where(np.isfinite(each).all(-1), spread, np.inf) for each, spread in sightings])
+    best = noise.argmin(0)
+    joints = np.arange(points.shape[1])
+    apart = np.linalg.norm(points - points[best, joints], axis=-1)
+    agree = np.isfinite(noise) & (np.nan_to_num(apart, nan=np.inf) <= AGREE * np.hypot(noise, noise[best, joints]))
+    weight = np.where(agree, noise**-2.0, 0.0)
+    total = weight.sum(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = (np.nan_to_num(points) * weight[..., None]).sum(0) / total[:, None]
+        return np.where(total[:, None] > 0, mean, np.nan), total**-0.5
 
 
 def mean_body(
@@ -138,21 +151,24 @@ def fit_body(
     view: View,
     single_mm2: Float[np.ndarray, " 17"],
     pins: HeldJoints | None = None,
-) -> FittedPose:
-    """The body that fits best, and where it stands.
+) -> tuple[FittedPose, Float[np.ndarray, "H 17 3"]]:
+    """The body that fits best, and where it stands; and the hypotheses, each fitted to what was seen in the same way,
+    with the same bones: what is known of the picture they agree about, and differ in what it does not tell.
 
     seen: the probability that each joint is seen, by the model
     single_mm2: each joint's variance along an axis, where a single hypothesis tells none
     """
     pose, lengths = mean_body(samples_mm)
-    shown = np.maximum(np.minimum(view.visibility, seen), view.confirmed)
-    start = place(pose, view.points, shown, view.box, view.camera, _box_trust(view))
-    hidden = 1 - shown
-    noise = landmark_noise(view.side) if view.noise is None else view.noise
-    noise = noise * (1 + HIDDEN_NOISE * hidden**2) / float(np.mean(view.camera.focal))
+    plain = landmark_noise(view.side)
+    hidden = 1 - np.minimum(view.visibility, seen)
+    points, noise = fused([(view.points, plain * (1 + HIDDEN_NOISE * hidden**2)), *view.others])
+    start = place(pose, points, np.minimum(1.0, plain / noise), view.box, view.camera, _box_trust(view))
     depth = float(place_by_box(pose, view.box, view.camera)[2])
-    evidence = Evidence(view.camera.unproject_ray(view.points)[:, :2], noise, depth, _box_trust(view))
-    return fit_pose(pose, shrunken_precision(samples_mm, single_mm2), lengths, evidence, start, pins)
+    rays = view.camera.unproject_ray(points)[:, :2]
+    evidence = Evidence(rays, noise / float(np.mean(view.camera.focal)), depth, _box_trust(view))
+    prior = shrunken_precision(samples_mm, single_mm2), lengths, evidence
+    every = fit_poses(np.concatenate([pose[None], rebuild(samples_mm, lengths)]), *prior, start, pins)
+    return every[0], every.joints_mm[1:]
 
 
 def unclear(samples_mm: Float[np.ndarray, "H 17 3"], fitted: FittedPose, view: View) -> Bool[np.ndarray, " 17"]:

@@ -11,7 +11,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from di2pose.body_fit import HeldJoints, View, fit_body, joined, landmark_noise, mean_body, seen_joints, unclear
+from di2pose.body_fit import (
+    HeldJoints,
+    Sighting,
+    View,
+    fit_body,
+    keypoint_sighting,
+    landmark_noise,
+    mean_body,
+    seen_joints,
+    unclear,
+)
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box
@@ -132,17 +142,17 @@ def _person(
     # A stated height scales everything, and moves no pixel.
     factor = 1.0 if height_m is None else height_m * 1000 / float(stature_mm(mean_body(samples_mm)[0]))
     held = None if pins is None else (pins[0] / factor, pins[1])
-    fitted = fit_body(samples_mm, visibility[:, 0], view, np.asarray(calibration.trace_mm2[0]) / 3, held)
+    fitted, bodies_mm = fit_body(samples_mm, visibility[:, 0], view, np.asarray(calibration.trace_mm2[0]) / 3, held)
     joints_2d = crop.camera.project(fitted.joints_mm + fitted.root_mm)
     state = _overruled(calibration.state(visibility, unclear(samples_mm, fitted, view)), joints_2d, crop)
-    covariance_mm2 = calibration.covariance_mm2(samples_mm, state)
+    covariance_mm2 = calibration.covariance_mm2(bodies_mm, state)
     r90_mm = calibration.r90_mm(covariance_mm2, state)
     if pins is not None:
         state = np.where(pins[1], "pinned", state)
         covariance_mm2, r90_mm = np.where(pins[1][:, None, None], 0.0, covariance_mm2), np.where(pins[1], 0.0, r90_mm)
     return Person(
         joints_mm=fitted.joints_mm * factor,
-        samples_mm=samples_mm * factor,
+        samples_mm=bodies_mm * factor,
         covariance_mm2=covariance_mm2 * factor**2,
         r90_mm=r90_mm * factor,
         state=state,
@@ -199,26 +209,49 @@ def person_scores(
 
 
 def views_of(encoded: EncodedCrops, encoder: Encoder) -> list[View]:
-    """Where the people were seen: by the encoder, in the mean of both looks where the mirror images were encoded, too,
-    and by the detector, where it has keypoints. What the user calls hidden was not seen."""
+    """Where the people were seen: by the encoder and its second observer, in the mean of both looks where the mirror
+    images were encoded, too, and by the detector, where it has keypoints. What the user calls hidden was not seen."""
     views = []
-    for crop, (points, weights) in zip(encoded.crops, _limbs(encoded, encoder), strict=True):
-        noise, confirmed = landmark_noise(crop.region.side), np.zeros(H36M_17.count)
+    second = _second_sightings(encoded, encoder)
+    for row, (crop, (points, weights)) in enumerate(zip(encoded.crops, _limbs(encoded, encoder), strict=True)):
+        others = [] if second is None else [_outside(second[row], crop.hidden)]
         if crop.detection.keypoints is not None and not crop.hidden:
-            points, noise, confirmed = joined(points, noise, _keypoints(crop))
+            others.append(_keypoints(crop, crop.detection.keypoints))
         box, size = crop.detection.box, crop.picture.size
-        views.append(View(crop.camera, box, is_cut(box, size), crop.region.side, points, weights, noise, confirmed))
+        views.append(View(crop.camera, box, is_cut(box, size), crop.region.side, points, weights, tuple(others)))
     return views
 
 
-def _keypoints(crop: PersonCrop) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where the detector saw the joints, whether it is sure (1) or not (0), and how far off that may be."""
-    marks = crop.detection.keypoints
-    assert marks is not None
+def _second_sightings(encoded: EncodedCrops, encoder: Encoder) -> list[Sighting] | None:
+    """Of each crop: where the second observer sees the joints, picture pixels."""
+    looks = [
+        each.keypoints.double().cpu().numpy()
+        for each in (encoded.output, encoded.flipped)
+        if each is not None and each.keypoints is not None
+    ]
+    if not looks:
+        return None
+    points, scores = seen_joints([(look[..., :2], look[..., 2]) for look in looks], encoder.size[0], COCO_17)
+    return [
+        keypoint_sighting(to_picture(encoder, crop.region, each), told, crop.region.side)
+        for crop, each, told in zip(encoded.crops, points, scores, strict=True)
+    ]
+
+
+def _outside(sighting: Sighting, hidden: Sequence[Box]) -> Sighting:
+    """Without what lies in boxes that are not to be looked at."""
+    points, noise = sighting
+    x, y = points.T
+    for x0, y0, x1, y1 in hidden:
+        noise = np.where((x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1), np.inf, noise)
+    return points, noise
+
+
+def _keypoints(crop: PersonCrop, marks: Float[np.ndarray, "17 3"]) -> Sighting:
+    """Where the detector saw the joints, if it is sure, and how far off that may be."""
     sure = np.where(marks[:, 2] >= SURE_KEYPOINT, 1.0, np.nan)  # one that is not spoils what is built from it
-    points, shown = seen_joints([(marks[:, :2] + 0 * sure[:, None], np.nan_to_num(sure))], 0.0, COCO_17)
-    noise = landmark_noise(max(crop.picture.size)) * KEYPOINT_NOISE
-    return points, np.where(np.isfinite(points).all(-1), shown, 0.0), noise
+    points, _ = seen_joints([(marks[:, :2] + 0 * sure[:, None], np.nan_to_num(sure))], 0.0, COCO_17)
+    return points, landmark_noise(max(crop.picture.size)) * KEYPOINT_NOISE
 
 
 def is_cut(box: Box, size: tuple[int, int]) -> bool:

@@ -5,9 +5,9 @@ import torch
 
 from di2pose import Di2Pose, recipes
 from di2pose.config import DenoiserConfig
-from di2pose.diffusion.adapter import Adapter, drop
+from di2pose.diffusion.adapter import Adapter, aligned_error, drop
 from di2pose.errors import InputError
-from di2pose.pose.metrics import mpjpe
+from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.randomness import training_generators
 
 CONFIG = DenoiserConfig(
@@ -148,3 +148,62 @@ def test_a_hint_without_an_adapter_or_of_other_channels_is_refused():
         replace(config, denoiser=replace(config.denoiser, hint_channels=4))
     with pytest.raises(InputError, match="needs adapter_layers"):
         replace(config.denoiser, adapter_layers=0)
+
+
+def test_what_was_not_observed_counts_as_the_mean(adapter):
+    features = torch.randn(50, 7, 20) * 3 + 1
+    missing = features.clone()
+    missing[:30, 5:] = torch.nan
+    adapter.standardise(missing)
+    torch.testing.assert_close(adapter.mean[5:], features[30:, 5:].mean(0))
+    torch.testing.assert_close(adapter.scale[:5], 1 / features[:, :5].std(0))
+    torch.testing.assert_close(adapter.scale[5:], 1 / features[30:, 5:].std(0))
+    filled = torch.where(missing.isnan(), adapter.mean, missing)
+    torch.testing.assert_close(adapter(missing).joints_mm, adapter(filled).joints_mm)
+
+
+def test_the_second_observer_is_withheld_from_some_crops_in_training_only():
+    torch.manual_seed(0)
+    adapter = Adapter(replace(CONFIG, adapter_dropout=0.0, observer_tokens=2, observer_dropout=0.5))
+    features = torch.randn(40, 7, 20)
+    withheld = features.clone()
+    withheld[:, 5:] = torch.nan
+    plain, without = adapter(features).joints_mm, adapter(withheld).joints_mm
+    found = adapter(features, training_generators(0, 0, 0, 40)).joints_mm
+    is_plain, is_without = ((found - each).abs().amax((1, 2)) < 1e-3 for each in (plain, without))
+    assert (is_plain ^ is_without).all()
+    assert 10 < is_without.sum() < 30
+    with pytest.raises(InputError, match="observer_tokens"):
+        replace(CONFIG, observer_tokens=7)
+
+
+def test_the_error_after_alignment_is_pa_mpjpe_and_leads_to_the_aligned_pose():
+    torch.manual_seed(0)
+    truth = torch.randn(5, 17, 3, dtype=torch.float64) * 200
+    pose = (truth + torch.randn_like(truth) * 60).requires_grad_()
+    errors = aligned_error(pose, truth)
+    torch.testing.assert_close(errors, pa_mpjpe(pose.detach(), truth))
+    turn = torch.tensor([[0.0, 1, 0], [0, 0, 1], [1, 0, 0]], dtype=torch.float64)
+    torch.testing.assert_close(aligned_error(2 * pose.detach() @ turn, truth), errors.detach())
+    errors.sum().backward()
+    assert (aligned_error((pose - 20 * pose.grad).detach(), truth) < errors.detach()).all()
+
+
+def test_the_aligned_error_joins_the_loss_with_its_weight():
+    torch.manual_seed(0)
+    batch = {"features": torch.randn(4, 17, 32), "joints_mm": torch.randn(4, 17, 3) * 200}
+    model = Di2Pose(with_adapter(regression_weight=2.0, aligned_weight=3.0))
+    losses = model.loss(batch, torch.Generator().manual_seed(0))
+    expected = losses["vlb"] + 0.1 * losses["aux"] + 2 * losses["regression"] + 3 * losses["aligned"]
+    torch.testing.assert_close(losses["loss"], expected)
+    assert losses["aligned"] < losses["regression"]
+
+
+def test_the_hint_is_withheld_from_some_crops_in_training_only():
+    torch.manual_seed(0)
+    config = with_hint()
+    model = Di2Pose(replace(config, denoiser=replace(config.denoiser, hint_dropout=0.5)))
+    features = torch.randn(40, 17, 32)
+    gone = (model.condition(features, training_generators(0, 0, 0, 40)).hint == 0).all(-1).all(-1)
+    assert 10 < gone.sum() < 30
+    assert not (model.condition(features).hint == 0).all(-1).any()

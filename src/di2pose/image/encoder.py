@@ -108,6 +108,8 @@ class EncoderOutput:
     """Probability that somebody is in the crop."""
     skeleton: Skeleton | None = None
     """Of the landmarks."""
+    keypoints: Float[Tensor, "B 17 3"] | None = None
+    """What a second observer saw: x, y in pixels of the crop and score, COCO's order."""
 
     def pick(self, rows: Sequence[int]) -> "EncoderOutput":
         """Some of the crops."""

@@ -20,6 +20,8 @@ from di2pose.image.tfjs_graph import TfjsFile, TfjsGraph
 from di2pose.image.tfjs_to_tflite import to_tflite
 
 CROP, GRID, TOKEN_CHANNELS = 256, 64, 6
+OBSERVER = "movenet"
+"""Its block of features."""
 ZOOM = 0.8
 """The part of BlazePose's region that MoveNet looks at: it was trained on tighter crops."""
 _PREFIX = "StatefulPartitionedCall/"
@@ -37,11 +39,22 @@ class MoveNetOutput:
     """Of each keypoint's heat map: standard deviation in x and y, crop pixels, and their correlation."""
 
     @property
+    def marks(self) -> Float[Tensor, "B 17 3"]:
+        """x, y, score."""
+        return torch.cat([self.keypoints, self.scores[..., None]], dim=-1)
+
+    @property
     def tokens(self) -> Float[Tensor, "B 17 6"]:
         """A token a keypoint: x, y and both deviations over half the crop, score, correlation."""
         half = CROP / 2
         place, width = (self.keypoints - half) / half, self.spread[..., :2] / half
         return torch.cat([place, width, self.scores[..., None], self.spread[..., 2:]], dim=-1)
+
+
+def keypoints_of(tokens: Float[np.ndarray, "B 17 6"]) -> Float[np.ndarray, "B 17 3"]:
+    """x, y in pixels of the crop and score, out of tokens that a cache kept."""
+    half = CROP / 2
+    return np.concatenate([tokens[..., :2] * half + half, tokens[..., 4:5]], axis=-1)
 
 
 class MoveNet(nn.Module):

@@ -23,7 +23,7 @@ SWEEPS = 100
 
 
 def rebuild(
-    joints_mm: Float[np.ndarray, "*B J 3"], lengths_mm: Float[np.ndarray, "*B K"], skeleton: Skeleton = H36M_17
+    joints_mm: Float[np.ndarray, "*B J 3"], lengths_mm: Float[np.ndarray, "*#B K"], skeleton: Skeleton = H36M_17
 ) -> Float[np.ndarray, "*B J 3"]:
     """The pose with the same root and the same direction of every bone, and with bones of the given lengths.
 

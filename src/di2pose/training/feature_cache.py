@@ -169,7 +169,8 @@ class FeatureCache:
         with NaN for the observer that it lacks."""
         prefix = FLIPPED if flipped else ""
         parts = self.read(crops, *(prefix + block.name for block in self.layout.blocks))
-        return (layout or self.layout).assemble({name.removeprefix(prefix): torch.from_numpy(x) for name, x in parts.items()})
+        named = {name.removeprefix(prefix): torch.from_numpy(x) for name, x in parts.items()}
+        return (layout or self.layout).assemble(named)
 
 
 def _shard(folder: Path, k: int) -> Path:

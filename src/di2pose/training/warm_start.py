@@ -1,4 +1,4 @@
-"""Weights to begin with: of another run, or of a model that saw fewer image tokens, as before a second observer came."""
+"""Weights to begin with: of another run, or of a model that saw fewer image tokens, before a second observer came."""
 
 from pathlib import Path
 
