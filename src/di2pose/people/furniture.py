@@ -58,9 +58,7 @@ class Workshop:
             faces += [quad[:, [0, 1, 2]], quad[:, [0, 2, 3]]]
         triangles = np.concatenate(faces).astype(np.int32)
         uv = vertices[:, 1:].astype(np.float32)
-        self.parts.append(
-            piece(vertices, triangles, uv, triangles, BOTH_SIDES, self.materials[material], 0.1, 0.0)
-        )
+        self.parts.append(piece(vertices, triangles, uv, triangles, BOTH_SIDES, self.materials[material], 0.1, 0.0))
         for turn in np.arange(4) * np.pi / 4:
             axes = np.array([[1, 0, 0], [0, np.cos(turn), -np.sin(turn)], [0, np.sin(turn), np.cos(turn)]])
             self.slab(np.array([x, y, z]), axes, np.array([0.006, 0.006, 1.8 * radius]), material)
@@ -142,7 +140,9 @@ def _couch(
         shop.round((x[0], low[1], floor + 0.1), (x[1], high[1], top + generator.uniform(0.25, 0.42)), 0.25, 0.2, 0)
         for y in (low[1] - 0.18, high[1]):
             if generator.random() < 0.85:
-                shop.round((low[0], y, floor + 0.05), (high[0], y + 0.18, top + generator.uniform(0.1, 0.24)), 0.25, 0.2, 0)
+                shop.round(
+                    (low[0], y, floor + 0.05), (high[0], y + 0.18, top + generator.uniform(0.1, 0.24)), 0.25, 0.2, 0
+                )
     elif generator.random() < 0.7:
         shop.box((low[0], high[1], floor), (high[0], high[1] + 0.05, top + generator.uniform(0.2, 0.6)), 1)
     head = joints[H36M_17.index("head")] * 0.6 + joints[H36M_17.index("nose")] * 0.4
@@ -233,7 +233,18 @@ def _chair(
             shop.box((right, front, top - thick), (left, back + 0.03, top), 0)
             shop.legs((right + 0.05, front + 0.02), (left - 0.05, back), floor, top - thick, 0.06)
             if generator.random() < 0.35:
-                _back_rest(shop, max(seat.lean, 0.1), vertices, joints, top + 0.15, 0.3, 0.04, (right, left), False, back + 0.02)
+                _back_rest(
+                    shop,
+                    max(seat.lean, 0.1),
+                    vertices,
+                    joints,
+                    top + 0.15,
+                    0.3,
+                    0.04,
+                    (right, left),
+                    False,
+                    back + 0.02,
+                )
         elif kind == "block":
             shop.box((right, front, floor), (left, back + generator.uniform(0.02, 0.3), top), 0)
         elif kind == "bed":
@@ -280,7 +291,7 @@ def _chair(
         radius = generator.uniform(0.27, 0.32)
         for side in (x - half - 0.08, x + half + 0.08):
             shop.wheel(side, hip[1] + 0.08, floor + radius, radius, 0.03, 1)
-            shop.round((side - 0.015, front - 0.02, floor), (side + 0.015, front + 0.14, floor + 0.16), 0.2, 1.0, 1)
+            shop.wheel(side, front + 0.06, floor + 0.08, 0.08, 0.03, 1)
     elif kind == "chair" and generator.random() < 0.25:  # an office chair: a post and five feet
         shop.round((x - 0.03, hip[1] - 0.08, floor + 0.06), (x + 0.03, hip[1] - 0.02, top - thick), 0.1, 1.0, 1)
         for turn in np.arange(5) * 2 * np.pi / 5 + generator.uniform(0, 1):

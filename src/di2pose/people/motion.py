@@ -54,9 +54,7 @@ class Library:
     members: dict[str, tuple[np.ndarray, np.ndarray]]
     """Class -> (frames that have it, their cumulative probability)."""
 
-    def draw(
-        self, generator: np.random.Generator, natural: bool = False, shares: Mapping[str, float] = SHARES
-    ) -> int:
+    def draw(self, generator: np.random.Generator, natural: bool = False, shares: Mapping[str, float] = SHARES) -> int:
         """A frame: first a class by `shares`, or by its frames, then one of these, long clips counting less than their
         length."""
         names = [name for name in CLASSES if name in self.members and name in shares]

@@ -5,15 +5,16 @@ they did in the motion; a pose that no body can take, or with a limb inside anot
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
 from di2pose.people.body import model
-from di2pose.people.motion import CLASSES, Library, classify
-from di2pose.people.puppet import DOWN, FRONT, UP, Puppet, clear, euler, within_limits
+from di2pose.people.motion import CLASSES, NODES, Library, classify
+from di2pose.people.puppet import DOWN, FRONT, SIDES, UP, Puppet, clear, cross, euler, within_limits
 from di2pose.people.raster import skin
-from di2pose.people.retarget import SIGNS, Pose, node_turns, perturb
+from di2pose.people.retarget import SIGNS, Pose, Rig, node_turns, perturb
 from di2pose.people.wardrobe import DressedPerson
 
 KINDS = {"seated": 0.45, "kneeling": 0.17, "floor": 0.17, "lying": 0.15, "bent": 0.06}
@@ -23,7 +24,7 @@ WAYS = {
                "elbows": 0.12},
     "kneeling": {"two": 0.25, "one": 0.34, "heels": 0.2, "fours": 0.17, "bow": 0.04},
     "floor": {"crosslegged": 0.26, "stretched": 0.16, "one_up": 0.14, "hugging": 0.12, "sideways": 0.12, "squat": 0.2},
-    "lying": {"back": 0.3, "side": 0.2, "belly": 0.14, "curled": 0.1, "elbow": 0.12, "reclined": 0.14},
+    "lying": {"back": 0.34, "side": 0.22, "belly": 0.15, "curled": 0.11, "elbow": 0.08, "reclined": 0.1},
     "bent": {"pick": 0.3, "over": 0.3, "knees": 0.22, "crouch": 0.18},
 }  # fmt: skip
 SEATS = {"chair": 0.3, "armchair": 0.12, "stool": 0.12, "bench": 0.1, "sofa": 0.16, "bed": 0.08, "wheelchair": 0.05,
@@ -74,7 +75,7 @@ class Settled:
 def draw_settled(person: DressedPerson, poses: Library, generator: np.random.Generator) -> Settled:
     """A settled person; everybody faces -y of the body axes."""
     kind = _pick(KINDS, generator)
-    left, right = generator.beta(1.5, 2.5, 2).tolist()
+    left, right = (-generator.beta(1.5, 2.5, 2)).tolist()  # `Rig.pose` bends fingers towards the back of the hand
     grip = (left, right)
     if generator.random() < FOUND and (found := _found(person, poses, kind, grip, generator)) is not None:
         return found
@@ -84,14 +85,9 @@ def draw_settled(person: DressedPerson, poses: Library, generator: np.random.Gen
         mirrored, flipped = (bool(x) for x in generator.random(2) < 0.5)
         source = node_turns(poses.rotations[frame], mirrored)
         seat = _draw_seat(kind, way, generator)
-        seed = int(generator.integers(2**62))
-        gap, start = 0.1, None
-        for _ in range(2):  # first to see how thick the body is where it sits
-            puppet = Puppet(person.rig, source, grip, start)
-            draft = _Draft(puppet, np.random.default_rng(seed), seat, gap, int(flipped))
-            getattr(draft, f"{kind}_{way}")()
-            if start is None:
-                start, gap = puppet.start, _thickness(person, puppet.settle())
+        puppet = Puppet(person.rig, source, grip)
+        draft = _Draft(puppet, generator, seat, int(flipped))
+        getattr(draft, f"{kind}_{way}")()
         pose = puppet.finished()
         if within_limits(puppet.turns) and clear(pose.joints):
             break
@@ -108,7 +104,11 @@ def _draw_seat(kind: str, way: str, generator: np.random.Generator) -> Seat:
     name, table = _pick(SEATS, generator), bool(generator.random() < TABLE)
     chance = generator.random()
     if kind == "seated":
-        table = table and way not in ("crossed", "figure4") and name in ("chair", "armchair", "stool", "bench", "wheelchair")
+        table = (
+            table
+            and way not in ("crossed", "figure4")
+            and name in ("chair", "armchair", "stool", "bench", "wheelchair")
+        )
         return Seat(name, 0.0 if table or (way == "feet" and name == "chair" and chance < 0.5) else None)
     if kind == "lying":
         return Seat("bed" if chance < 0.4 else "sofa" if chance < 0.55 else "mat" if chance < 0.75 else "floor")
@@ -144,16 +144,31 @@ def _found(
     return None
 
 
-def _thickness(person: DressedPerson, pose: Pose) -> float:
-    """Metres from the middle of the hips down to the lowest flesh that sits."""
-    chosen = np.isin(person.bone_index[:, 0], sitting_bones())
-    moves = pose.heads - np.einsum("bij,bj->bi", pose.turns, person.rig.rest)
-    points = skin(
-        person.mesh.vertices[chosen], person.bone_index[chosen], person.bone_weight[chosen],
-        pose.turns.astype(np.float32), moves.astype(np.float32),
-    )  # fmt: skip
-    near = np.abs(points[:, 1] - pose.joints[0, 1]) < 0.2
-    return float(pose.joints[0, 2] - np.percentile(points[near, 2], 1)) if near.any() else 0.1
+@lru_cache(maxsize=8)
+def thickness(rig: Rig) -> dict[str, float]:
+    """Metres from the middle of the hips down to the lowest flesh that sits or lies there."""
+    base, out = model(), {}
+    chosen = base.skin_vertices[np.isin(base.bone_index[base.skin_vertices, 0], sitting_bones())]
+    lying = np.pi / 2
+    for name, tilt, roll, lift in (
+        ("seat", -0.2, 0.0, lying - 0.2),
+        ("back", -lying, 0.0, 0.0),
+        ("belly", -lying, np.pi, 0.0),
+    ):
+        hips = euler(0.0, tilt, 0.0) @ euler(roll, 0.0, 0.0)
+        turns = np.tile(hips, (len(NODES), 1, 1))
+        turns[[NODES.index(f"{side}{limb}") for side in SIDES for limb in ("UpLeg", "Leg", "Foot")]] = hips @ euler(
+            0.0, -lift, 0.0
+        )
+        pose = rig.pose(turns)
+        moves = pose.heads - np.einsum("bij,bj->bi", pose.turns, rig.rest)
+        points = skin(
+            rig.body.vertices[chosen], base.bone_index[chosen], base.bone_weight[chosen],
+            pose.turns.astype(np.float32), moves.astype(np.float32),
+        )  # fmt: skip
+        near = np.abs(points[:, 1] - pose.joints[0, 1]) < 0.2
+        out[name] = float(pose.joints[0, 2] - np.percentile(points[near, 2], 1))
+    return out
 
 
 def sitting_bones() -> list[int]:
@@ -163,9 +178,9 @@ def sitting_bones() -> list[int]:
 class _Draft:
     """The ways. `gap`: metres from the hips down to what they rest on; `one`: the side that does something else."""
 
-    def __init__(self, puppet: Puppet, generator: np.random.Generator, seat: Seat, gap: float, one: int) -> None:
-        self.p, self.g, self.seat, self.gap, self.one = puppet, generator, seat, float(np.clip(gap, 0.06, 0.2)), one
-        self.k = puppet.size
+    def __init__(self, puppet: Puppet, generator: np.random.Generator, seat: Seat, one: int) -> None:
+        self.p, self.g, self.seat, self.one = puppet, generator, seat, one
+        self.gap, self.k, self.floor = thickness(puppet.rig)["seat"], puppet.size, 0.0
 
     # Draws and places
 
@@ -201,8 +216,8 @@ class _Draft:
     def arms(self, floor: float, wide: bool, rest: float | None = None) -> None:
         """Hands in the lap, on the knees, at the head or phone, or as in the motion where that is not below `floor`.
 
-        `floor`: height that wrists stay above, from the hips, metres; `wide`: beside the body too. `rest`: the height of
-        arm rests.
+        `floor`: height that wrists stay above, from the hips, metres; `wide`: beside the body too. `rest`: the height
+        of arm rests.
         """
         both = self.g.random() < 0.45
         ways = ["lap", "thigh", "knee", "phone", "chin", "motion", "rest"]
@@ -331,7 +346,12 @@ class _Draft:
         solid = self.seat.kind in ("sofa", "bed", "block", "ball")
         for side in (0, 1):
             back = side == self.one or self.g.random() < 0.5
-            self._foot_down(side, low + 0.03 * back, (-0.12, -0.05) if solid else (-0.3, -0.12) if back else (-0.1, 0.05), (0.04, 0.14))
+            self._foot_down(
+                side,
+                low + 0.03 * back,
+                (-0.12, -0.05) if solid else (-0.3, -0.12) if back else (-0.1, 0.05),
+                (0.04, 0.14),
+            )
         self._hands()
 
     def seated_ankles(self) -> None:
@@ -377,7 +397,7 @@ class _Draft:
         thigh = (knee - hip) / np.linalg.norm(knee - hip)
         shin = DOWN + self.u(0.25, 0.7) * FRONT + self.u(0.1, 0.4) * self.out(under)
         shin /= np.linalg.norm(shin)
-        hinge = np.cross(thigh, shin)
+        hinge = cross(thigh, shin)
         self.p.bones(over, thigh, shin, hinge / np.linalg.norm(hinge), np.radians(self.u(0, 35)))
         self._hands()
 
@@ -396,11 +416,11 @@ class _Draft:
     def _shin_back(self, side: int, thigh: np.ndarray, inward: float = 0.0) -> None:
         """A knee on the floor, its shin flat behind it; toes stretched or tucked under."""
         tucked = self.g.random() < 0.35
-        rise = 0.06 if tucked else 0.0
+        rise = 0.12 * self.k if tucked else 0.0
         shin = -FRONT + rise / self.p.shin * UP - inward * self.out(side)
         shin = shin / np.linalg.norm(shin)
-        hinge = np.cross(thigh, shin)
-        self.p.bones(side, thigh, shin, hinge / np.linalg.norm(hinge), np.radians(-22 if tucked else self.u(48, 58)))
+        hinge = cross(thigh, shin)
+        self.p.bones(side, thigh, shin, hinge / np.linalg.norm(hinge), np.radians(-26 if tucked else self.u(48, 58)))
 
     def kneeling_two(self) -> None:
         lean = self.deg(6, 9)
@@ -432,7 +452,7 @@ class _Draft:
         thigh = np.cos(slope) * (FRONT + apart * self.out(side)) / np.hypot(1, apart) - np.sin(slope) * UP
         shin = -FRONT - (apart + 0.1) * self.out(side) + 0.03 * UP
         shin /= np.linalg.norm(shin)
-        hinge = np.cross(thigh, shin)
+        hinge = cross(thigh, shin)
         self.p.bones(side, thigh, shin, hinge / np.linalg.norm(hinge), np.radians(self.u(48, 58)))
 
     def kneeling_heels(self) -> None:
@@ -451,13 +471,21 @@ class _Draft:
             self._folded(side, apart)
         floor = min(self.p.knee(0)[1], self.p.knee(1)[1]) - 0.03
         for side in (0, 1):
-            target = self.p.joint(side, "shoulder") + self.k * (self.u(0.15, 0.45) * FRONT + self.n(0.06, 0.06) * self.out(side))
+            target = self.p.joint(side, "shoulder") + self.k * (
+                self.u(0.15, 0.45) * FRONT + self.n(0.06, 0.06) * self.out(side)
+            )
             target[1] = floor + 0.02
             self.p.reach(side, target, UP + 0.8 * self.out(side), DOWN)
 
     def kneeling_fours(self) -> None:
         pitch = self.deg(84, 9)
-        self.p.trunk(np.eye(3), (0.0, pitch - self.deg(6, 9), self.deg(0, 3)), (self.deg(0, 5), pitch, 0.0), self.u(0.1, 0.5), 0.4)
+        self.p.trunk(
+            np.eye(3),
+            (0.0, pitch - self.deg(6, 9), self.deg(0, 3)),
+            (self.deg(0, 5), pitch, 0.0),
+            self.u(0.1, 0.5),
+            0.4,
+        )
         for side in (0, 1):
             thigh = DOWN + self.n(0.0, 0.2) * FRONT + self.u(-0.03, 0.14) * self.out(side)
             thigh /= np.linalg.norm(thigh)
@@ -465,7 +493,9 @@ class _Draft:
         # the higher knee comes down to the floor too
         floor = min(self.p.knee(side)[1] for side in (0, 1)) - 0.058 * self.k
         for side in (0, 1):
-            target = self.p.joint(side, "shoulder") + self.k * (self.n(0.02, 0.09) * FRONT + self.n(0.03, 0.05) * self.out(side))
+            target = self.p.joint(side, "shoulder") + self.k * (
+                self.n(0.02, 0.09) * FRONT + self.n(0.03, 0.05) * self.out(side)
+            )
             target[1] = floor + 0.05
             if side == self.one and self.g.random() < 0.15:
                 target += np.array([0.0, self.u(0.2, 0.5), self.u(0.1, 0.4)])
@@ -577,14 +607,14 @@ class _Draft:
     def _down(self, roll: float, bend: float = 0.0, gaze: float = 0.0, pitch: float = 0.0) -> np.ndarray:
         """Lie along -z, head away from the front; `roll` 0 on the back, half a turn on the belly."""
         base = Rotation.from_euler("XY", [-np.pi / 2, roll]).as_matrix()
+        self.gap = thickness(self.p.rig)["back" if abs(roll) < np.pi / 2 else "belly"]
         self.p.trunk(base, (0.0, 0.0, 0.0), (0.0, bend, 0.0), gaze, 0.5)
         return base
 
     def _legs_along(self, side: int, base: np.ndarray, flexion: float, bend: float, out: float, foot: float) -> None:
         """Joint angles of a leg within the lying body."""
-        hip = Rotation.from_euler("YXZ", [0.0, -flexion, SIGNS[side] * out]).as_matrix()
-        turn = base @ hip
-        shin = turn @ Rotation.from_euler("X", bend).as_matrix()
+        turn = base @ euler(0.0, -flexion, SIGNS[side] * out)
+        shin = turn @ euler(0.0, bend, 0.0)
         self.p.bones(side, -turn[:, 1], -shin[:, 1], turn[:, 0], foot)
 
     def _arms_down(self, floor: float) -> None:
@@ -601,7 +631,9 @@ class _Draft:
                 target += self.k * self.u(0.0, 0.1) * self.out(side)
                 self.p.reach(side, target, self.out(side) - 0.6 * UP, DOWN)
             elif chance < 0.66:  # under or beside the head
-                target = self.p.place("nose") + self.k * (self.u(0.12, 0.25) * self.out(side) - self.u(0.0, 0.16) * FRONT)
+                target = self.p.place("nose") + self.k * (
+                    self.u(0.12, 0.25) * self.out(side) - self.u(0.0, 0.16) * FRONT
+                )
                 target[1] = self.p.place("pelvis")[1] + floor + 0.04
                 self.p.reach(side, target, self.out(side) - 0.3 * FRONT, UP)
             elif chance < 0.76:  # a phone above the face
@@ -651,8 +683,22 @@ class _Draft:
         below, above = self.one, 1 - self.one
         base = self._down(SIGNS[below] * (np.pi / 2 + self.deg(0, 9)), bend)
         extra = self.u(0.0, 35.0)
-        self._legs_along(below, base, np.radians(tuck + self.n(0, 8)), np.radians(tuck * 0.9 + self.u(8, 35)), 0.02, np.radians(self.u(10, 45)))
-        self._legs_along(above, base, np.radians(tuck + extra), np.radians(tuck * 0.9 + extra + self.u(8, 30)), -self.u(0.1, 0.28) if extra > 18 else -self.u(0, 0.06), np.radians(self.u(10, 45)))
+        self._legs_along(
+            below,
+            base,
+            np.radians(tuck + self.n(0, 8)),
+            np.radians(tuck * 0.9 + self.u(8, 35)),
+            0.07,
+            np.radians(self.u(10, 45)),
+        )
+        self._legs_along(
+            above,
+            base,
+            np.radians(tuck + extra),
+            np.radians(tuck * 0.9 + extra + self.u(8, 30)),
+            -self.u(0.25, 0.42) if extra > 18 else -self.u(0.1, 0.18),
+            np.radians(self.u(10, 45)),
+        )
         chest = self.p.node("Spine1")
         head = chest[:, 1]
         # `ahead` is where the chest looks, `head` where the top of the head is
@@ -679,12 +725,21 @@ class _Draft:
     def lying_elbow(self) -> None:
         """On the side, the trunk raised on an elbow."""
         below, above = self.one, 1 - self.one
-        up = np.radians(self.u(28, 42))
+        up = np.radians(self.u(42, 54))
         base = Rotation.from_euler("XY", [-np.pi / 2, SIGNS[below] * (np.pi / 2 + self.deg(-6, 8))]).as_matrix()
-        self.p.trunk(base, (0.0, 0.0, SIGNS[below] * 0.35 * up), (0.0, self.deg(4, 6), SIGNS[below] * up), 0.0, 0.4)
+        self.p.trunk(base, (0.0, 0.0, SIGNS[below] * 0.42 * up), (0.0, self.deg(4, 6), SIGNS[below] * up), 0.0, 0.4)
         tuck = self.u(5, 55)
-        self._legs_along(below, base, np.radians(tuck), np.radians(tuck + self.u(5, 30)), 0.0, np.radians(self.u(10, 45)))
-        self._legs_along(above, base, np.radians(tuck + self.u(0, 35)), np.radians(tuck + self.u(5, 60)), 0.05, np.radians(self.u(10, 45)))
+        self._legs_along(
+            below, base, np.radians(tuck), np.radians(tuck + self.u(5, 30)), 0.0, np.radians(self.u(10, 45))
+        )
+        self._legs_along(
+            above,
+            base,
+            np.radians(tuck + self.u(0, 35)),
+            np.radians(tuck + self.u(5, 60)),
+            0.05,
+            np.radians(self.u(10, 45)),
+        )
         ahead, head = self.p.node("Spine1")[:, 2], self.p.node("Spine1")[:, 1]
         shoulder = self.p.joint(below, "shoulder")
         floor = self.p.joint(below, "hip")[1] - 0.1
@@ -693,7 +748,9 @@ class _Draft:
             self.p.elbow_on(below, elbow, self.p.place("nose") + 0.05 * head + 0.1 * ahead + 0.06 * DOWN)
         else:
             elbow = shoulder + self.k * 0.06 * ahead + DOWN * 0.3
-            self.p.elbow_on(below, elbow, elbow + self.k * (0.25 * ahead - self.u(-0.1, 0.15) * FRONT) * np.array([1, 0, 1]), DOWN)
+            self.p.elbow_on(
+                below, elbow, elbow + self.k * (0.25 * ahead - self.u(-0.1, 0.15) * FRONT) * np.array([1, 0, 1]), DOWN
+            )
         shoulder = self.p.joint(above, "shoulder")
         target = self.p.joint(above, "hip") + 0.12 * UP + self.k * self.u(0.0, 0.25) * FRONT
         if self.g.random() < 0.5:
@@ -707,8 +764,8 @@ class _Draft:
         base = self._down(np.pi + self.deg(0, 4), -back, 0.8 if propped else 0.0)
         for side in (0, 1):
             raised = propped and self.g.random() < 0.3
-            bend = self.u(60, 105) if raised else self.u(3, 15)
-            flexion, out = (-2.0, self.u(0.02, 0.2)) if self.g.random() < 0.8 or propped else (self.u(10, 25), 0.7)
+            bend = self.u(60, 105) if raised else self.u(3, 9)
+            flexion, out = (5.0, self.u(0.02, 0.2)) if self.g.random() < 0.8 or propped else (self.u(10, 25), 0.7)
             self._legs_along(side, base, np.radians(flexion), np.radians(bend), out, np.radians(self.u(35, 55)))
         floor = self.p.place("pelvis")[1] - self.gap
         for side in (0, 1):
@@ -723,7 +780,9 @@ class _Draft:
                 self.p.elbow_on(side, elbow, towards, DOWN)
             else:
                 along = self.g.random() < 0.4
-                target = shoulder + self.k * ((self.u(0.3, 0.45) if along else -self.u(0.05, 0.3)) * FRONT + self.u(0.1, 0.25) * away)
+                target = shoulder + self.k * (
+                    (self.u(0.3, 0.45) if along else -self.u(0.05, 0.3)) * FRONT + self.u(0.1, 0.25) * away
+                )
                 target[1] = floor + 0.05
                 self.p.reach(side, target, away + 0.2 * UP, UP if along else DOWN)
         if not propped:
@@ -759,14 +818,16 @@ class _Draft:
             self.p.reach(side, target, self.out(side) + 0.3 * UP, -self.out(side))
 
     def bent_over(self) -> None:
-        chest = self.deg(56, 10)
+        chest = self.deg(62, 9)
         self._stand(self.u(0.9, 0.99), chest - np.radians(self.u(12, 26)), chest)
         if self.seat.kind != "counter":
             self.arms(self.floor + 0.1, True)
             return
         height = self.u(0.75, 0.98) * self.k + self.floor
         for side in (0, 1):
-            target = self.p.joint(side, "shoulder") + self.k * (self.u(0.1, 0.32) * FRONT + self.u(-0.05, 0.12) * self.out(side))
+            target = self.p.joint(side, "shoulder") + self.k * (
+                self.u(0.1, 0.32) * FRONT + self.u(-0.05, 0.12) * self.out(side)
+            )
             low = self.p.joint(side, "shoulder")[1] - 0.93 * (self.p.arm + self.p.forearm)
             target[1] = max(self.p.place("pelvis")[1] + height, low) + 0.05
             self.p.reach(side, target, self.out(side) - 0.4 * FRONT, DOWN)

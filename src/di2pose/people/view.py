@@ -72,8 +72,8 @@ def draw_view(
 ) -> View:
     """A camera for a body with these joints (metres, z up) that faces direction `facing` (radians, 0 is -y).
 
-    `misled`: the crop is as wrong as a detector's that something large before the person misleads. `settled`: the camera
-    is most often where a person who takes a photo of somebody on a chair or on the floor holds it.
+    `misled`: the crop is as wrong as a detector's that something large before the person misleads. `settled`: the
+    camera is most often where a person who takes a photo of somebody on a chair or on the floor holds it.
     """
     fov = generator.uniform(25, 100)
     fill = generator.uniform(0.3, 1.0)
