@@ -16,6 +16,8 @@ RINGS, SECTORS = 9, 18
 """Of a round part's mesh."""
 SINKS = {"sofa": 0.035, "armchair": 0.02, "bed": 0.03, "ball": 0.025, "wheelchair": 0.01}
 """How deep flesh presses into a seat; others are hard."""
+LOW_TABLE = 0.35
+"""Share of sofas and armchairs with a low table before the feet."""
 
 
 class Workshop:
@@ -92,6 +94,8 @@ def furnish(
         _chair(shop, seat, vertices, bone, joints, floor, generator)
         if seat.table is not None:
             _table(shop, seat.table, vertices, bone, joints, floor, generator)
+        elif seat.kind in ("sofa", "armchair") and generator.random() < LOW_TABLE:
+            _low_table(shop, vertices, floor, generator)
     return floor, [join(shop.parts)] if shop.parts else []
 
 
@@ -370,6 +374,18 @@ def _table(
         else:
             w, d, h = generator.uniform((0.05, 0.05, 0.01), (0.18, 0.14, 0.1))
             shop.box((x - w, y - d, top), (x + w, y + d, top + h), material)
+
+
+def _low_table(shop: Workshop, vertices: np.ndarray, floor: float, generator: np.random.Generator) -> None:
+    """A low table before the feet."""
+    edge = float(vertices[:, 1].min()) - generator.uniform(0.04, 0.3)
+    top, depth, half = floor + generator.uniform(0.32, 0.48), generator.uniform(0.4, 0.7), generator.uniform(0.3, 0.65)
+    middle = float(vertices[:, 0].mean()) + generator.normal(0, 0.2)
+    shop.box((middle - half, edge - depth, top - 0.04), (middle + half, edge, top), 2)
+    if generator.random() < 0.3:
+        shop.box((middle - half + 0.05, edge - depth + 0.05, floor), (middle + half - 0.05, edge - 0.05, top - 0.04), 1)
+    else:
+        shop.legs((middle - half, edge - depth), (middle + half, edge), floor, top - 0.04, 0.05)
 
 
 def _round(

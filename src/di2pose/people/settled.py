@@ -34,8 +34,8 @@ HEIGHTS = {"chair": (0.42, 0.5), "armchair": (0.38, 0.48), "stool": (0.42, 0.58)
            "block": (0.22, 0.45)}  # fmt: skip
 """Of a seat above the floor, metres."""
 WITH_ARMS = ("armchair", "wheelchair")
-TABLE = 0.33
-"""Share of those on a seat who sit at a table or desk."""
+TABLE = 0.64
+"""Share of those on a chair, stool, bench or wheelchair who sit at a table or desk: a third of all who sit."""
 FOUND = 0.22
 """Share that keeps a whole pose of the motion of that kind, furniture put under it."""
 UPPER_BODIES = {"upright": 0.42, "stride": 0.12, "arms_up": 0.12, "seated": 0.2, "bent": 0.08, "kick": 0.06}
@@ -104,12 +104,8 @@ def _draw_seat(kind: str, way: str, generator: np.random.Generator) -> Seat:
     name, table = _pick(SEATS, generator), bool(generator.random() < TABLE)
     chance = generator.random()
     if kind == "seated":
-        table = (
-            table
-            and way not in ("crossed", "figure4")
-            and name in ("chair", "armchair", "stool", "bench", "wheelchair")
-        )
-        return Seat(name, 0.0 if table or (way == "feet" and name == "chair" and chance < 0.5) else None)
+        at_table = name in ("chair", "armchair", "stool", "bench", "wheelchair") and way != "figure4"
+        return Seat(name, 0.0 if table and at_table else None)
     if kind == "lying":
         return Seat("bed" if chance < 0.4 else "sofa" if chance < 0.55 else "mat" if chance < 0.75 else "floor")
     if kind == "floor" and way != "squat":
@@ -297,13 +293,9 @@ class _Draft:
         self.sit_up(lean, yaw=yaw)
 
     def _hands(self) -> None:
-        table = self.seat.table is not None
         lean = float(np.arcsin(np.clip(self.p.node("Spine1")[2, 1], -1, 1)))
         rest = self.u(0.1, 0.14) if self.seat.kind in WITH_ARMS else None
-        height = None
-        if table:
-            knees = max(self.p.knee(side)[1] for side in (0, 1)) - self.p.place("pelvis")[1]
-            height = max(knees + self.k * 0.11, 0.12 * self.k) + self.u(0.03, 0.12)
+        height = None if self.seat.table is None else self._table()
         self.seat = Seat(self.seat.kind, height, -min(lean, 0.0))
         wide = self.seat.kind in ("chair", "stool", "ball", "block")
         self.arms(0.02, wide, rest)
@@ -316,6 +308,11 @@ class _Draft:
                 target = self.p.place("pelvis") + np.array([SIGNS[side] * out, height + 0.05, 0.0])
                 target[2] = self.p.joint(side, "shoulder")[2] + self.k * ahead * 0.8
                 self.p.reach(side, target, 0.8 * self.out(side) - 0.35 * FRONT - 0.3 * UP, DOWN)
+
+    def _table(self) -> float:
+        """Height of a table above the hips: over the knees."""
+        knees = max(self.p.knee(side)[1] for side in (0, 1)) - self.p.place("pelvis")[1]
+        return max(knees + self.k * 0.11, 0.12 * self.k) + self.u(0.03, 0.12)
 
     def _foot_down(self, side: int, low: float, front: tuple[float, float], out: tuple[float, float]) -> None:
         apart = self.u(*out)
@@ -367,11 +364,14 @@ class _Draft:
     def seated_elbows(self) -> None:
         """Elbows on the thighs, or on the table."""
         low, apart = self.low(self._height(0.44)), self.u(0.08, 0.24)
-        self._on_seat(self.deg(42, 5))
+        table = self.seat.table is not None
+        self._on_seat(self.deg(28, 5) if table else self.deg(42, 5))
         for side in (0, 1):
             self._foot_down(side, low, (-0.14, 0.06), (apart, apart + 0.05))
-        self.seat = Seat(self.seat.kind)
         joined = self.g.random() < 0.6
+        if table:
+            self._elbows_on_table(joined)
+            return
         for side in (0, 1):
             if side == self.one and self.g.random() < 0.15:
                 self.arm(side, "chin", 0.02, False, None)
@@ -384,6 +384,19 @@ class _Draft:
             middle[1] = elbow[1] + self.u(-0.06, 0.12)
             ahead = elbow + FRONT * 0.25 + UP * self.u(-0.12, 0.05) - 0.1 * self.out(side)
             self.p.elbow_on(side, elbow, middle + 0.035 * self.out(side) if joined else ahead, -self.out(side))
+
+    def _elbows_on_table(self, joined: bool) -> None:
+        height = self._table()
+        self.seat = Seat(self.seat.kind, height)
+        for side in (0, 1):
+            shoulder = self.p.joint(side, "shoulder")
+            elbow = shoulder + self.k * self.u(-0.02, 0.07) * self.out(side)
+            elbow[1] = self.p.place("pelvis")[1] + height + 0.055
+            elbow[2] += np.sqrt(max(self.p.arm**2 - (shoulder - elbow)[1] ** 2, 0.0))
+            towards = elbow + 0.2 * FRONT - self.u(0.05, 0.2) * self.out(side) + self.u(0, 0.05) * UP
+            if joined:
+                towards = self.p.place("nose") + 0.16 * FRONT + 0.04 * self.out(side) - self.u(0.05, 0.12) * UP
+            self.p.elbow_on(side, elbow, towards, None if joined else DOWN)
 
     def seated_crossed(self) -> None:
         """One knee over the other: the pelvis turns a little, the lower thigh goes to the middle."""
