@@ -11,7 +11,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from di2pose.people.body import model
-from di2pose.people.motion import CLASSES, NODES, Library, classify
+from di2pose.people.motion import CLASSES, NODES, SHARES, Library, classify
 from di2pose.people.puppet import DOWN, FRONT, SIDES, UP, Puppet, clear, cross, euler, within_limits
 from di2pose.people.raster import skin
 from di2pose.people.retarget import SIGNS, Pose, Rig, node_turns, perturb
@@ -80,8 +80,9 @@ def draw_settled(person: DressedPerson, poses: Library, generator: np.random.Gen
     if generator.random() < FOUND and (found := _found(person, poses, kind, grip, generator)) is not None:
         return found
     way = _pick(WAYS[kind], generator)
+    upper = UPPER_BODIES if UPPER_BODIES.keys() & poses.members.keys() else SHARES
     for _ in range(TRIES):
-        frame = poses.draw(generator, shares=UPPER_BODIES)
+        frame = poses.draw(generator, shares=upper)
         mirrored, flipped = (bool(x) for x in generator.random(2) < 0.5)
         source = node_turns(poses.rotations[frame], mirrored)
         seat = _draw_seat(kind, way, generator)
@@ -271,7 +272,7 @@ class _Draft:
     def behind(self, side: int, below: float) -> None:
         """Lean on a hand behind the body; the wrist `below` the hips."""
         target = self.at(side, self.u(0.2, 0.38), 0, -self.u(0.18, 0.42))
-        target[1] += -below + 0.055
+        target[1] += -below + 0.085
         self.p.reach(side, target, -FRONT + 0.3 * UP + 0.2 * self.out(side), DOWN)
 
     # On a seat
@@ -429,7 +430,7 @@ class _Draft:
     def _shin_back(self, side: int, thigh: np.ndarray, inward: float = 0.0) -> None:
         """A knee on the floor, its shin flat behind it; toes stretched or tucked under."""
         tucked = self.g.random() < 0.35
-        rise = 0.12 * self.k if tucked else 0.0
+        rise = (0.165 if tucked else 0.045) * self.k
         shin = -FRONT + rise / self.p.shin * UP - inward * self.out(side)
         shin = shin / np.linalg.norm(shin)
         hinge = cross(thigh, shin)
@@ -451,7 +452,7 @@ class _Draft:
         thigh = DOWN + self.u(-0.12, 0.55) * FRONT + self.u(-0.02, 0.2) * self.out(back)
         thigh /= np.linalg.norm(thigh)
         self._shin_back(back, thigh)
-        floor = (self.p.knee(back) - self.p.place("pelvis"))[1] / self.k - 0.058
+        floor = (self.p.knee(back) - self.p.place("pelvis"))[1] / self.k - 0.067
         ankle = self.at(front, self.u(0.06, 0.22), floor + 0.085, self.p.thigh / self.k + self.u(-0.1, 0.12))
         self.p.leg(front, ankle, FRONT + UP + 0.2 * self.out(front))
         if self.g.random() < 0.35:
@@ -463,7 +464,7 @@ class _Draft:
     def _folded(self, side: int, apart: float) -> None:
         slope = np.radians(self.u(27, 36))
         thigh = np.cos(slope) * (FRONT + apart * self.out(side)) / np.hypot(1, apart) - np.sin(slope) * UP
-        shin = -FRONT - (apart + 0.1) * self.out(side) + 0.03 * UP
+        shin = -FRONT - (apart + 0.1) * self.out(side) + 0.07 * UP
         shin /= np.linalg.norm(shin)
         hinge = cross(thigh, shin)
         self.p.bones(side, thigh, shin, hinge / np.linalg.norm(hinge), np.radians(self.u(48, 58)))
@@ -482,7 +483,7 @@ class _Draft:
         apart = self.u(0.2, 0.5)
         for side in (0, 1):
             self._folded(side, apart)
-        floor = min(self.p.knee(0)[1], self.p.knee(1)[1]) - 0.03
+        floor = min(self.p.knee(0)[1], self.p.knee(1)[1])
         for side in (0, 1):
             target = self.p.joint(side, "shoulder") + self.k * (
                 self.u(0.15, 0.45) * FRONT + self.n(0.06, 0.06) * self.out(side)
@@ -503,13 +504,12 @@ class _Draft:
             thigh = DOWN + self.n(0.0, 0.2) * FRONT + self.u(-0.03, 0.14) * self.out(side)
             thigh /= np.linalg.norm(thigh)
             self._shin_back(side, thigh)
-        # the higher knee comes down to the floor too
-        floor = min(self.p.knee(side)[1] for side in (0, 1)) - 0.058 * self.k
+        floor = min(self.p.knee(side)[1] for side in (0, 1)) - 0.067 * self.k
         for side in (0, 1):
             target = self.p.joint(side, "shoulder") + self.k * (
                 self.n(0.02, 0.09) * FRONT + self.n(0.03, 0.05) * self.out(side)
             )
-            target[1] = floor + 0.05
+            target[1] = floor + 0.095
             if side == self.one and self.g.random() < 0.15:
                 target += np.array([0.0, self.u(0.2, 0.5), self.u(0.1, 0.4)])
             self.p.reach(side, target, self.out(side) - 0.6 * FRONT, DOWN)
@@ -536,7 +536,7 @@ class _Draft:
         floor = -self.gap / self.k
         for side in (0, 1):
             over = side == self.one
-            ankle = self.at(side, self.u(-0.08, -0.02), floor + 0.05 + 0.04 * over, self.u(0.17, 0.21) + 0.12 * over)
+            ankle = self.at(side, self.u(-0.08, -0.02), floor + 0.08 + 0.04 * over, self.u(0.17, 0.21) + 0.12 * over)
             self.p.leg(side, ankle, self.out(side) + self.u(0.05, 0.4) * UP + 0.25 * FRONT, np.radians(self.u(10, 40)))
         self._floor_hands(lean)
 
@@ -545,7 +545,7 @@ class _Draft:
         floor, apart, far = -self.gap / self.k, self.u(0.05, 0.28), self.u(0.9, 0.985)
         length = (self.p.thigh + self.p.shin) / self.k
         for side in (0, 1):
-            ankle = self.at(side, apart + self.u(0, 0.04), floor + 0.05, far * length - self.u(0, 0.05))
+            ankle = self.at(side, apart + self.u(0, 0.04), floor + 0.08, far * length - self.u(0, 0.05))
             self.p.leg(side, ankle, UP + self.n(0.1, 0.2) * self.out(side), np.radians(self.u(-5, 35)))
         self._floor_hands(lean)
 
@@ -553,13 +553,13 @@ class _Draft:
         lean = self._floor_trunk(0.45)
         floor = -self.gap / self.k
         bent, other = self.one, 1 - self.one
-        ankle = self.at(bent, self.u(0.04, 0.16), floor + 0.085, self.u(0.42, 0.6))
+        ankle = self.at(bent, self.u(0.04, 0.16), floor + 0.1, self.u(0.42, 0.6))
         self.p.leg(bent, ankle, UP + 0.4 * FRONT + self.n(0.1, 0.2) * self.out(bent))
         if self.g.random() < 0.55:
-            ankle = self.at(other, self.u(0.08, 0.22), floor + 0.05, self.u(0.72, 0.82))
+            ankle = self.at(other, self.u(0.08, 0.22), floor + 0.075, self.u(0.72, 0.82))
             self.p.leg(other, ankle, UP + 0.3 * self.out(other), np.radians(self.u(0, 35)))
         else:
-            ankle = self.at(other, -self.u(0.06, 0.16), floor + 0.05, self.u(0.2, 0.3))
+            ankle = self.at(other, -self.u(0.06, 0.16), floor + 0.075, self.u(0.2, 0.3))
             self.p.leg(other, ankle, self.out(other) + 0.05 * UP + 0.2 * FRONT, np.radians(self.u(15, 45)))
         self._floor_hands(lean)
 
@@ -669,7 +669,7 @@ class _Draft:
                 self.p.leg(side, ankle, UP + 0.3 * FRONT + self.n(0.05, 0.2) * self.out(side))
             else:
                 length = (self.p.thigh + self.p.shin) / self.k * self.u(0.93, 0.99)
-                ankle = self.at(side, self.u(0.04, 0.24), floor + 0.05, length)
+                ankle = self.at(side, self.u(0.04, 0.24), floor + 0.07, length)
                 self.p.leg(side, ankle, UP + self.u(0, 0.8) * self.out(side), np.radians(self.u(10, 45)))
         self._arms_down(floor * self.k)
 
@@ -687,7 +687,7 @@ class _Draft:
                 self.p.leg(side, ankle, UP + 0.3 * FRONT + self.n(0.05, 0.2) * self.out(side))
             else:
                 length = (self.p.thigh + self.p.shin) / self.k * self.u(0.93, 0.985)
-                ankle = self.at(side, self.u(0.0, 0.16), floor + 0.05, length)
+                ankle = self.at(side, self.u(0.0, 0.16), floor + 0.07, length)
                 self.p.leg(side, ankle, UP + self.u(0, 0.6) * self.out(side), np.radians(self.u(10, 45)))
         self.arms(-self.gap + 0.06, True)
 
@@ -701,7 +701,7 @@ class _Draft:
             base,
             np.radians(tuck + self.n(0, 8)),
             np.radians(tuck * 0.9 + self.u(8, 35)),
-            0.07,
+            0.1,
             np.radians(self.u(10, 45)),
         )
         self._legs_along(
@@ -743,14 +743,14 @@ class _Draft:
         self.p.trunk(base, (0.0, 0.0, SIGNS[below] * 0.42 * up), (0.0, self.deg(4, 6), SIGNS[below] * up), 0.0, 0.4)
         tuck = self.u(5, 55)
         self._legs_along(
-            below, base, np.radians(tuck), np.radians(tuck + self.u(5, 30)), 0.0, np.radians(self.u(10, 45))
+            below, base, np.radians(tuck), np.radians(tuck + self.u(5, 30)), 0.13, np.radians(self.u(10, 45))
         )
         self._legs_along(
             above,
             base,
             np.radians(tuck + self.u(0, 35)),
             np.radians(tuck + self.u(5, 60)),
-            0.05,
+            -self.u(0.1, 0.22),
             np.radians(self.u(10, 45)),
         )
         ahead, head = self.p.node("Spine1")[:, 2], self.p.node("Spine1")[:, 1]
@@ -786,7 +786,8 @@ class _Draft:
             away = np.array([-self.out(side)[0], 0.0, 0.0])  # face down, left is on the other side
             if propped:
                 elbow = shoulder - self.k * 0.04 * FRONT + 0.03 * away
-                elbow[1] = floor + 0.05
+                elbow[1] = floor + 0.06
+                elbow[2] -= np.sqrt(max(self.p.arm**2 - (shoulder - elbow)[1] ** 2, 0.0))
                 towards = elbow - 0.24 * FRONT - self.u(0.02, 0.12) * away
                 if side == self.one and self.g.random() < 0.3:
                     towards = self.p.place("nose") - 0.12 * FRONT
