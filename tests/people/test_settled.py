@@ -9,12 +9,13 @@ from di2pose.data.sample import OCCLUDED
 from di2pose.errors import InputError
 from di2pose.people import sampling, settled
 from di2pose.people.body import model
+from di2pose.people.draft import Seat, sitting_bones
 from di2pose.people.furniture import furnish
 from di2pose.people.motion import CLASSES, classify, library
 from di2pose.people.puppet import ELBOW, HIP_FLEXION, KNEE, two_bones
 from di2pose.people.render import make_plan, render_people
 from di2pose.people.scene import Figure, draw, project
-from di2pose.people.settled import KINDS, WAYS, Seat, draw_settled, sitting_bones
+from di2pose.people.settled import KINDS, WAYS, draw_settled
 from di2pose.people.store import People
 from di2pose.people.view import SIZE, View
 from di2pose.people.visibility import visibility

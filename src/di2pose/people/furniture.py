@@ -5,71 +5,17 @@ World axes: x to the person's left, y to its back, z up, metres; the person face
 
 import numpy as np
 
-from di2pose.people.body import model
-from di2pose.people.occluders import box, draw_texture
-from di2pose.people.raster import BOTH_SIDES, Mesh, join, piece
-from di2pose.people.settled import Seat, sitting_bones
+from di2pose.people.draft import Seat, bones_of, sitting_bones
+from di2pose.people.raster import Mesh, join
+from di2pose.people.tables import low_table, table
 from di2pose.people.wardrobe import DressedPerson
+from di2pose.people.workshop import Workshop
 from di2pose.pose.skeleton import H36M_17
 
-RINGS, SECTORS = 9, 18
-"""Of a round part's mesh."""
 SINKS = {"sofa": 0.035, "armchair": 0.02, "bed": 0.03, "ball": 0.025, "wheelchair": 0.01}
 """How deep flesh presses into a seat; others are hard."""
 LOW_TABLE = 0.35
 """Share of sofas and armchairs with a low table before the feet."""
-
-
-class Workshop:
-    """Collects the parts of a piece of furniture; parts of one material share a texture."""
-
-    def __init__(self, generator: np.random.Generator) -> None:
-        self.generator, self.parts = generator, list[Mesh]()
-        self.materials = [draw_texture(generator) for _ in range(3)]
-
-    def box(self, low: tuple[float, float, float], high: tuple[float, float, float], material: int = 0) -> None:
-        place = np.eye(4)
-        place[:3, :3] *= np.subtract(high, low)
-        place[:3, 3] = np.add(low, high) / 2
-        self.parts.append(box(place, self.materials[material]))
-
-    def slab(self, centre: np.ndarray, axes: np.ndarray, size: np.ndarray, material: int = 0) -> None:
-        """A box whose axes are the columns of `axes`."""
-        place = np.eye(4)
-        place[:3, :3] = axes * size
-        place[:3, 3] = centre
-        self.parts.append(box(place, self.materials[material]))
-
-    def round(
-        self, low: tuple[float, float, float], high: tuple[float, float, float], edge: float, circle: float,
-        material: int = 0, axes: np.ndarray | None = None,
-    ) -> None:  # fmt: skip
-        """A ball (edge 1, circle 1), a disc or post (0.1, 1) or a cushion (0.3, 0.3) that fills the box."""
-        self.parts.append(_round(low, high, edge, circle, self.materials[material], axes))
-
-    def wheel(self, x: float, y: float, z: float, radius: float, width: float, material: int = 0) -> None:
-        """A tyre about the x axis, its spokes and its push rim."""
-        angle = np.linspace(0, 2 * np.pi, 25)
-        rim = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-        corners = [(w, r) for r in (0.88 * radius, radius) for w in (-width / 2, width / 2)]
-        vertices = np.concatenate([np.column_stack([np.full(25, x + w), (y, z) + r * rim]) for w, r in corners])
-        faces = []
-        for a, b in ((0, 1), (1, 3), (3, 2), (2, 0)):
-            i = np.arange(24)
-            quad = np.stack([25 * a + i, 25 * a + i + 1, 25 * b + i + 1, 25 * b + i], axis=1)
-            faces += [quad[:, [0, 1, 2]], quad[:, [0, 2, 3]]]
-        triangles = np.concatenate(faces).astype(np.int32)
-        uv = vertices[:, 1:].astype(np.float32)
-        self.parts.append(piece(vertices, triangles, uv, triangles, BOTH_SIDES, self.materials[material], 0.1, 0.0))
-        for turn in np.arange(4) * np.pi / 4:
-            axes = np.array([[1, 0, 0], [0, np.cos(turn), -np.sin(turn)], [0, np.sin(turn), np.cos(turn)]])
-            self.slab(np.array([x, y, z]), axes, np.array([0.006, 0.006, 1.8 * radius]), material)
-
-    def legs(self, low: tuple[float, float], high: tuple[float, float], floor: float, top: float, thick: float) -> None:
-        """Four legs in the corners of a rectangle."""
-        for x in (low[0], high[0] - thick):
-            for y in (low[1], high[1] - thick):
-                self.box((x, y, floor), (x + thick, y + thick, top), 1)
 
 
 def furnish(
@@ -87,15 +33,15 @@ def furnish(
             floor -= 0.012
     elif seat.kind == "counter":
         assert seat.table is not None
-        _table(shop, seat.table, vertices, bone, joints, floor, generator)
+        table(shop, seat.table, vertices, bone, joints, floor, generator)
     elif _is_low(joints):
         floor = _couch(shop, seat, vertices, joints, generator)
     else:
         _chair(shop, seat, vertices, bone, joints, floor, generator)
         if seat.table is not None:
-            _table(shop, seat.table, vertices, bone, joints, floor, generator)
+            table(shop, seat.table, vertices, bone, joints, floor, generator)
         elif seat.kind in ("sofa", "armchair") and generator.random() < LOW_TABLE:
-            _low_table(shop, vertices, floor, generator)
+            low_table(shop, vertices, floor, generator)
     return floor, [join(shop.parts)] if shop.parts else []
 
 
@@ -111,10 +57,6 @@ def _extent(
     """A rectangle under the whole body with margins."""
     margin = generator.uniform(least, most, 4)
     return vertices[:, :2].min(axis=0) - margin[:2], vertices[:, :2].max(axis=0) + margin[2:]
-
-
-def _bones(*stems: str) -> list[int]:
-    return [number for number, name in enumerate(model().bones) if name.partition(".")[0].startswith(stems)]
 
 
 def _couch(
@@ -194,7 +136,7 @@ def _chair(
     """A seat of any kind under hips and thighs, with what is behind and beside them."""
     kind, hip = seat.kind, joints[0]
     sitting = vertices[np.isin(bone, sitting_bones())]
-    shins = vertices[np.isin(bone, _bones("lowerleg", "foot", "toe"))]
+    shins = vertices[np.isin(bone, bones_of("lowerleg", "foot", "toe"))]
     knees = joints[list(H36M_17.indices("left_knee", "right_knee"))]
     reach = float((hip[1] - knees[:, 1]).mean())
     near = sitting[np.abs(sitting[:, 1] - hip[1]) < 0.2]
@@ -305,7 +247,7 @@ def _chair(
     elif not soft:
         shop.legs((x - half, front + 0.01), (x + half, back), floor, top - thick, generator.uniform(0.025, 0.05))
     if kind in ("armchair", "wheelchair"):
-        arms = vertices[np.isin(bone, _bones("lowerarm", "wrist", "finger", "metacarpal", "upperarm02"))]
+        arms = vertices[np.isin(bone, bones_of("lowerarm", "wrist", "finger", "metacarpal", "upperarm02"))]
         for sign in (-1.0, 1.0):
             inner = x + sign * (half + 0.005)
             outer = x + sign * (half + (0.12 if soft else 0.06))
@@ -323,90 +265,3 @@ def _chair(
                 shop.box((low, front + 0.04, rise - 0.03), (high, far, rise), 1)
                 shop.box((low + 0.01, front + 0.08, top - thick), (high - 0.01, front + 0.12, rise - 0.03), 1)
                 shop.box((low + 0.01, far - 0.04, top - thick), (high - 0.01, far, rise - 0.03), 1)
-
-
-def _table(
-    shop: Workshop, height: float, vertices: np.ndarray, bone: np.ndarray, joints: np.ndarray, floor: float,
-    generator: np.random.Generator,
-) -> None:  # fmt: skip
-    """A table, desk or counter before the trunk, under forearms and hands, over the thighs."""
-    hip = joints[0]
-    top = float(hip[2]) + height
-    trunk = vertices[np.isin(bone, _bones("spine", "root", "pelvis", "upperarm"))]
-    band = trunk[np.abs(trunk[:, 2] - top) < 0.09]
-    edge = (float(band[:, 1].min()) if len(band) else float(hip[1]) - 0.15) - generator.uniform(0.015, 0.09)
-    hands = vertices[np.isin(bone, _bones("lowerarm", "wrist", "finger", "metacarpal"))]
-    over = hands[(hands[:, 1] < edge) & (np.abs(hands[:, 2] - top) < 0.09)]
-    if len(over):
-        top = float(over[:, 2].min()) + 0.004
-    legs = vertices[np.isin(bone, _bones("upperleg", "lowerleg", "foot", "toe"))]
-    legs = legs[legs[:, 1] < edge]
-    limit = float(legs[:, 2].max()) + 0.006 if len(legs) else top - 0.04
-    thick = float(np.clip(top - limit, 0.015, generator.uniform(0.025, 0.06)))
-    width, depth = generator.uniform((0.45, 0.5), (1.0, 0.9))
-    middle = float(hip[0] + generator.normal(0, 0.12))
-    left, right, far = middle + width, middle - width, edge - depth
-    chance = generator.random()
-    if chance < 0.2:  # round, on one leg
-        radius = max(width, depth) * 0.7
-        centre = edge - radius
-        shop.round((middle - radius, edge - 2 * radius, top - thick), (middle + radius, edge, top), 0.08, 1.0, 2)
-        shop.round((middle - 0.04, centre - 0.04, floor), (middle + 0.04, centre + 0.04, top - thick), 0.1, 1.0, 2)
-    else:
-        shop.box((right, far, top - thick), (left, edge, top), 2)
-        if chance < 0.45:  # a desk: closed in front and at the sides
-            shop.box((right, far, floor + generator.uniform(0.0, 0.3)), (left, far + 0.02, top - thick), 2)
-        for x in (right, left - 0.05):
-            for y in (far, edge - 0.05):
-                shop.box((x, y, floor), (x + 0.05, y + 0.05, top - thick), 2)
-    for _ in range(int(generator.integers(0, 4))):  # what lies on it
-        x, y = generator.uniform(right + 0.15, left - 0.15), generator.uniform(far + 0.08, edge - 0.2)
-        if len(over) and (np.hypot(over[:, 0] - x, over[:, 1] - y) < 0.17).any():
-            continue
-        chance = generator.random()
-        material = int(generator.integers(0, 2))
-        if chance < 0.35:  # a cup or bottle
-            r, tall = generator.uniform((0.03, 0.07), (0.05, 0.28))
-            shop.round((x - r, y - r, top), (x + r, y + r, top + tall), 0.15, 1.0, material)
-        elif chance < 0.6:  # a screen
-            w = generator.uniform(0.14, 0.26)
-            shop.box((x - w, y - 0.01, top + 0.01), (x + w, y + 0.01, top + generator.uniform(0.2, 0.38)), material)
-        else:
-            w, d, h = generator.uniform((0.05, 0.05, 0.01), (0.18, 0.14, 0.1))
-            shop.box((x - w, y - d, top), (x + w, y + d, top + h), material)
-
-
-def _low_table(shop: Workshop, vertices: np.ndarray, floor: float, generator: np.random.Generator) -> None:
-    """A low table before the feet."""
-    edge = float(vertices[:, 1].min()) - generator.uniform(0.04, 0.3)
-    top, depth, half = floor + generator.uniform(0.32, 0.48), generator.uniform(0.4, 0.7), generator.uniform(0.3, 0.65)
-    middle = float(vertices[:, 0].mean()) + generator.normal(0, 0.2)
-    shop.box((middle - half, edge - depth, top - 0.04), (middle + half, edge, top), 2)
-    if generator.random() < 0.3:
-        shop.box((middle - half + 0.05, edge - depth + 0.05, floor), (middle + half - 0.05, edge - 0.05, top - 0.04), 1)
-    else:
-        shop.legs((middle - half, edge - depth), (middle + half, edge), floor, top - 0.04, 0.05)
-
-
-def _round(
-    low: tuple[float, float, float], high: tuple[float, float, float], edge: float, circle: float,
-    texture: np.ndarray, axes: np.ndarray | None,
-) -> Mesh:  # fmt: skip
-    """A superellipsoid that fills the box: exponents towards 0 square off its profile (`edge`) and plan (`circle`)."""
-    up, round_ = np.linspace(-np.pi / 2, np.pi / 2, RINGS), np.linspace(0, 2 * np.pi, SECTORS + 1)
-
-    def power(value: np.ndarray, exponent: float) -> np.ndarray:
-        return np.sign(value) * np.abs(value) ** exponent
-
-    ring, height = power(np.cos(up), edge)[:, None], power(np.sin(up), edge)[:, None]
-    shape = (ring * power(np.cos(round_), circle), ring * power(np.sin(round_), circle), height + 0 * round_)
-    unit = np.stack(shape, axis=-1).reshape(-1, 3)
-    size = np.subtract(high, low)
-    vertices = np.add(low, high) / 2 + unit * size / 2
-    uv = (vertices[:, :2] + vertices[:, 2:]).astype(np.float32)
-    if axes is not None:  # three axes and the centre, as columns
-        vertices = vertices @ axes[:, :3].T + axes[:, 3]
-    first = (np.arange(RINGS - 1)[:, None] * (SECTORS + 1) + np.arange(SECTORS)).ravel()
-    quads = np.stack([first, first + 1, first + SECTORS + 2, first + SECTORS + 1], axis=1)
-    faces = np.concatenate([quads[:, [0, 1, 2]], quads[:, [0, 2, 3]]]).astype(np.int32)
-    return piece(vertices, faces, uv, faces, BOTH_SIDES, texture, 0.03, 0.0)

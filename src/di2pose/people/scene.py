@@ -8,6 +8,7 @@ import numpy as np
 from di2pose.data.sample import OCCLUDED, Sample
 from di2pose.people import raster
 from di2pose.people.backdrop import draw_backdrop
+from di2pose.people.draft import Seat
 from di2pose.people.furniture import furnish
 from di2pose.people.light import Light, draw_light, shade
 from di2pose.people.motion import CLASSES, classify
@@ -15,7 +16,6 @@ from di2pose.people.occluders import ANY, LARGE, boxes, furniture_around, furnit
 from di2pose.people.raster import Mesh
 from di2pose.people.retarget import Pose
 from di2pose.people.sensor import develop
-from di2pose.people.settled import Seat
 from di2pose.people.view import SIZE, View, draw_view
 from di2pose.people.visibility import visibility
 from di2pose.people.wardrobe import DressedPerson
