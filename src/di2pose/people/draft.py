@@ -14,7 +14,8 @@ from di2pose.people.retarget import SIGNS, Rig
 
 @dataclass(frozen=True)
 class Seat:
-    """What carries a settled person: one of SEATS, floor, mat, or for lying bed or sofa; and a table's height."""
+    """What carries a settled person: a seat (`settled.SEATS`); floor, mat, mattress or couch under the whole body; or
+    nothing but a counter to lean on."""
 
     kind: str
     table: float | None = None

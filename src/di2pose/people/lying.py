@@ -73,7 +73,7 @@ def reclined(draft: Draft) -> None:
     lean = -np.radians(draft.u(36, 58))
     draft.p.trunk(np.eye(3), (0.0, lean * 0.8 - 0.15, draft.deg(0, 3)), (0.0, lean, 0.0), draft.u(0.2, 0.6))
     if draft.seat.kind in ("floor", "mat"):
-        draft.seat = Seat("bed")
+        draft.seat = Seat("mattress")
     draft.seat = Seat(draft.seat.kind, None, -lean)
     floor = -draft.gap / draft.k
     for side in (0, 1):

@@ -91,9 +91,9 @@ def _draw_seat(kind: str, way: str, generator: np.random.Generator) -> Seat:
         at_table = name in ("chair", "armchair", "stool", "bench", "wheelchair") and way != "figure4"
         return Seat(name, 0.0 if table and at_table else None)
     if kind == "lying":
-        return Seat("bed" if chance < 0.4 else "sofa" if chance < 0.55 else "mat" if chance < 0.75 else "floor")
+        return Seat("mattress" if chance < 0.4 else "couch" if chance < 0.55 else "mat" if chance < 0.75 else "floor")
     if kind == "floor" and way != "squat":
-        return Seat("bed" if chance < 0.15 else "mat" if chance < 0.4 else "floor")
+        return Seat("mattress" if chance < 0.15 else "mat" if chance < 0.4 else "floor")
     if kind == "bent":
         return Seat("counter" if way == "over" and chance < 0.7 else "floor")
     return Seat("mat" if chance < 0.25 else "floor")

@@ -1,4 +1,4 @@
-"""Parts of furniture: boxes, cushions, discs, balls and wheels. World axes, z up, metres."""
+"""Parts of furniture: boxes, cushions, discs, balls, wheels and back rests. The person faces -y, z up, metres."""
 
 import numpy as np
 
@@ -59,6 +59,27 @@ class Workshop:
         for x in (low[0], high[0] - thick):
             for y in (low[1], high[1] - thick):
                 self.box((x, y, floor), (x + thick, y + thick, top), 1)
+
+
+def back_rest(
+    shop: Workshop, lean: float, vertices: np.ndarray, joints: np.ndarray, top: float, height: float, thick: float,
+    across: tuple[float, float], soft: bool, behind: float = -np.inf, gap: float = 0.0,
+) -> None:  # fmt: skip
+    """A slab that leans back by `lean` just behind the trunk (and behind y = `behind` at the seat)."""
+    up, back = np.array([0.0, np.sin(lean), np.cos(lean)]), np.array([0.0, np.cos(lean), -np.sin(lean)])
+    foot = np.array([joints[0, 0], joints[0, 1], top])
+    place = (vertices - foot) @ np.stack([up, back], axis=1)
+    near = (place[:, 0] > 0.02) & (place[:, 0] < height) & (np.abs(vertices[:, 0] - foot[0]) < 0.26)
+    offset = float(place[near, 1].max()) if near.any() else 0.1
+    offset = max(offset - (0.03 if soft else 0.0) + gap, behind - joints[0, 1])
+    centre = foot + up * height / 2 + back * (offset + thick / 2)
+    centre[0] = (across[0] + across[1]) / 2
+    axes = np.stack([np.array([1.0, 0, 0]), back, up], axis=1)
+    size = np.array([across[1] - across[0], thick, height])
+    if soft:
+        shop.round(tuple(-size / 2), tuple(size / 2), 0.25, 0.25, 0, np.column_stack([axes, centre]))
+    else:
+        shop.slab(centre, axes, size)
 
 
 def _round(
