@@ -30,7 +30,7 @@ MODULES = {"seated": on_seat, "kneeling": kneeling, "floor": on_floor, "lying": 
 """Where each kind's ways are functions."""
 SEATS = {"chair": 0.3, "armchair": 0.12, "stool": 0.12, "bench": 0.1, "sofa": 0.16, "bed": 0.08, "wheelchair": 0.05,
          "ball": 0.03, "block": 0.04}  # fmt: skip
-TABLE = 0.64
+TABLE = 0.47
 """Share of those on a chair, stool, bench or wheelchair who sit at a table or desk: a third of all who sit."""
 FOUND = 0.22
 """Share that keeps a whole pose of the motion of that kind, furniture put under it."""
