@@ -89,11 +89,12 @@ def draw_picture(
     places = furniture_around(joints, view, ground, generator)
     in_front = occlusion == "furniture" and (seat is None or seat.table is None)
     blocks = furniture_in_front(joints, view, ground, generator) if in_front else []
-    meshes += carrying + [boxes(group, generator) for group in (places, blocks) if group]
+    around = carrying + [boxes(group, generator) for group in (places, blocks) if group]
+    meshes += [raster.join(around)] if around else []  # each layer costs a walk over all samples
 
     layers = project(meshes, view)
     triangle, inverse_depth = draw(layers)
-    light = draw_light(view, meshes[: people + len(carrying)], generator)
+    light = draw_light(view, meshes[:people] + carrying, generator)
     colour, cover = np.zeros((SIZE, SIZE, 3), np.float32), np.zeros((SIZE, SIZE), np.float32)
     layers[0].shade(triangle, inverse_depth, light, view, colour, cover)
     subject = cover.copy()
