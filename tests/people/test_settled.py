@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from di2pose.cli import main
 from di2pose.data.sample import OCCLUDED
 from di2pose.errors import InputError
 from di2pose.people import sampling, settled
@@ -187,3 +188,9 @@ def test_two_bones_reach_or_stretch_towards():
             assert np.allclose(end, target)
         assert first @ (pole - (pole @ target) * target / (target @ target)) >= 0
         assert np.cross(first, second) @ hinge >= 0
+
+
+@pytest.mark.parametrize("command", ["render", "features"])
+def test_the_commands_take_the_share(motion, tmp_path, capsys, command):
+    assert main(["people", command, "--motion", str(motion), "--out", str(tmp_path / "out"), "--settled", "2"]) != 0
+    assert "--settled is a share of the people, 0 to 1, got 2" in capsys.readouterr().err
