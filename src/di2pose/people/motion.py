@@ -7,6 +7,7 @@ BVH axes: x to the body's left, y up, z to its front. Rotations are unit quatern
 import hashlib
 import json
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -53,11 +54,11 @@ class Library:
     members: dict[str, tuple[np.ndarray, np.ndarray]]
     """Class -> (frames that have it, their cumulative probability)."""
 
-    def draw(self, generator: np.random.Generator, natural: bool = False) -> int:
-        """A frame: first a class by SHARES, or by its frames, then one of these, long clips counting less than their
+    def draw(self, generator: np.random.Generator, natural: bool = False, shares: Mapping[str, float] = SHARES) -> int:
+        """A frame: first a class by `shares`, or by its frames, then one of these, long clips counting less than their
         length."""
-        names = [name for name in CLASSES if name in self.members]
-        share = np.array([float(len(self.members[name][0])) if natural else SHARES[name] for name in names])
+        names = [name for name in CLASSES if name in self.members and name in shares]
+        share = np.array([float(len(self.members[name][0])) if natural else shares[name] for name in names])
         frames, cumulative = self.members[names[int(generator.choice(len(names), p=share / share.sum()))]]
         return int(frames[np.searchsorted(cumulative, generator.random() * cumulative[-1])])
 

@@ -16,15 +16,21 @@ BOX = np.array([[first, first + i, first + i + 1] for first in range(0, 24, 4) f
 
 def boxes(places: list[np.ndarray], generator: np.random.Generator) -> Mesh:
     """places: 4 x 4 matrices that take the unit cube (centre 0) into the world. Each box has a painted tile."""
-    meshes = []
-    for place in places:
-        sides = (CORNERS @ place[:3, :3].T + place[:3, 3])[SIDES]  # 6 4 3
-        width, height = (np.linalg.norm(sides[:, i] - sides[:, 0], axis=1) for i in (1, 3))
-        zero = np.zeros(len(sides))
-        uv = np.stack([zero, zero, width, zero, width, height, zero, height], axis=1).reshape(-1, 2)
-        tile = np.pad(painted_tile(generator), ((0, 0), (0, 0), (0, 1)), constant_values=255)
-        meshes.append(piece(sides.reshape(-1, 3), BOX, uv, BOX, BOTH_SIDES, tile, 0.0, 0.0))
-    return join(meshes)
+    return join([box(place, draw_texture(generator)) for place in places])
+
+
+def box(place: np.ndarray, texture: np.ndarray) -> Mesh:
+    """The unit cube (centre 0), taken into the world by a 4 x 4 matrix."""
+    sides = (CORNERS @ place[:3, :3].T + place[:3, 3])[SIDES]  # 6 4 3
+    width, height = (np.linalg.norm(sides[:, i] - sides[:, 0], axis=1) for i in (1, 3))
+    zero = np.zeros(len(sides))
+    uv = np.stack([zero, zero, width, zero, width, height, zero, height], axis=1).reshape(-1, 2)
+    return piece(sides.reshape(-1, 3), BOX, uv, BOX, BOTH_SIDES, texture, 0.0, 0.0)
+
+
+def draw_texture(generator: np.random.Generator) -> np.ndarray:
+    """A painted tile without holes, (128, 128, 4)."""
+    return np.pad(painted_tile(generator), ((0, 0), (0, 0), (0, 1)), constant_values=255)
 
 
 def furniture_in_front(
@@ -95,10 +101,12 @@ def patch(
     return mask, (tile[i, j].astype(np.float32) / 255) ** 2 * generator.uniform(0.4, 1.0)
 
 
-def photo_border(points: np.ndarray, roll: float, generator: np.random.Generator) -> tuple[np.ndarray | None, bool]:
+def photo_border(
+    points: np.ndarray, roll: float, generator: np.random.Generator, cut: float = 0.15
+) -> tuple[np.ndarray | None, bool]:
     """The part of the crop that lies inside the photo, (256, 256) bool, None for all; and whether it cuts the person.
 
-    points (J, 2) in crop pixels. The photo's edges are turned by -roll in the crop.
+    points (J, 2) in crop pixels. The photo's edges are turned by -roll in the crop. `cut`: how often they cut.
     """
     cos, sin = np.cos(-roll), np.sin(-roll)
     right = np.array([cos, sin])
@@ -106,12 +114,12 @@ def photo_border(points: np.ndarray, roll: float, generator: np.random.Generator
     chance = generator.random()
     limits: list[tuple[np.ndarray, float]] = []
     cuts = False
-    if chance < 0.15:  # cut the person, most often the legs
+    if chance < cut:  # cut the person, most often the legs
         edge = edges[int(generator.choice(4, p=(0.2, 0.45, 0.2, 0.15)))]
         reach = (points - SIZE / 2) @ edge
         limits.append((edge, float(generator.uniform(np.percentile(reach, 55), reach.max()))))
         cuts = True
-    elif chance < 0.45:  # pass beside the person
+    elif chance < cut + 0.3:  # pass beside the person
         first = int(generator.integers(4))
         for edge in (edges[first], edges[(first + 2) % 4])[: int(generator.integers(1, 3))]:
             limits.append((edge, float(((points - SIZE / 2) @ edge).max() + generator.uniform(8, 60))))

@@ -33,19 +33,23 @@ class Plan:
     """Share of the pictures with a large patch on the person, cropped as by a detector that the patch misleads."""
     natural: bool = False
     """Poses as often as they are in the motion, instead of rare kinds more often."""
+    settled: float = 0.0
+    """Share of the people who sit, kneel, lie or bend, on furniture and seen as in photos of such scenes."""
 
 
 def make_plan(
-    motion: Path | None, split: str, seed: int, backgrounds: Path | None, attacked: float = 0.0, natural: bool = False
-) -> Plan:
+    motion: Path | None, split: str, seed: int, backgrounds: Path | None, attacked: float = 0.0, natural: bool = False,
+    settled: float = 0.0,
+) -> Plan:  # fmt: skip
     """A plan from what the user says; motion None takes the open clips of `deepmimic.motion_folder`."""
-    if not 0 <= attacked <= 1:
-        raise InputError(f"--attacked is a share of the people, 0 to 1, got {attacked}")
+    for name, share in (("attacked", attacked), ("settled", settled)):
+        if not 0 <= share <= 1:
+            raise InputError(f"--{name} is a share of the people, 0 to 1, got {share}")
     require("numba", extra="people")
     from di2pose.people.backdrop import photo_files
     from di2pose.people.deepmimic import motion_folder
 
-    return Plan(motion_folder(motion), split, seed, photo_files(backgrounds), attacked, natural)
+    return Plan(motion_folder(motion), split, seed, photo_files(backgrounds), attacked, natural, settled)
 
 
 def check_counts(count: int, workers: int) -> None:
@@ -63,6 +67,7 @@ def render(
     backgrounds: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
     attacked: float = 0.0,
     natural: bool = False,
+    settled: float = 0.0,
 ) -> None:
     """Render dressed adults in real motion: 256 x 256 crops with 3D joints, visibility and camera.
 
@@ -80,9 +85,11 @@ def render(
         backgrounds: folder of photos without people to put behind most figures
         attacked: share of people behind a large patch, cropped as by a detector that the patch misleads
         natural: poses as often as they are in the motion, mostly upright, instead of rare kinds more often
+        settled: share of people who sit, kneel, lie or bend, on furniture and seen as in photos of such scenes
     """
     check_counts(count, workers)
-    made = render_people(make_plan(motion, split, seed, backgrounds, attacked, natural), out, count, workers)
+    plan = make_plan(motion, split, seed, backgrounds, attacked, natural, settled)
+    made = render_people(plan, out, count, workers)
     print(f"{count} people in {out} ({made} rendered now)")
 
 

@@ -99,6 +99,7 @@ class Rig:
 
     def __init__(self, body: Body) -> None:
         base = model()
+        self.body = body
         self.rest = body.heads.astype(np.float64)
         self.number = {name: i for i, name in enumerate(base.bones)}
         self.steps = np.where(base.parents[:, None] < 0, self.rest, self.rest - self.rest[base.parents])

@@ -11,6 +11,7 @@ from di2pose.people.motion import CLASSES, fingerprint, library
 from di2pose.people.render import Plan
 from di2pose.people.retarget import Pose, lay_down, node_turns, perturb, sit
 from di2pose.people.scene import OCCLUSIONS, Figure, Picture, draw_picture
+from di2pose.people.settled import draw_settled
 from di2pose.people.store import picture_path
 from di2pose.people.view import CROPS
 from di2pose.people.wardrobe import HELD_OUT, DressedPerson, draw_outfit, dress
@@ -44,6 +45,7 @@ def settings(plan: Plan) -> Json:
         "held_out_wardrobe": sorted(HELD_OUT),
         **({"attacked": plan.attacked} if plan.attacked else {}),
         **({"natural": True} if plan.natural else {}),
+        **({"settled": plan.settled} if plan.settled else {}),
     }
 
 
@@ -70,12 +72,20 @@ def _attempt(plan: Plan, index: int, person: DressedPerson, generator: np.random
     attacked = plan.attacked > 0 and bool(generator.random() < plan.attacked)
     if attacked:
         occlusion = "patch"
-    posed, frame, about = _pose(plan, person, generator)
+    seat = None
+    if plan.settled > 0 and generator.random() < plan.settled:
+        settled = draw_settled(person, library(plan.motion, plan.split), generator)
+        posed, frame, seat = settled.pose, settled.frame, settled.seat
+        about: dict[str, object] = {"mirrored": settled.mirrored, "variant": settled.name}
+        if seat.table is not None and occlusion == "none":
+            occlusion = "furniture"
+    else:
+        posed, frame, about = _pose(plan, person, generator)
     other = None
     if occlusion in ("person", "behind"):
         second = _person(plan, index // GROUP, "other")
         other = Figure(second, _pose(plan, second, generator)[0], np.zeros(3))
-    made = draw_picture(Figure(person, posed, np.zeros(3)), other, occlusion, plan.photos, generator, attacked)
+    made = draw_picture(Figure(person, posed, np.zeros(3)), other, occlusion, plan.photos, generator, attacked, seat)
     poses = library(plan.motion, plan.split)
     clip = int(poses.clip[frame])
     subject, sequence, number = poses.subjects[clip], poses.clips[clip], int(poses.frame[frame])

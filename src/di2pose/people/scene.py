@@ -8,6 +8,8 @@ import numpy as np
 from di2pose.data.sample import OCCLUDED, Sample
 from di2pose.people import raster
 from di2pose.people.backdrop import draw_backdrop
+from di2pose.people.draft import Seat
+from di2pose.people.furniture import furnish
 from di2pose.people.light import Light, draw_light, shade
 from di2pose.people.motion import CLASSES, classify
 from di2pose.people.occluders import ANY, LARGE, boxes, furniture_around, furniture_in_front, patch, photo_border
@@ -24,6 +26,8 @@ SAMPLES = 2
 MM = 1000.0
 VIEW = ("roll", "yaw", "pitch", "distance_m", "photo_fov", "side_ratio")
 """What a record says of its view."""
+CUT_SETTLED = 0.22
+"""How often the photo's border cuts a settled person."""
 OCCLUSIONS = ("none", "patch", "furniture", "person", "behind")
 
 
@@ -63,28 +67,34 @@ class Picture:
 
 def draw_picture(
     figure: Figure, other: Figure | None, occlusion: str, photos: tuple[Path, ...], generator: np.random.Generator,
-    attacked: bool = False,
+    attacked: bool = False, seat: Seat | None = None,
 ) -> Picture:  # fmt: skip
     """`occlusion`: none, patch, furniture or person (`other`) in front; or `behind`, where `other` hides nothing.
 
-    `attacked`: the patch is large, and the crop that of a detector which it misleads.
+    `attacked`: the patch is large, and the crop that of a detector which it misleads. `seat`: what carries the person;
+    its table is then the furniture in front.
     """
     meshes = [figure.mesh()]
     ground = float(meshes[0].vertices[:, 2].min())
     joints = figure.joints
-    view = draw_view(joints, figure.facing, ground, generator, attacked)
+    carrying: list[Mesh] = []
+    if seat is not None:
+        ground, carrying = furnish(seat, figure.person, meshes[0].vertices, joints, generator)
+    view = draw_view(joints, figure.facing, ground, generator, attacked, settled=seat is not None)
     joints_camera = view.to_camera(joints)
     points = view.to_pixels(joints_camera)
     if other is not None:
         meshes.append(_placed(other, joints, view, ground, occlusion == "person", generator).mesh())
     people = len(meshes)
     places = furniture_around(joints, view, ground, generator)
-    blocks = furniture_in_front(joints, view, ground, generator) if occlusion == "furniture" else []
-    meshes += [boxes(group, generator) for group in (places, blocks) if group]
+    in_front = occlusion == "furniture" and (seat is None or seat.table is None)
+    blocks = furniture_in_front(joints, view, ground, generator) if in_front else []
+    around = carrying + [boxes(group, generator) for group in (places, blocks) if group]
+    meshes += [raster.join(around)] if around else []  # each layer costs a walk over all samples
 
     layers = project(meshes, view)
     triangle, inverse_depth = draw(layers)
-    light = draw_light(view, meshes[:people], generator)
+    light = draw_light(view, meshes[:people] + carrying, generator)
     colour, cover = np.zeros((SIZE, SIZE, 3), np.float32), np.zeros((SIZE, SIZE), np.float32)
     layers[0].shade(triangle, inverse_depth, light, view, colour, cover)
     subject = cover.copy()
@@ -97,7 +107,7 @@ def draw_picture(
         mask, texture = patch(points, generator, LARGE if attacked else ANY)
         colour[mask] = texture[mask] * float(light.colours[0].mean())
         pasted |= mask
-    inside, cuts = photo_border(points, view.roll, generator)
+    inside, cuts = photo_border(points, view.roll, generator, 0.15 if seat is None else CUT_SETTLED)
     jpeg = develop(colour, subject, generator, inside)
     seen = visibility(figure.person, joints_camera[:, 2], points, triangle, inverse_depth, pasted, inside)
 

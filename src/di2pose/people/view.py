@@ -29,6 +29,9 @@ CROPS = ("detector", "upright", "close")
 ASTRAY = 0.35
 """Share of misled crops that are turned anyhow: under occ-80 on real footage a quarter is off by 50 degrees or more."""
 
+SNAPSHOT = 0.8
+"""Share of settled people whose camera is that of a snapshot; the others' is anywhere, as everybody's."""
+
 
 @dataclass(frozen=True)
 class View:
@@ -65,10 +68,12 @@ def draw_view(
     ground: float,
     generator: np.random.Generator,
     misled: bool = False,
+    settled: bool = False,
 ) -> View:
     """A camera for a body with these joints (metres, z up) that faces direction `facing` (radians, 0 is -y).
 
-    `misled`: the crop is as wrong as a detector's that something large before the person misleads.
+    `misled`: the crop is as wrong as a detector's that something large before the person misleads. `settled`: the
+    camera is most often where a person who takes a photo of somebody on a chair or on the floor holds it.
     """
     fov = generator.uniform(25, 100)
     fill = generator.uniform(0.3, 1.0)
@@ -79,6 +84,8 @@ def draw_view(
     # Near the ground a camera cannot look up at the body from below the floor.
     lowest = np.arcsin(np.clip((ground + 0.12 - joints[0, 2]) / distance, -1, 1))
     pitch = float(np.clip(max(pitch, lowest), np.radians(-30), np.radians(62)))
+    if settled and generator.random() < SNAPSHOT:
+        distance, yaw, pitch = _snapshot(extent, float(joints[0, 2] - ground), generator)
     turn = facing - yaw
     away = np.array([np.sin(turn) * np.cos(pitch), -np.cos(turn) * np.cos(pitch), np.sin(pitch)])
     position = joints[0] + distance * away
@@ -115,6 +122,19 @@ def draw_view(
         side_ratio=float(side / 2 / _radius(flat, LIMBS)),
         kind=kind,
     )
+
+
+def _snapshot(extent: float, height: float, generator: np.random.Generator) -> tuple[float, float, float]:
+    """Distance, yaw and pitch of a photo from the eye height of one who stands or sits, or of a phone held anyhow.
+
+    The body reaches `extent` metres from its hips, which are at `height` above the floor.
+    """
+    distance = float(np.clip(np.exp(generator.normal(np.log(2.5), 0.35)), max(1.5, extent + 0.5), 5.0))
+    chance = generator.random()
+    eyes = (1.35, 1.75) if chance < 0.5 else (0.95, 1.3) if chance < 0.82 else (0.3, 2.3)
+    pitch = np.arcsin(np.clip((generator.uniform(*eyes) - height) / distance, -0.4, 0.87))
+    yaw = generator.normal(0, np.radians(48)) if generator.random() < 0.65 else generator.uniform(-np.pi, np.pi)
+    return distance, float((yaw + np.pi) % (2 * np.pi) - np.pi), float(pitch)
 
 
 def _roll(flat: np.ndarray, side: float, kind: str, generator: np.random.Generator) -> float:

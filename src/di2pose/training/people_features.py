@@ -134,6 +134,7 @@ def people_features(
     attacked: float = 0.0,
     natural: bool = False,
     mirrored: bool = False,
+    settled: float = 0.0,
 ) -> None:
     """Render people straight into cached features: the pictures of `people render`, but only features and labels kept.
 
@@ -155,9 +156,10 @@ def people_features(
         attacked: share of people behind a large patch, cropped as by a detector that the patch misleads: to learn from
         natural: poses as often as they are in the motion, mostly upright, instead of rare kinds more often
         mirrored: keep what the encoder sees in the mirror, too: to measure as photos are looked at
+        settled: share of people who sit, kneel, lie or bend, on furniture and seen as in photos of such scenes
     """
     check_counts(count, workers)
-    people = RenderedCrops(make_plan(motion, split, seed, backgrounds, attacked, natural), count)
+    people = RenderedCrops(make_plan(motion, split, seed, backgrounds, attacked, natural, settled), count)
     source = people if occlusion is None else PatchedCrops(people, occlusion)
     source.crop(0)  # fills every cache (bodies, clothes, motion, compiled loops) before workers start
     arguments = (source, out, encoder + "+movenet" * movenet, runtime, mirrored)
