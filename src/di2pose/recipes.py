@@ -25,8 +25,8 @@ def paper(feature_width: int = 768) -> Config:
     )
 
 
-def small(feature_width: int = 296, feature_tokens: int = 117) -> Config:
-    """A model for CPUs, over BlazePose heavy's features. From short trials; docs/log.md has them."""
+def small(feature_width: int = 302, feature_tokens: int = 134) -> Config:
+    """A model for CPUs, over the features of BlazePose heavy and MoveNet. From short trials; docs/log.md has them."""
     tokenizer = TokenizerConfig(
         tokens=48,
         levels=(8, 8, 8),
@@ -57,6 +57,7 @@ def small(feature_width: int = 296, feature_tokens: int = 117) -> Config:
             feature_tokens=feature_tokens,
             hint_channels=len(tokenizer.levels),
             hint_dropout=0.15,
+            observer_tokens=17,
             observer_dropout=0.1,
         ),
         tokenizer_training=TrainingConfig(
@@ -68,7 +69,7 @@ def small(feature_width: int = 296, feature_tokens: int = 117) -> Config:
         denoiser_training=TrainingConfig(
             learning_rate=1e-3, betas=(0.9, 0.96), weight_decay=4.5e-2, batch=64, epochs=10, warmup=500
         ),
-        encoder="blazepose-heavy",
+        encoder="blazepose-heavy+movenet",
         sample_steps=4,
     )
 

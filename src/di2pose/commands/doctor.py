@@ -23,8 +23,8 @@ from di2pose.errors import InputError, MissingExtra
 
 NEEDED_ASSETS = ("blazepose-heavy", "efficientdet-lite0")
 """What a prediction with the packaged model reads."""
-BETTER_ASSETS = ("movenet-multipose", "movenet-multipose-graph")
-"""What it reads where npm has brought it: more people are found in groups and close-ups."""
+BETTER_ASSETS = ("movenet-multipose", "movenet-multipose-graph", "movenet-thunder", "movenet-thunder-graph")
+"""What it reads where npm has brought it: more people are found in groups and close-ups, and poses are more exact."""
 LEAST_FREE = 500e6
 """Bytes: all that a prediction fetches, and the archives that it comes in."""
 MARK = {"ok": "ok", "note": "--", "broken": "!!"}
@@ -49,7 +49,7 @@ def doctor(json: bool = False, fetch: bool = False, model: str | None = None) ->
 
     Args:
         json: Print one JSON object instead of lines.
-        fetch: Fetch the files that a prediction needs (about 42 MB are kept) where they are missing.
+        fetch: Fetch the files that a prediction needs (about 55 MB are kept) where they are missing.
         model: Name or folder of a model to test instead of the one inside the package.
     """
     checks = []

@@ -30,7 +30,7 @@ ENCODERS: dict[str, str] = {
     "vitpose-base": "di2pose.image.vitpose:load",
 }
 """Family name -> module:function(name, runtime). What stands behind ':' or '+' in a name is the encoder's own."""
-DEFAULT_ENCODER = "blazepose-heavy"
+DEFAULT_ENCODER = "blazepose-heavy+movenet"
 OBSERVERS = ("movenet",)
 """Blocks of features that may be missing: a second network's, behind those of the first."""
 PERSON = 0.5

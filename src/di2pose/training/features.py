@@ -139,7 +139,7 @@ def features(
         encoder: the frozen backbone: blazepose-heavy (-full, -lite; +movenet and +map16 behind it add tokens), or
             vitpose:FOLDER-OR-HUB-NAME
         map16: keep BlazePose's 16x16 map too (98 KB more a crop): +map16
-        movenet: add MoveNet's keypoint tokens: +movenet
+        movenet: +movenet, which the default has
         runtime: litert is faster on a CPU and needs the extra `litert`; BlazePose only
         weights: hub name or folder of ViTPose's weights: vitpose:WEIGHTS
         images: where the images are, if not where the dataset says

@@ -128,7 +128,7 @@ def people_features(
     split: Literal["train", "test"] = "train",
     encoder: Literal["blazepose-heavy", "blazepose-full", "blazepose-lite"] = "blazepose-heavy",
     runtime: Literal["torch", "litert"] = "litert",
-    movenet: bool = False,
+    movenet: bool = True,
     backgrounds: Path | None = None,
     occlusion: OcclusionProtocol | None = None,
     attacked: float = 0.0,
@@ -150,7 +150,7 @@ def people_features(
         split: train, or test: other motion subjects and other clothes
         encoder: the frozen backbone
         runtime: litert is faster on a CPU (extra `litert`); torch runs everywhere
-        movenet: add MoveNet's keypoint tokens
+        movenet: with the keypoint tokens of the second observer
         backgrounds: folder of photos without people to put behind most figures
         occlusion: put the patch of this protocol on a limb of everybody: the same people as without, to measure on
         attacked: share of people behind a large patch, cropped as by a detector that the patch misleads: to learn from
