@@ -98,7 +98,7 @@ def test_a_seed_gives_the_same_and_another_seed_something_else(model, path, resu
 
 def test_more_hypotheses_begin_with_the_fewer(model, path):
     more, fewer = (model(path, hypotheses=count, steps=2, field_of_view=60.0) for count in (5, 3))
-    np.testing.assert_allclose(more.people[0].samples_mm[:3], fewer.people[0].samples_mm, atol=1)
+    np.testing.assert_array_equal(more.people[0].tokens[:3], fewer.people[0].tokens)
 
 
 def test_a_batch_of_photos_is_the_single_runs(model, path, astronaut, result):
@@ -338,7 +338,7 @@ def test_the_calibration_of_the_model_is_applied(model, path, result):
 
 
 def test_without_a_visibility_head_blazeposes_own_visibility_tells(path):
-    plain = small_model(adapter_layers=0, hint_channels=0, feature_tokens=0)
+    plain = small_model(adapter_layers=0, hint_channels=0, feature_tokens=0, observer_tokens=0)
     (person,) = plain(path, **DRAW).people
     told = torch.linspace(0, 1, 33)[None]
     output = EncoderOutput(torch.zeros(1, 1, 1), landmark_visibility=told, skeleton=BLAZEPOSE_33)
@@ -438,7 +438,7 @@ class Blind:
     """BlazePose's features without landmarks, person or 3D: as an encoder may be."""
 
     def __init__(self):
-        self.eyes = load_encoder("blazepose-heavy")
+        self.eyes = load_encoder("blazepose-heavy+movenet")
         self.name, self.size, self.layout = "blind", self.eyes.size, self.eyes.layout
         self.region, self.matrix, self.rotation = self.eyes.region, self.eyes.matrix, self.eyes.rotation
 
@@ -453,12 +453,12 @@ def test_an_encoder_without_landmarks_does_all_that_one_with_them_does(astronaut
     """Second look, placing, states; features, and so poses, are the same where the crop is."""
     config = recipes.small()
     torch.manual_seed(0)
-    sizes = {"width": 24, "layers": 1, "heads": 2, "adapter_layers": 0, "hint_channels": 0}
+    sizes = {"width": 24, "layers": 1, "heads": 2, "adapter_layers": 0, "hint_channels": 0, "observer_tokens": 0}
     network = Di2PoseNetwork(replace(config, denoiser=replace(config.denoiser, **sizes))).eval()
     seeing, blind = Di2Pose(network), Di2Pose(network, encoder=Blind())
     draw = {**DRAW, "field_of_view": 60.0, "second_look": False}
     one, other = (each(astronaut, boxes=[BOX], **draw).people[0] for each in (seeing, blind))
-    np.testing.assert_allclose(one.samples_mm, other.samples_mm, atol=1e-6)
+    np.testing.assert_array_equal(one.tokens, other.tokens)
     turned = Detection(BOX, 1.0, Roi((265.0, 266.0), 615.0, 1.0))
     again = blind.encode([blind.crop(astronaut, turned, assumed_camera((512, 512)))], second_look=True)
     assert again.crops[0].region.angle in (0.0, 1.0)

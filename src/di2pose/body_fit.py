@@ -162,7 +162,8 @@ def fit_body(
     plain = landmark_noise(view.side)
     hidden = 1 - np.minimum(view.visibility, seen)
     points, noise = fused([(view.points, plain * (1 + HIDDEN_NOISE * hidden**2)), *view.others])
-    start = place(pose, points, np.minimum(1.0, plain / noise), view.box, view.camera, _box_trust(view))
+    shown = 1 - np.sqrt(np.clip((noise / plain - 1) / HIDDEN_NOISE, 0, 1))
+    start = place(pose, points, shown, view.box, view.camera, _box_trust(view))
     depth = float(place_by_box(pose, view.box, view.camera)[2])
     rays = view.camera.unproject_ray(points)[:, :2]
     evidence = Evidence(rays, noise / float(np.mean(view.camera.focal)), depth, _box_trust(view))

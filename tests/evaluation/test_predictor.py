@@ -158,14 +158,17 @@ def test_poses_of_a_crop_are_turned_into_camera_axes_and_drawn_by_seed_and_id(pi
     predictor = PicturePredictor(pipeline, second_look=False, flip_test=False)
     found = predictor.predict(images, samples, 2, 1, seed=3)
     crops = [pipeline.crop(i, given([s.box])[0], s.camera) for i, s in zip(images, samples, strict=True)]
-    features = pipeline.encode(crops).output.features
-    drawn = pipeline.model.predict(features, 2, 1, hypothesis_generators(3, ["r0", "r1"], 2)).joints_mm.numpy()
-    np.testing.assert_allclose(found.samples_mm, drawn * [-1, -1, 1], rtol=1e-4, atol=1e-3)
-    alone = predictor.predict(images[1:], samples[1:], 1, 1, seed=3).samples_mm
-    np.testing.assert_allclose(alone[0], found.samples_mm[1, :1], rtol=1e-3, atol=1e-2)
+    encoded, noise = pipeline.encode(crops), hypothesis_generators(3, ["r0", "r1"], 2)
+    drawn = pipeline.model.predict(encoded.output.features, 2, 1, noise).joints_mm.numpy()
+    estimate = pipeline.estimate(encoded, 2, 1, hypothesis_generators(3, ["r0", "r1"], 2))
+    np.testing.assert_allclose(estimate.samples_mm, drawn * [-1, -1, 1], rtol=1e-4, atol=1e-3)
+    people = pipeline.place(encoded, estimate)
+    np.testing.assert_allclose(found.samples_mm, [person.samples_mm for person in people], rtol=1e-3, atol=1e-2)
+    alone = predictor.predict(images[1:], samples[1:], 2, 1, seed=3).samples_mm
+    np.testing.assert_allclose(alone[0], found.samples_mm[1], rtol=1e-3, atol=1e-2)
     soft, skeleton = found.others["soft decode"]
     assert skeleton is H36M_17
-    read = pipeline.model.point_estimates(features)["soft decode"].numpy()
+    read = pipeline.model.point_estimates(encoded.output.features)["soft decode"].numpy()
     np.testing.assert_allclose(soft, read * [-1, -1, 1], rtol=1e-4, atol=1e-3)
     with pytest.raises(InputError, match="has no picture: grid needs one"):
         predictor.predict([None], samples[:1], 1, 1, 0)
