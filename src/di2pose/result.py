@@ -68,7 +68,7 @@ class Person:
     """The estimate, relative to the pelvis, camera axes: a body with bones of the hypotheses' mean lengths, left and
     right alike, fitted to where its joints were seen. `mean_mm` is the plain mean of the hypotheses."""
     samples_mm: Float[np.ndarray, "H J 3"]
-    """The hypotheses it was made of, same frame."""
+    """The hypotheses, same frame: each a body with the same bones, fitted to where its joints were seen."""
     covariance_mm2: Float[np.ndarray, "J 3 3"]
     """Calibrated: what the true joint varies by, which is more than the hypotheses do."""
     r90_mm: Float[np.ndarray, " J"]
@@ -137,8 +137,7 @@ class Person:
 
     @property
     def mean_mm(self) -> Float[np.ndarray, "J 3"]:
-        """The plain mean of the hypotheses: on the whole as near to the truth, but its bones are too short where they
-        disagree."""
+        """The plain mean of the hypotheses: as near to the truth, but its bones are too short where they disagree."""
         return np.asarray(self.samples_mm.mean(0))
 
     @property

@@ -69,7 +69,7 @@ class Predictor(Protocol):
 
         The whole picture comes in: the method makes its own crop from it and `sample.box`, and looks at no annotation.
         Hypothesis h of a record is drawn from (seed, record id, h) alone, so that neither batching nor ranks change it,
-        and the first k of H hypotheses are those of a run with k. `steps`: None is the method's own.
+        and the first k of H are the draws of a run with k. `steps`: None is the method's own.
         """
         ...
 
