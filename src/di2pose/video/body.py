@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from di2pose.pose.bones import mirrored, open_shoulders, rebuild
+from di2pose.pose.bones import even, mirrored, open_shoulders, rebuild
 from di2pose.pose.camera import Camera
 from di2pose.pose.root import place, stature_mm
 from di2pose.pose.skeleton import H36M_17, Skeleton, bone_lengths
@@ -66,6 +66,7 @@ class Body:
             here, weights = np.stack(self._lengths), np.stack(self._weights)
             there, as_sure = (mirrored(each, person.skeleton) for each in (here, weights))
             lengths = weighted_median(np.concatenate([here, there]), np.concatenate([weights, as_sure]))
+            lengths = even(lengths, person.skeleton)  # equal lengths of different weights come in any order
             if self.height_m is not None:
                 lengths = lengths * (self.height_m * 1000 / float(stature_mm(rebuild(person.joints_mm, lengths))))
             self._known = len(self._lengths), lengths
