@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from di2pose.errors import InputError
-from di2pose.evaluation.compare import bootstrap_interval, compare, compare_reports, read_report
+from di2pose.evaluation.bootstrap import bootstrap_interval
+from di2pose.evaluation.compare import compare, compare_reports, read_report
 from di2pose.evaluation.evaluate import evaluate_dataset
 from di2pose.evaluation.prediction_file import PredictionFile
 from di2pose.evaluation.protocol import parse_protocols

@@ -9,7 +9,7 @@ from PIL import Image
 from di2pose.errors import InputError
 from di2pose.image.crop import assumed_camera
 from di2pose.image.encoder import crop_pixels, load_encoder
-from di2pose.image.find import Finder, Record
+from di2pose.image.find import Finder, Record, boxed
 from di2pose.pose.skeleton import BLAZEPOSE_33
 
 Pictures = Sequence[Image.Image | None]
@@ -21,8 +21,8 @@ class BlazePosePeer:
 
     skeleton = BLAZEPOSE_33
 
-    def __init__(self, name: str = PEERS[0]) -> None:
-        self.encoder, self.find = load_encoder(name, runtime="torch"), Finder()
+    def __init__(self, name: str = PEERS[0], true_boxes: bool = False) -> None:
+        self.encoder, self.find = load_encoder(name, runtime="torch"), boxed if true_boxes else Finder().find
 
     def predict(
         self, images: Pictures, samples: Sequence[Record], hypotheses: int, steps: int | None = None, seed: int = 0
@@ -31,7 +31,7 @@ class BlazePosePeer:
         for image, sample in zip(images, samples, strict=True):
             if image is None:
                 raise InputError(f"record {sample.id} has no picture: BlazePose needs one")
-            region = self.encoder.region(self.find.find(sample, image))
+            region = self.encoder.region(self.find(sample, image))
             crops.append(crop_pixels(self.encoder, image, region))
             turns.append(self.encoder.rotation(region, sample.camera or assumed_camera(image.size)))
         world_mm = self.encoder.encode(torch.from_numpy(np.stack(crops))).world_mm

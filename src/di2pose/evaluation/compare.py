@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 import tyro
-from jaxtyping import Float
 
 from di2pose.errors import InputError
-from di2pose.evaluation.report import METRICS, EvaluationReport
+from di2pose.evaluation.bootstrap import bootstrap_interval
+from di2pose.evaluation.report import FORMAT_VERSION, METRICS, EvaluationReport
 from di2pose.evaluation.scoring import SHARES
 from di2pose.text_table import aligned
 
@@ -29,24 +29,6 @@ class Difference:
     high: float
     wins_b: float
     """Share of the records where B is the better one; ties count half."""
-
-
-def bootstrap_interval(
-    differences: Float[np.ndarray, " n"],
-    groups: np.ndarray,
-    generator: np.random.Generator,
-    resamples: int = 5000,
-    level: float = 0.95,
-) -> tuple[float, float]:
-    """Percentile interval of the mean, drawing whole groups with replacement (one record each: the plain bootstrap)."""
-    _, member = np.unique(groups, return_inverse=True)
-    sums, sizes = np.bincount(member, differences), np.bincount(member)
-    means = np.empty(resamples)
-    for start in range(0, resamples, 100):  # in pieces: 100 x groups indices at once
-        drawn = generator.integers(len(sums), size=(min(100, resamples - start), len(sums)))
-        means[start : start + len(drawn)] = sums[drawn].sum(1) / sizes[drawn].sum(1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def compare_reports(
@@ -143,4 +125,9 @@ def read_report(path: Path) -> EvaluationReport:
         raise InputError(f"cannot read the evaluation {file}: {error}") from error
     if not isinstance(report, dict) or not {"run", "records", "numbers"} <= report.keys():
         raise InputError(f"{file} is not a report.json of `di2pose evaluate` (of one model)")
+    if report["format_version"] > FORMAT_VERSION:
+        raise InputError(
+            f"{file} is of format version {report['format_version']}, this program reads up to {FORMAT_VERSION}: read "
+            "it with the newer one that wrote it"
+        )
     return report

@@ -22,9 +22,10 @@ from di2pose.evaluation.failures import write_failures_page
 from di2pose.evaluation.prediction_file import PredictionFile
 from di2pose.evaluation.predictor import Predictor
 from di2pose.evaluation.protocol import Protocol, select_records
+from di2pose.evaluation.record_log import RecordLog
 from di2pose.evaluation.report import EvaluationReport, Json, build_report
 from di2pose.evaluation.report_text import write_report
-from di2pose.evaluation.runs import RecordLog, Work, run_advocc, run_pictures
+from di2pose.evaluation.runs import Work, run_advocc, run_pictures
 from di2pose.evaluation.scoring import Scorer
 from di2pose.files import write_json
 from di2pose.image.crop import Roi

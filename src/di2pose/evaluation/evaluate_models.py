@@ -74,7 +74,7 @@ def evaluate(
         second_look: look again at people where the model is surer (pictures only).
         flip_test: look at the crops' mirror images, too.
         true_boxes: crop people by the records' own boxes, as the paper does, instead of looking for them as a user's
-            picture is (models on pictures only).
+            picture is (pictures only).
         encoder: another image encoder than the model's own, e.g. vitpose:FOLDER.
         device: cpu, cuda, mps.
         textures: folder of the Describable Textures Dataset for the patches (left out: procedural textures).
@@ -103,7 +103,7 @@ def evaluate(
         path, several = Path(model), _integers(steps, "--steps")
         name = (path.parent if path.name == "model" else path).resolve().name if path.exists() else model
         if isinstance(predictor, BlazePosePeer):  # draws nothing: one hypothesis tells all
-            contestants.append((name, name, predictor, counts or (1,), None))
+            contestants.append((name, name + " (true boxes)" * true_boxes, predictor, counts or (1,), None))
             continue
         looks = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [encoder] * bool(encoder)
         looks += ["true boxes"] * true_boxes

@@ -10,8 +10,9 @@ from PIL import Image, ImageDraw
 
 from di2pose.data.sample import Sample
 from di2pose.errors import InputError
+from di2pose.evaluation.record_log import RecordLine, RecordResult
 from di2pose.evaluation.report import METRICS, EvaluationReport
-from di2pose.evaluation.runs import RecordLine, RecordResult, Work
+from di2pose.evaluation.runs import Work
 from di2pose.evaluation.scoring import SHARES, Scorer, headline
 from di2pose.files import write_text
 from di2pose.image.crop import Roi, crop, roi_from_box

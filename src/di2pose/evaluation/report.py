@@ -11,11 +11,13 @@ from di2pose.data.human36m import ACTIONS, action_of
 from di2pose.data.sample import SEEN, UNKNOWN
 from di2pose.errors import InputError
 from di2pose.evaluation import scoring
+from di2pose.evaluation.bootstrap import drawn_groups, mean_interval
 from di2pose.evaluation.cached_records import Records
+from di2pose.evaluation.ensemble import HYPOTHESES, ensemble_figures, ensemble_tables
 from di2pose.evaluation.paper import paper_number
 from di2pose.evaluation.predictor import PEER
 from di2pose.evaluation.protocol import Protocol
-from di2pose.evaluation.runs import RecordLine, RecordResult
+from di2pose.evaluation.record_log import RecordLine, RecordResult
 
 METRICS = {
     "mpjpe": ("MPJPE", "mean joint distance after root alignment"),
@@ -26,6 +28,7 @@ METRICS = {
     "clean_mpjpe": ("MPJPE clean", "the clean picture, on the joints visible at the worst placement"),
     "clean_pa_mpjpe": ("PA-MPJPE clean", "the clean picture, on the joints visible at the worst placement"),
     "degradation_mpjpe": ("MPJPE added", "worst placement minus clean, on the same visible joints"),
+    "energy": ("energy", "energy score of all hypotheses, mean over the joints, root-aligned"),
 }
 """Metric -> heading, and what it is and how it is aligned."""
 METRICS |= {
@@ -36,6 +39,10 @@ METRICS |= {
     for metric in ("mpjpe", "pa_mpjpe")
     for group in scoring.GROUPS
 }
+WITH_INTERVAL = ("mpjpe", "pa_mpjpe", "mpjpe_hidden")
+"""Metrics whose numbers have a bootstrap interval."""
+FORMAT_VERSION = 3
+"""Of report.json. 2 had neither `calibration` nor intervals."""
 KINDS = range(2, 31)
 """A dataset with so many different actions has a table by action, too."""
 
@@ -62,11 +69,14 @@ class EvaluationReport(TypedDict):
     actions: dict[str, ActionTable]
     spread: dict[str, dict[str, Json]]
     """Group of joints -> figures of spread against error; `hidden_over_seen` their ratios."""
+    calibration: dict[str, dict[str, dict[str, Json]]]
+    """Number of hypotheses, above 1 -> group of joints -> energy score and coverage: see `ensemble_figures`."""
     states: dict[str, Json]
     """What is said of the joints against the truth: counts[true][said] in the order of STATES, and its accuracy."""
     skipped: dict[str, list[dict[str, str]]]
     records: dict[str, Json]
-    """ids, sequences, the worst placements of a search; and `values`: key -> every record's mean over the seeds."""
+    """ids, sequences, the worst placements of a search; `interval_by`, what is drawn for its intervals; `values`: key
+    -> every record's mean over the seeds; `coverage_90`: number of hypotheses -> share of every record's joints."""
 
 
 def build_report(
@@ -74,8 +84,8 @@ def build_report(
 ) -> EvaluationReport:
     """Everything that a run found. `lines`: protocol -> one line per record that it counts, in dataset order."""
     report = EvaluationReport(
-        format_version=2, program=f"di2pose {__version__}", run=run,
-        numbers=[], actions={}, spread={}, states={}, skipped={}, records={},
+        format_version=FORMAT_VERSION, program=f"di2pose {__version__}", run=run,
+        numbers=[], actions={}, spread={}, calibration={}, states={}, skipped={}, records={},
     )  # fmt: skip
     for protocol in protocols:
         name = protocol.id
@@ -91,12 +101,14 @@ def build_report(
             raise InputError(f"protocol {name}: all {len(skipped)} records were left out: {skipped[0]['reason']}")
         results = [line["results"][name] for line in good]
         rows = [line["row"] for line in good]
-        sequences = dataset.column("sequence")[rows].tolist()
-        records = report["records"][name] = {"ids": [line["id"] for line in good], "sequences": sequences, "values": {}}
+        sequences = dataset.column("sequence")[rows]
+        interval_by, drawn = drawn_groups(sequences)
+        records = report["records"][name] = {"ids": [line["id"] for line in good], "sequences": sequences.tolist()}
+        records |= {"interval_by": interval_by, "values": {}}
         if "worst_placement" in results[0]:
             records["worst_placement"] = [result["worst_placement"] for result in results]
-        _add_numbers(report, protocol, results, dataset.column("action")[rows])
-        _add_joints(report, name, results)
+        _add_numbers(report, protocol, results, dataset.column("action")[rows], drawn)
+        _add_joints(report, name, results, drawn)
     return report
 
 
@@ -112,7 +124,11 @@ def _order(key: str) -> tuple[int, int]:
 
 
 def _add_numbers(
-    report: EvaluationReport, protocol: Protocol, results: Sequence[RecordResult], actions: np.ndarray
+    report: EvaluationReport,
+    protocol: Protocol,
+    results: Sequence[RecordResult],
+    actions: np.ndarray,
+    drawn: np.ndarray,
 ) -> None:
     """Every record's value of each key, a number for each key, and where there are actions a table of their means."""
     if protocol.by_action:
@@ -140,7 +156,14 @@ def _add_numbers(
             table["mean_mm"][key] = [None if mean is None else float(mean.mean()) for mean in by_action]
         if protocol.by_action:
             by_seed = np.mean([mean for mean in by_action if mean is not None], axis=0)
-        numbers[key] = _number(report["run"], protocol, key, by_seed, int(weights[known].sum()))
+        number = numbers[key] = _number(report["run"], protocol, key, by_seed, int(weights[known].sum()))
+        if number["metric"] in WITH_INTERVAL:
+            shares = weights[known]
+            if protocol.by_action:  # every action counts alike
+                _, member, members = np.unique(actions[known], return_inverse=True, return_counts=True)
+                shares = 1 / members[member]
+            number["interval"] = mean_interval(mm[known].mean(1), drawn[known], report["run"]["seed"], shares)
+            number["interval_by"] = report["records"][protocol.id]["interval_by"]
     for number in numbers.values():
         peer = numbers.get(f"0/{PEER}/{number['metric']}")
         if peer is not None and peer["value"] and number["unit"] == "mm":
@@ -169,6 +192,8 @@ def _number(run: Json, protocol: Protocol, key: str, by_seed: np.ndarray, count:
         "unit": "%" if metric in scoring.SHARES else "mm",
         "value": float(by_seed.mean()),
         "deviation": float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None,  # over the sampling seeds
+        "interval": None,  # 95 %, of the main metrics: what other records of the kind might have given
+        "interval_by": None,  # what was drawn for it: 'sequence' or 'record'
         "ratio": None,  # to the peer's number on the same crops
         "count": count,  # records; joints, for the metrics of a group of joints
         "seed": run["seed"],
@@ -178,20 +203,35 @@ def _number(run: Json, protocol: Protocol, key: str, by_seed: np.ndarray, count:
     }
 
 
-def _add_joints(report: EvaluationReport, name: str, results: Sequence[RecordResult]) -> None:
-    """Spread against error, and the confusion of states, over the joints of all records."""
+def _add_joints(report: EvaluationReport, name: str, results: Sequence[RecordResult], drawn: np.ndarray) -> None:
+    """Spread against error, what the hypotheses are worth, and the confusion of states, over the joints of all."""
     visibility = np.array([result.get("visibility", [UNKNOWN] * len(result["pose"])) for result in results])  # n K
     told = bool((visibility == SEEN).any())
+    groups = scoring.joint_groups(visibility, rest_seen=not told and bool((visibility > SEEN).any()))
+    masks = {group: mask[:, None] for group, mask in ({"all": np.ones_like(visibility, bool)} | groups).items()}
     if "error_mm" in results[0]:
         error, spread = (np.array([r[part] for r in results], float) for part in ("error_mm", "spread_mm"))  # n S K
-        states = np.broadcast_to(visibility[:, None], error.shape)
-        groups = scoring.joint_groups(states, rest_seen=not told and bool((visibility > SEEN).any()))
         known = np.isfinite(error)
-        masks = {"all": known} | {group: mask & known for group, mask in groups.items()}
-        report["spread"][name] = scoring.spread_figures(spread, error, masks)
+        report["spread"][name] = scoring.spread_figures(spread, error, {g: mask & known for g, mask in masks.items()})
+    for count in results[0].get("ensembles", {}):
+        if not all(count in result.get("ensembles", {}) for result in results):
+            continue  # a run that an older version began
+        tables = ensemble_tables([result["ensembles"][count] for result in results])
+        report["calibration"].setdefault(name, {})[count] = ensemble_figures(
+            tables, masks, drawn, report["run"]["seed"]
+        )
+        records = report["records"][name]
+        records["values"][f"{count}/{HYPOTHESES}/energy"] = _row_means(tables["energy_mm"])
+        if "coverage_90" in tables:
+            records.setdefault("coverage_90", {})[count] = _row_means(tables["coverage_90"])
     heard = [row for row, result in enumerate(results) if "said" in result]
     if told and heard:
         said = np.array(scoring.STATES)[np.array([results[row]["said"] for row in heard])]
         table = scoring.confusion(scoring.true_states(visibility[heard]), said)
         shares = {"accuracy": table.accuracy, "balanced_accuracy": table.balanced_accuracy}
         report["states"][name] = {"counts": [list(row) for row in table.counts], **shares}
+
+
+def _row_means(values: Float[np.ndarray, "n S K"]) -> list[float | None]:
+    """Of what is finite in each row; None where nothing is."""
+    return [float(row[np.isfinite(row)].mean()) if np.isfinite(row).any() else None for row in values]

@@ -1,23 +1,20 @@
 """Reports as tables for people and papers: Markdown, which is also what the terminal shows, and LaTeX."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
 from di2pose.data.human36m import ACTIONS
+from di2pose.evaluation.bootstrap import MOST_ALONE
 from di2pose.evaluation.paper import ACTION_HEADINGS, PAPER_ACTIONS
 from di2pose.evaluation.predictor import PEER, PEER_FLIPPED
-from di2pose.evaluation.report import METRICS, ActionTable, EvaluationReport, Json, group_of
+from di2pose.evaluation.report import METRICS, WITH_INTERVAL, ActionTable, EvaluationReport, Json, group_of
+from di2pose.evaluation.report_hypotheses import Reports, Table, calibration_table, rounded, spread_text, with_interval
 from di2pose.evaluation.scoring import ORACLES, Confusion, headline
 from di2pose.files import write_json, write_text
 from di2pose.text_table import latex as latex_table
 from di2pose.text_table import markdown as markdown_table
-
-Reports = Mapping[str, EvaluationReport]
-"""Name of a model -> its report; a single model goes without a name."""
-Table = tuple[list[str], list[list[str]]]
-"""Head and rows."""
 
 LABELS = {
     "single": "1 sample",
@@ -48,6 +45,10 @@ def markdown(reports: Reports) -> str:
         parts += ["## Seen and hidden joints (MPJPE / PA-MPJPE, mm)", markdown_table(*table)]
     if (table := human36m_table(reports))[1]:
         parts += ["## Human3.6M by action (mm)", markdown_table(*table)]
+    if (table := interval_table(reports))[1]:
+        parts += ["## 95 % intervals (mm)", markdown_table(*table)]
+    if (table := calibration_table(reports))[1]:
+        parts += ["## Calibration: the hypotheses as a whole", markdown_table(*table)]
     for name, report in reports.items():
         of_model = f", {name}" if name else ""
         for protocol, actions in report["actions"].items():
@@ -66,9 +67,11 @@ def markdown(reports: Reports) -> str:
 
 
 def latex(reports: Reports) -> str:
-    """Two tabulars for booktabs; the notes are comments."""
+    """Tabulars for booktabs; the notes are comments."""
     parts = ["\n".join(f"% {line}" for line in notes(reports)), latex_table(*number_table(reports))]
     if (table := human36m_table(reports))[1]:
+        parts.append(latex_table(*table))
+    if (table := calibration_table(reports))[1]:
         parts.append(latex_table(*table))
     return "\n\n".join(parts) + "\n"
 
@@ -102,6 +105,19 @@ def group_table(reports: Reports) -> Table:
     return head, table
 
 
+def interval_table(reports: Reports) -> Table:
+    """The main numbers of what a user could have, as far as they might be other on other records."""
+    head, table = [*_names(reports), *(METRICS[metric][0] for metric in WITH_INTERVAL), "drawn by"], []
+    for names, (numbers, hidden) in _estimates(reports, None, "hidden"):
+        shown = [(numbers | hidden).get(metric) for metric in WITH_INTERVAL]
+        first = next((number for number in shown if number is not None), None)
+        if first is None or first["oracle"] or first["estimate"] == "sample":
+            continue
+        cells = ["-" if n is None else with_interval(n["value"], n.get("interval"), "{:.1f}") for n in shown]
+        table.append([*names, *cells, first["interval_by"]])
+    return head, table
+
+
 def human36m_table(reports: Reports) -> Table:
     """The 15-action table: a label, 15 means in the paper's order, and their average; then the paper's."""
     rows: dict[str, list[str]] = {}
@@ -113,10 +129,10 @@ def human36m_table(reports: Reports) -> Table:
                 continue
             means = actions["mean_mm"][f"{number['hypotheses']}/{number['estimate']}/{metric}"]
             label = f"{name + ', ' if name else ''}{protocol}, {METRICS[metric][0]}, {_label(number)}"
-            rows[label] = [_rounded(mean) for mean in (*means, number["value"])]
+            rows[label] = [rounded(mean) for mean in (*means, number["value"])]
             if number["paper"] is not None:
                 printed = (*PAPER_ACTIONS[protocol], number["paper"])
-                rows[f"{protocol}, paper ({number['paper_source']})"] = [_rounded(value) for value in printed]
+                rows[f"{protocol}, paper ({number['paper_source']})"] = [rounded(value) for value in printed]
     return ["", *ACTION_HEADINGS, "Avg"], [[label, *cells] for label, cells in rows.items()]
 
 
@@ -131,27 +147,11 @@ def action_table(actions: ActionTable, most: int) -> Table:
     rows = []
     for place, (name, count) in enumerate(zip(actions["names"], actions["counts"], strict=True)):
         cells = {label: [means[place] for means in metrics] for label, metrics in shown.items()}
-        rows.append([name, str(count), *(" / ".join(map(_rounded, values)) for values in cells.values())])
+        rows.append([name, str(count), *(" / ".join(map(rounded, values)) for values in cells.values())])
         if peer in cells:
             pairs = zip(cells[best], cells[peer], strict=True)
             rows[-1].append(" / ".join("-" if not (a and b) else f"{a / b:.3f}" for a, b in pairs))
     return ["action", "records", *shown, *([f"{best} over the peer"] * (peer in shown))], rows
-
-
-def spread_text(figures: dict[str, Json]) -> str:
-    """Raw spread of the hypotheses against the error of their mean, by group of joints."""
-    rows = []
-    for group, f in figures.items():
-        if group != "hidden_over_seen":
-            mm = [_rounded(f["spread_mm"]), _rounded(f["error_mm"]), _rounded(f["rank_correlation"], 3)]
-            rows.append([group.replace("_", " "), str(f["joints"]), *mm])
-    table = markdown_table(["raw spread", "joints", "spread, mm", "error of the mean, mm", "rank correlation"], rows)
-    if (gap := figures.get("hidden_over_seen")) is None:
-        return table
-    return (
-        f"{table}\n\nHidden over seen: spread {gap['spread']:.2f}, error {gap['error']:.2f}; "
-        f"the one over the other {gap['spread_over_error']:.2f}."
-    )
 
 
 def notes(reports: Reports) -> list[str]:
@@ -160,6 +160,20 @@ def notes(reports: Reports) -> list[str]:
     numbers = [number for report in reports.values() for number in report["numbers"]]
     if any(number["oracle"] for number in numbers):
         lines.append("Oracle rows choose by the truth (j-agg by the annotated 2D joints): nobody can have them in use.")
+    if any(number.get("interval") for number in numbers):
+        lines.append(
+            "Intervals: 95 % percentile bootstrap of the mean, seeded; whole sequences are drawn where there are more than "
+            f"{MOST_ALONE}, else records one by one, which is too narrow where frames are alike."
+        )
+    if any(report["calibration"] for report in reports.values()):
+        lines.append(
+            "Energy: mean |x_h - truth| - 1/2 mean |x_h - x_h'| over distinct pairs of hypotheses, mean over joints; "
+            "lower is better, and of a single pose, repeated, it is its error."
+        )
+        lines.append(
+            "Coverage: joints inside the 90 % ball of the raw spread about the mean of the hypotheses; calibrated: "
+            "inside the ball that a user gets (r90_mm) about the estimate, of pelvis-aligned protocols. 90 % is right."
+        )
     if any(number["paper"] is not None for number in numbers):
         lines += ["The paper states neither its joint set on 3DPW, nor its frame sampling, nor its hypothesis count."]
     return list(dict.fromkeys(lines))
@@ -215,7 +229,7 @@ def _of_human36m(actions: ActionTable) -> bool:
 
 
 def _joined(numbers: dict[str, Json], part: str, places: int) -> str:
-    cells = [_rounded(number[part], places) for number in numbers.values()]
+    cells = [rounded(number[part], places) for number in numbers.values()]
     return "-" if all(cell == "-" for cell in cells) else " / ".join(cells)
 
 
@@ -225,7 +239,3 @@ def _count(numbers: dict[str, Json]) -> str:
 
 def _mm(number: Json) -> str:
     return f"{number['value']:.1f}" + ("" if number["deviation"] is None else f" ± {number['deviation']:.1f}")
-
-
-def _rounded(value: float | None, places: int = 1) -> str:
-    return "-" if value is None else f"{value:.{places}f}"

@@ -1,15 +1,10 @@
 """The three ways over a dataset: clean pictures, one patch per picture, and the search for the worst patch.
 
-Each gives one JSON line per record, appended to `<way>.rank<k>.jsonl`. A line counts when it ends in a newline: a run
-that was killed in the middle of one loses that record only, which is then computed again. Any number of ranks may go on
-with what any other number began. All protocols of a way share its predictions.
+Each gives one line per record (`record_log`). All protocols of a way share its predictions.
 """
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -20,9 +15,11 @@ from torch import Tensor
 from di2pose.data.sample import SEEN, UNKNOWN, Sample
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, Records
+from di2pose.evaluation.ensemble import EnsembleResult, calibrated_hits, ensemble_result, listed
 from di2pose.evaluation.prediction_file import PredictionFile
 from di2pose.evaluation.predictor import Predictions, Predictor
 from di2pose.evaluation.protocol import Occlusion
+from di2pose.evaluation.record_log import RecordLine, RecordResult
 from di2pose.evaluation.scoring import STATES, Scorer, headline, joint_groups
 from di2pose.image.crop import Roi
 from di2pose.occlusion.patch_textures import TextureSource
@@ -31,65 +28,6 @@ from di2pose.occlusion.protocols import advocc_image, advocc_placements, advocc_
 from di2pose.pose.aggregate import covariance
 from di2pose.pose.metrics import joint_errors
 from di2pose.pose.skeleton import H36M_17
-
-
-class RecordResult(TypedDict, total=False):
-    """What one protocol measured on one record, with K joints; or why it was left out."""
-
-    skipped: str
-    values: dict[str, list[float | None]]
-    """'H/estimate/metric' -> one number for each sampling seed, or a single one where nothing is drawn."""
-    pose: list[list[float]]
-    """The mean of the hypotheses, at the protocol's root, mm."""
-    patch: list[float]
-    groups: dict[str, int]
-    """How many joints count as seen, hidden, ...; left out, as the next two, where nobody knows."""
-    visibility: list[int]
-    said: list[int]
-    """What the model says of the joints: places in STATES."""
-    error_mm: list[list[float | None]]
-    """Of the mean pose, for each seed and joint; and the spread of the hypotheses."""
-    spread_mm: list[list[float]]
-    worst_placement: dict[str, int]
-    placement_errors_mm: list[float | None]
-
-
-class RecordLine(TypedDict):
-    """One record: its results by protocol, or why it was left out."""
-
-    row: int
-    id: str
-    skipped: NotRequired[str]
-    results: NotRequired[dict[str, RecordResult]]
-
-
-class RecordLog:
-    """The lines of one way, of which this process writes its own rank's file."""
-
-    def __init__(self, folder: Path, name: str, rank: int) -> None:
-        self.folder, self.name = folder, name
-        self.own = folder / f"{name}.rank{rank:04d}.jsonl"
-        folder.mkdir(parents=True, exist_ok=True)
-        if self.own.exists():
-            with self.own.open("r+b") as file:  # a torn last line goes
-                file.truncate(file.read().rfind(b"\n") + 1)
-
-    def append(self, lines: Iterable[RecordLine]) -> None:
-        text = "".join(json.dumps(line, allow_nan=False, separators=(",", ":")) + "\n" for line in lines)
-        with self.own.open("a", encoding="utf-8") as file:
-            file.write(text)
-
-    def read(self) -> dict[int, RecordLine]:
-        """Dataset row -> line, over the files of all ranks."""
-        found: dict[int, RecordLine] = {}
-        for path in sorted(self.folder.glob(f"{self.name}.rank*.jsonl")):
-            for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
-                try:
-                    record: RecordLine = json.loads(line)
-                    found.setdefault(int(record["row"]), record)
-                except (ValueError, KeyError, TypeError) as error:
-                    raise InputError(f"{path}, line {number} is damaged: delete the file and run again") from error
-        return found
 
 
 @dataclass
@@ -177,6 +115,7 @@ def _worst(
     target = truth.expand(len(occluded), -1, -1)
     values: dict[str, list[float | None]] = {}
     found: dict[str, int] = {}
+    ensembles: dict[str, EnsembleResult] = {}
     for count in work.hypotheses:
         key = f"{count}/{headline(count)}"
         after, calm = (scorer.score_pose(p[:, :count].mean(1), target, visible, key) for p in (poses, before))
@@ -193,9 +132,13 @@ def _worst(
             "degradation_mpjpe": errors[worst] - calm[f"{key}/mpjpe"][worst],
         }
         values |= {f"{key}/{metric}": [_number(value)] for metric, value in at_worst.items()}
+        if count > 1:
+            here = slice(worst, worst + 1)
+            ensembles[str(count)] = ensemble_result([poses[here, :count]], target[here], visible[here])
     return {
         "values": values,
         "pose": _rounded(poses[found[str(count)], :count].mean(0)),
+        "ensembles": ensembles,
         "worst_placement": found,
         "placement_errors_mm": [_number(error) for error in errors.round(decimals=2)],
     }
@@ -278,7 +221,35 @@ def _measured(
             trace = covariance(prediction)[0].diagonal(dim1=-2, dim2=-1).sum(-1)
             result["error_mm"].append([round(float(e), 2) if k else None for e, k in zip(off, known, strict=True)])
             result["spread_mm"].append([round(float(s), 2) for s in trace.clamp_min(0).sqrt()])
+        result["ensembles"] = {
+            str(count): ensemble_result([prediction[:, :count] for prediction in predictions], target, mask)
+            for count in work.hypotheses
+            if count > 1
+        }
+        if (hits := _calibrated(scorer, by_seed, place, target, mask)) is not None:
+            result["ensembles"][str(max(work.hypotheses))]["calibrated"] = hits
     return result
+
+
+def _calibrated(
+    scorer: Scorer,
+    by_seed: Sequence[Predictions],
+    place: int,
+    target: Float[Tensor, "1 K 3"],
+    mask: Bool[Tensor, "1 K"],
+) -> list[list[float | None]] | None:
+    """Which of the balls round a user's estimate hold the truth; None where there are none, or where the protocol is
+    not aligned at the pelvis, as they are."""
+    if scorer.protocol.skeleton != H36M_17 or scorer.protocol.root != ("pelvis",):
+        return None
+    hits = []
+    for found in by_seed:
+        if found.r90_mm is None:
+            return None
+        estimate = found.samples_mm[place].mean(0) if found.fitted_mm is None else found.fitted_mm[place]
+        pose = scorer.prediction(estimate[None, None], H36M_17)[:, 0]
+        hits.append(listed(calibrated_hits(pose, found.r90_mm[place][None, scorer.columns], target, mask)[0], 0))
+    return hits
 
 
 def _number(value: Tensor) -> float | None:
