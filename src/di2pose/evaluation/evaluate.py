@@ -19,6 +19,7 @@ from di2pose.data.sample import Sample
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, Records
 from di2pose.evaluation.failures import write_failures_page
+from di2pose.evaluation.heatmap import write_heatmaps
 from di2pose.evaluation.prediction_file import PredictionFile
 from di2pose.evaluation.predictor import Predictor
 from di2pose.evaluation.protocol import Protocol, select_records
@@ -49,6 +50,7 @@ def evaluate_dataset(
     textures: TextureSource | None = None,
     roi_of: Callable[[Sample, Image.Image], Roi] | None = None,
     worst: int = 20,
+    heatmaps: int = 8,
     limit: int | None = None,
     plain: bool = False,
 ) -> EvaluationReport | None:
@@ -58,7 +60,8 @@ def evaluate_dataset(
     `skeleton`: the joint order of the predictor's poses, unless it has a `skeleton` of its own. `hypotheses`: each
     count is reported; the predictor runs once with the greatest for each seed. `more_seeds`: other noise on the same
     pictures; figures are then means over all seeds. `name` stands in the report for the predictor and its weights.
-    `roi_of`: the region of a person in the clean picture, by which occ patches are sized. `limit`: only the first so
+    `roi_of`: the region of a person in the clean picture, by which occ patches are sized. `heatmaps`: of so many
+    records of AdvOcc protocols the search is drawn. `limit`: only the first so
     many records of each protocol. `plain`: only rendered people with nothing before them and nothing of them outside.
     """
     skeleton = getattr(predictor, "skeleton", skeleton)
@@ -119,6 +122,9 @@ def evaluate_dataset(
     ordered = {key: [lines[key][row] for row in rows] for key, rows in selected.items()}
     report = build_report(run, protocols, dataset, ordered)
     write_report({"": report}, out)
+    for scorer in work.scorers.values():
+        if scorer.protocol.occlusion is not None and scorer.protocol.occlusion.kind == "advocc":
+            write_heatmaps(work, scorer, ordered[scorer.protocol.id][:heatmaps], out / "heatmaps", name)
     write_failures_page(work, report, ordered, out / "worst.html", worst)
     return report
 

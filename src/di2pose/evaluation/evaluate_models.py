@@ -48,6 +48,7 @@ def evaluate(
     textures: Path | None = None,
     images: Path | None = None,
     worst: int = 20,
+    heatmaps: int = 8,
 ) -> int:
     """Evaluate models of any kind, a peer or anybody's poses on a prepared dataset or a feature cache.
 
@@ -80,6 +81,7 @@ def evaluate(
         textures: folder of the Describable Textures Dataset for the patches (left out: procedural textures).
         images: where the pictures lie, if not where the prepared dataset says.
         worst: how many of the worst records the HTML page shows per protocol.
+        heatmaps: of how many records of an AdvOcc protocol the search is drawn, to --out/heatmaps.
     """
     if bool(models) == (predictions is not None):
         raise InputError("give either a MODEL (checkpoint folder, run, name) or --predictions FILE.npz")
@@ -129,6 +131,7 @@ def evaluate(
             roi_of=regions,
             textures=None if textures is None else DtdTextures(textures),
             worst=worst,
+            heatmaps=heatmaps,
             limit=limit,
             plain=plain,
         )

@@ -162,8 +162,8 @@ def notes(reports: Reports) -> list[str]:
         lines.append("Oracle rows choose by the truth (j-agg by the annotated 2D joints): nobody can have them in use.")
     if any(number.get("interval") for number in numbers):
         lines.append(
-            "Intervals: 95 % percentile bootstrap of the mean, seeded; whole sequences are drawn where there are more than "
-            f"{MOST_ALONE}, else records one by one, which is too narrow where frames are alike."
+            "Intervals: 95 % percentile bootstrap of the mean, seeded; whole sequences are drawn where there are more "
+            f"than {MOST_ALONE}, else records one by one, which is too narrow where frames are alike."
         )
     if any(report["calibration"] for report in reports.values()):
         lines.append(
