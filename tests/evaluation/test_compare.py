@@ -110,6 +110,26 @@ def test_different_patches_are_refused(reports):
         compare_reports(first, second)
 
 
+def of_version_2(report):
+    """As reports were before they had intervals and calibration."""
+    old = copy.deepcopy(report) | {"format_version": 2}
+    del old["calibration"]
+    for number in old["numbers"]:
+        del number["interval"], number["interval_by"]
+    for records in old["records"].values():
+        del records["interval_by"]
+    return old
+
+
+def test_reports_of_before_are_read_and_compared_and_those_to_come_refused(reports, tmp_path):
+    (tmp_path / "old.json").write_text(json.dumps(of_version_2(reports[0])))
+    old = read_report(tmp_path / "old.json")
+    assert compare_reports(old, reports[1]) == compare_reports(*reports)
+    (tmp_path / "new.json").write_text(json.dumps(reports[0] | {"format_version": 99}))
+    with pytest.raises(InputError, match="of format version 99, this program reads up to"):
+        read_report(tmp_path / "new.json")
+
+
 def test_the_command_prints_a_table_of_two_folders(reports, tmp_path, capsys):
     assert compare(tmp_path / "a", tmp_path / "b" / "report.json", by="sequence") == 0
     text = capsys.readouterr().out
