@@ -120,8 +120,9 @@ def ensemble_figures(
     drawn: np.ndarray,
     seed: int,
 ) -> dict[str, Json]:
-    """FIGURES over the joints of each group, None where there is none, and their intervals: `drawn` are the groups of
-    records, `seed` is that of the bootstrap."""
+    """FIGURES of each group of joints, None where there is none, and their intervals: `drawn` are the groups of
+    records, `seed` is that of the bootstrap. Of 'all' joints means over records, else over the joints of all records,
+    as MPJPE is."""
     found: dict[str, Json] = {}
     for name, mask in groups.items():
         joints = int((mask & np.isfinite(tables["energy_mm"])).sum())
@@ -134,9 +135,10 @@ def ensemble_figures(
             rows = counts > 0
             figures |= {part: None, f"{part}_interval": None}
             if rows.any():
-                figures[part] = float(np.nanmean(chosen))
                 means = np.nanmean(chosen[rows], axis=(1, 2))
-                figures[f"{part}_interval"] = mean_interval(means, drawn[rows], seed, counts[rows])
+                weights = np.ones(len(means)) if name == "all" else counts[rows]
+                figures[part] = float(np.average(means, weights=weights))
+                figures[f"{part}_interval"] = mean_interval(means, drawn[rows], seed, weights)
         found[name] = figures
     return found
 
