@@ -4,6 +4,7 @@ A model turns image features into poses; it knows nothing of pictures, detectors
 with `loss` and `predict` and one line in KINDS: `train`, `evaluate`, `calibrate` and `predict` then take it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -163,6 +164,35 @@ def find_model(folder: Path | str | None = None) -> Path:
 def save_model(model: PoseModel, folder: Path | str, half: bool = False, **notes: str | float) -> Path:
     """Write a checkpoint folder, atomically; `half` in 16 bits. Notes are kept in its config.json."""
     return checkpoint.save(folder, model.config, model.parts(), notes, half, kind=model.kind)
+
+
+@torch.no_grad()
+def average_in(model: PoseModel, others: Sequence[Path | str]) -> None:
+    """Make the weights of `model` the mean of its own and those of other folders. Of runs that began with the same
+    weights the mean is often better than each, and on data that none of them saw (Wortsman et al., 2022)."""
+    parts = model.parts()
+    states = {name: [part.state_dict()] for name, part in parts.items()}
+    for other in others:
+        place = find_model(other)
+        if (kind := checkpoint.read_kind(place)[0]) != model.kind:
+            raise InputError(f"{other} is of kind '{kind}', expected '{model.kind}', as the others are")
+        for name, part in parts.items():
+            state = checkpoint.read_part(place, name)
+            checkpoint.check_state(state, part.state_dict(), place)
+            states[name].append(state)
+    for name, part in parts.items():
+        first, *rest = states[name]
+        part.load_state_dict({key: _mean_of([value, *(state[key] for state in rest)]) for key, value in first.items()})
+
+
+def _mean_of(values: Sequence[Tensor]) -> Tensor:
+    """Of weights; numbers that are counts or the like must agree."""
+    first = values[0]
+    if first.is_floating_point():
+        return torch.stack([value.to(first) for value in values]).mean(0)
+    if not all(torch.equal(value.to(first), first) for value in values):
+        raise InputError("these models differ in more than weights: they have no mean")
+    return first
 
 
 def training_of(config: ModelConfig) -> TrainingConfig:
