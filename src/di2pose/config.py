@@ -112,11 +112,11 @@ class DiffusionConfig:
 
 
 @dataclass(frozen=True)
-class DenoiserConfig:
-    """The transformer that predicts the clean tokens. The defaults are the paper's."""
+class TrunkConfig:
+    """A transformer over tokens that looks at an image, and what reads the image for it. The defaults are the paper's.
+    """
 
     tokens: int = 100
-    codes: int = 4375
     steps: int = 100
     feature_width: int = 768
     """F, width of the image features; 768 is ViTPose-B."""
@@ -144,20 +144,31 @@ class DenoiserConfig:
     """Share of the training crops from which the adapter withholds them."""
 
     def __post_init__(self) -> None:
-        _positive(self, "tokens", "codes", "steps", "feature_width", "width", "layers", "heads", "mlp_ratio")
+        _positive(self, "tokens", "steps", "feature_width", "width", "layers", "heads", "mlp_ratio")
         if self.width % self.heads:
             raise InputError(f"width must be a multiple of heads, got {self.width} and {self.heads}")
         if self.adapter_layers:
             _positive(self, "adapter_width", "adapter_channels", "adapter_tokens", "feature_tokens")
         for name in ("adapter_dropout", "hint_dropout", "observer_dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"DenoiserConfig.{name} must lie in [0, 1), got {getattr(self, name)}")
+                raise InputError(f"{type(self).__name__}.{name} must lie in [0, 1), got {getattr(self, name)}")
         if self.observer_tokens and not 0 < self.observer_tokens < self.feature_tokens:
             raise InputError(
                 f"observer_tokens are some of the {self.feature_tokens} image tokens, got {self.observer_tokens}"
             )
         if self.hint_channels and not self.adapter_layers:
             raise InputError("a hint is the code of the adapter's pose: hint_channels needs adapter_layers")
+
+
+@dataclass(frozen=True)
+class DenoiserConfig(TrunkConfig):
+    """The transformer that predicts the clean tokens. The defaults are the paper's."""
+
+    codes: int = 4375
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive(self, "codes")
 
 
 @dataclass(frozen=True)
