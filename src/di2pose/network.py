@@ -147,7 +147,7 @@ class Di2PoseNetwork(nn.Module):
             kept=None if known.kept is None
             else (known.kept[0].repeat_interleave(hypotheses, 0), known.kept[1].repeat_interleave(hypotheses, 0)),
             device=self.device,
-            levels=self.config.tokenizer.levels,
+            levels=self.config.tokenizer.digits,
         )  # fmt: skip
         *_, tokens = states
         return tokens.unflatten(0, (images, hypotheses))

@@ -43,6 +43,9 @@ class TokenizerStage(nn.Module):
         poses = augment(batch["joints_mm"], generator) if self.augmented else batch["joints_mm"]
         return self.tokenizer.loss(poses, generator)
 
+    def learn(self) -> None:
+        self.tokenizer.learn()
+
 
 def tokenizer_job(
     config: Config, data: Sequence[Path], out: Path, seed: int, init: Path | None = None
@@ -257,7 +260,7 @@ def adopt(recipe: Config, tokenizer: Config, source: FeatureSource) -> Config:
         recipe.denoiser,
         tokens=tokenizer.tokenizer.tokens,
         codes=tokenizer.tokenizer.codes,
-        hint_channels=len(tokenizer.tokenizer.levels) if recipe.denoiser.hint_channels else 0,
+        hint_channels=tokenizer.tokenizer.channels if recipe.denoiser.hint_channels else 0,
     )
     training = tokenizer.tokenizer_training
     adopted = replace(recipe, tokenizer=tokenizer.tokenizer, tokenizer_training=training, denoiser=denoiser)
