@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from di2pose.config import Config
 from di2pose.diffusion.adapter import reading_losses
-from di2pose.diffusion.denoiser import Condition, Denoiser
+from di2pose.diffusion.denoiser import Denoiser
 from di2pose.diffusion.guidance import towards_pins
 from di2pose.diffusion.objective import StepSampler, diffusion_loss
 from di2pose.diffusion.sampler import PredictP0, Start, sample
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import forward_sample
-from di2pose.diffusion.trunk import withhold
+from di2pose.diffusion.trunk import Condition, withhold
 from di2pose.errors import InputError
 from di2pose.model import Constraints, Prediction, check_hypotheses
 from di2pose.pose.metrics import mpjpe

@@ -62,7 +62,9 @@ class Trunk(nn.Module):
         assert self.hint_embed is not None
         return withhold(condition._replace(hint=self.hint_embed(hint)), self.config.hint_dropout, noise)
 
-    def forward(self, x: Float[Tensor, "BH N D"], s: Int[Tensor, " BH"], condition: Condition) -> Float[Tensor, "BH N D"]:
+    def forward(
+        self, x: Float[Tensor, "BH N D"], s: Int[Tensor, " BH"], condition: Condition
+    ) -> Float[Tensor, "BH N D"]:
         return self.norm(carry(x + self.position, s, self.blocks, condition))
 
 

@@ -6,8 +6,8 @@ A code is the mean of the latents that fell to it, over about 1 / (1 - DECAY) ba
     total <- DECAY total + (1 - DECAY) sum           of them
     code   = total / size
 
-Unlike PCT, codes that hardly anything falls to begin anew at latents of the batch: small batches lose most of a codebook
-without it. In the first step that is all of them, so that the codebook begins among the data.
+Unlike PCT's, codes that hardly anything falls to begin anew at latents of the batch: small batches lose most of a
+codebook without it. In the first step that is nearly all of them, so that the codebook begins among the data.
 """
 
 import torch
