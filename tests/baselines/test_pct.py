@@ -18,7 +18,7 @@ from di2pose.training.overrides import overridden
 from di2pose.training.tiny_demo import seen_from_the_front, stick_figures
 
 SIZES = {"width": 32, "layers": 1, "heads": 2, "adapter_width": 64, "adapter_channels": 8, "adapter_tokens": 4}
-TOKENIZER = replace(recipes.tiny().tokenizer, quantiser="vq", vq_channels=8, block="mixer", levels=(32,))
+TOKENIZER = replace(recipes.tiny().tokenizer, quantiser="vq", vq_channels=8, block="mixer", levels=(64,))
 
 
 def made(**changes):
@@ -53,7 +53,7 @@ def test_it_is_a_pose_model_whose_tokens_are_drawn_apart(model):
     torch.testing.assert_close(found.visibility.sum(-1), torch.ones(2, 17))
     assert list(model.point_estimates(features)) == ["regression", "soft decode"]
     certainty = model.certainty(features)
-    assert ((-torch.log(torch.tensor(32.0)) <= certainty) & (certainty < 0)).all()
+    assert ((-torch.log(torch.tensor(64.0)) <= certainty) & (certainty < 0)).all()
 
 
 def test_draws_have_the_classifiers_probabilities_and_do_not_depend_on_the_batch(model, monkeypatch):
@@ -65,7 +65,7 @@ def test_draws_have_the_classifiers_probabilities_and_do_not_depend_on_the_batch
     decode = model.tokenizer.decode
     monkeypatch.setattr(model.tokenizer, "decode", lambda tokens: decode(drawn.setdefault("tokens", tokens)))
     model.predict(features[:1], 4000, 1, torch.Generator().manual_seed(0))
-    share = torch.nn.functional.one_hot(drawn["tokens"], 32).float().mean(0)
+    share = torch.nn.functional.one_hot(drawn["tokens"], 64).float().mean(0)
     torch.testing.assert_close(share, model(model.condition(features[:1])).softmax(-1)[0].detach(), atol=0.03, rtol=0)
 
 

@@ -22,14 +22,16 @@ Shape = Literal["cosine", "linear"]
 Target = Literal["x0", "eps"]
 PredictX0 = Callable[[Tensor, Tensor], Tensor]
 """(x_s (B, ...), s (B,)) -> x_0 (B, ...)."""
-COSINE_OFFSET = 0.008
+COSINE_OFFSET, LARGEST_BETA = 0.008, 0.999
+BOUND = 6.0
+"""No coordinate lies so many deviations from its mean: where x_0 follows from a predicted noise it is cut there."""
 
 
 @dataclass(frozen=True)
 class GaussianSchedule:
     """alpha-bar[s] = signal[s]^2, float64, S + 1 entries.
 
-    cosine: cos^2 of s/S (Nichol and Dhariwal), normed to 1 at step 0. linear: DDPM's betas from 1e-4 to 0.02 for 1000
+    cosine: cos^2 of s/S (Nichol and Dhariwal), 1 at step 0. linear: DDPM's betas from 1e-4 to 0.02 for 1000
     steps, scaled by 1000 / S so that the last step is as noisy for every S.
     """
 
@@ -41,11 +43,11 @@ class GaussianSchedule:
         passed = torch.arange(self.steps + 1, dtype=torch.float64, device="cpu") / self.steps
         if self.shape == "cosine":
             angle = (passed + COSINE_OFFSET) / (1 + COSINE_OFFSET) * math.pi / 2
-            squared = (angle.cos() / angle[0].cos()) ** 2
+            beta = 1 - (angle[1:].cos() / angle[:-1].cos()) ** 2
         else:
             beta = torch.linspace(1e-4, 0.02, self.steps, dtype=torch.float64) * 1000 / self.steps
-            squared = torch.cat([torch.ones(1, dtype=torch.float64), (1 - beta.clamp(max=0.999)).cumprod(0)])
-        object.__setattr__(self, "alpha_bar", squared.clamp_min(1e-8))
+        kept = (1 - beta.clamp(max=LARGEST_BETA)).cumprod(0)
+        object.__setattr__(self, "alpha_bar", torch.cat([torch.ones_like(kept[:1]), kept]))
 
     def levels(self, s: Int[Tensor, " B"] | int, like: Tensor) -> tuple[Tensor, Tensor]:
         """(signal, noise) of the steps, shaped to multiply rows of `like`."""
@@ -63,7 +65,7 @@ def x0_of(output: Tensor, xs: Tensor, s: Tensor, schedule: GaussianSchedule, tar
     if target == "x0":
         return output
     signal, noise = schedule.levels(s, xs)
-    return (xs - noise * output) / signal
+    return ((xs - noise * output) / signal).clamp(-BOUND, BOUND)
 
 
 def ddim(
