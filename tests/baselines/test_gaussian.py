@@ -49,12 +49,11 @@ def test_what_is_drawn_for_a_crop_does_not_depend_on_its_batch(eta):
     torch.testing.assert_close(alone[0], whole[1], atol=1e-2, rtol=0)
 
 
-@pytest.mark.parametrize("target", ["x0", "eps"])
-def test_it_learns_poses_and_comes_back_from_its_folder(tmp_path, target):
+def test_it_learns_poses_and_comes_back_from_its_folder(tmp_path):
     config = made().config
     trunk = replace(config.trunk, adapter_dropout=0.0, hint_dropout=0.0, steps=20)
     torch.manual_seed(0)
-    model = Gaussian(replace(config, trunk=trunk, target=target))
+    model = Gaussian(replace(config, trunk=trunk))
     joints = stick_figures(8, torch.Generator().manual_seed(0))
     batch = {"features": seen_from_the_front(joints, 32).repeat(2, 1, 1), "joints_mm": joints.repeat(2, 1, 1)}
     model.prepare(batch["features"])
@@ -74,6 +73,17 @@ def test_it_learns_poses_and_comes_back_from_its_folder(tmp_path, target):
     torch.testing.assert_close(
         found, model.eval().predict(features, 2, 10, hypothesis_generators(0, range(8), 2)).joints_mm
     )
+
+
+def test_a_network_that_predicts_the_noise_is_asked_for_the_noise():
+    model = made(target="eps").eval()
+    batch = {"features": torch.randn(64, 17, 32), "joints_mm": stick_figures(64, torch.Generator())}
+    for part in (model.to_joints.weight, model.to_joints.bias):
+        torch.nn.init.zeros_(part)
+    silent = model.loss(batch, training_generators(0, 0, 0, 64))["diffusion"]
+    assert float(silent) == pytest.approx(1, abs=0.1)  # the variance of the noise
+    found = model.predict(batch["features"][:2], 2, 5, torch.Generator().manual_seed(0)).joints_mm
+    assert found.abs().max() <= 2 * 6 * model.config.scale_mm  # cut where no joint lies
 
 
 def test_a_hint_that_is_withheld_changes_the_answer_and_none_is_needed(model):

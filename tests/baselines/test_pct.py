@@ -76,11 +76,11 @@ def test_it_learns_poses_on_a_frozen_tokenizer_and_comes_back_from_its_folder(tm
     model.tokenizer.requires_grad_(True).train()
     fit(list(model.tokenizer.parameters()), lambda step: model.tokenizer.loss(joints)["loss"], model.tokenizer.learn)
     model.tokenizer.requires_grad_(False).eval()
-    assert mpjpe(model.tokenizer.decode(model.tokenizer.encode(joints)), joints).mean() < 40
+    assert mpjpe(model.tokenizer.decode(model.tokenizer.encode(joints)), joints).mean() < 30
     model.prepare(batch["features"])
     codebook = model.tokenizer.quantiser.codebook.clone()
     learned = [p for p in model.parameters() if p.requires_grad]
-    fit(learned, lambda step: model.train().loss(batch, training_generators(0, step, 0, 8))["loss"], steps=200)
+    fit(learned, lambda step: model.train().loss(batch, training_generators(0, step, 0, 8))["loss"], steps=300, rate=5e-3)
     assert torch.equal(codebook, model.tokenizer.quantiser.codebook)
     again = load_model(save_model(model, tmp_path / "model"))
     assert (again.kind, again.config) == ("pct", model.config)

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from di2pose.errors import InputError
 from di2pose.tokenizer.fsq import check_tokens
 
-DECAY = 0.99
+DECAY = 0.9
+"""PCT's. Slower means are left behind by an encoder that learns fast."""
 DEAD = 0.05
 """Latents of a batch, in the running mean, below which a code begins anew."""
 
