@@ -105,9 +105,9 @@ def test_what_it_cannot_do_is_named(model):
         model.predict(torch.randn(1, 17, 32), 2, 1, torch.Generator(), Constraints(pins=pins))
     with pytest.raises(InputError, match="hypotheses must be 1 or more"):
         model.predict(torch.randn(1, 17, 32), 0, 1, torch.Generator())
-    with pytest.raises(InputError, match="sample_steps must lie in 1..5, got 10"):
+    with pytest.raises(InputError, match=r"sample_steps must lie in 1..5, got 10"):
         replace(model.config, trunk=replace(model.config.trunk, steps=5))
-    with pytest.raises(InputError, match="trunk.tokens must be 17"):
+    with pytest.raises(InputError, match=r"trunk.tokens must be 17"):
         replace(model.config, trunk=replace(model.config.trunk, tokens=16))
     with pytest.raises(InputError, match=r"eta must lie in \[0, 1\]"):
         replace(model.config, eta=2.0)

@@ -80,21 +80,22 @@ def test_it_learns_poses_on_a_frozen_tokenizer_and_comes_back_from_its_folder(tm
     model.prepare(batch["features"])
     codebook = model.tokenizer.quantiser.codebook.clone()
     learned = [p for p in model.parameters() if p.requires_grad]
-    fit(learned, lambda step: model.train().loss(batch, training_generators(0, step, 0, 8))["loss"], steps=300, rate=5e-3)
+    model.train()
+    fit(learned, lambda step: model.loss(batch, training_generators(0, step, 0, 8))["loss"], steps=300, rate=5e-3)
     assert torch.equal(codebook, model.tokenizer.quantiser.codebook)
     again = load_model(save_model(model, tmp_path / "model"))
     assert (again.kind, again.config) == ("pct", model.config)
     assert again.loss(batch, training_generators(0, 0, 0, 8))["accuracy"] > 0.95
     found = again.predict(batch["features"], 1, 1, torch.Generator().manual_seed(0)).joints_mm[:, 0]
-    assert mpjpe(found, joints).mean() < 60  # they lie 300 mm from their mean
-    assert mpjpe(again.point_estimates(batch["features"])["soft decode"], joints).mean() < 45
+    assert mpjpe(found, joints).mean() < 45  # they lie 300 mm from their mean
+    assert mpjpe(again.point_estimates(batch["features"])["soft decode"], joints).mean() < 30
 
 
 def test_what_it_cannot_do_is_named(model):
     pins = (torch.zeros(1, 17, 3), torch.ones(1, 17, dtype=torch.bool))
     with pytest.raises(InputError, match="kind 'pct' draws each token apart"):
         model.predict(torch.randn(1, 17, 32), 2, 1, torch.Generator(), Constraints(pins=pins))
-    with pytest.raises(InputError, match="trunk.tokens must be the tokenizer's 16, trunk.steps 1"):
+    with pytest.raises(InputError, match=r"trunk.tokens must be the tokenizer's 16, trunk.steps 1"):
         replace(model.config, trunk=replace(model.config.trunk, steps=2))
 
 

@@ -97,5 +97,5 @@ def test_a_tokenizer_with_it_learns_decodes_softly_and_comes_back_strictly(tmp_p
     checkpoint.load(folder, {"tokenizer": again})
     assert torch.equal(again.encode(joints), tokens)
     torch.testing.assert_close(again.decode(tokens), model.decode(tokens))
-    with pytest.raises(InputError, match="unexpected quantiser.codebook"):
+    with pytest.raises(InputError, match=r"unexpected quantiser.codebook"):
         checkpoint.load(folder, {"tokenizer": PoseTokenizer(replace(TINY, quantiser="fsq", levels=(5,) * 6))})
