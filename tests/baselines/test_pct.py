@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
-from di2pose import recipes
+from di2pose import Di2Pose, recipes
 from di2pose.baselines.gaussian import Gaussian
 from di2pose.baselines.pct import PCT
 from di2pose.baselines.regression import Regression
@@ -112,3 +113,15 @@ def test_all_kinds_of_the_comparison_have_as_many_trainable_parameters():
         )
     counts = {model.kind: sum(p.numel() for p in model.parameters() if p.requires_grad) for model in models}
     assert max(counts.values()) < 1.1 * min(counts.values()), counts
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "pct"])
+def test_they_look_at_pictures_like_any_other(kind, tmp_path):
+    torch.manual_seed(0)
+    size = ("blazepose-lite", 117, 200)
+    model = Gaussian(Gaussian.recipe(*size)) if kind == "gaussian" else PCT(PCT.token_recipe(*size, TOKENIZER))
+    pipeline = Di2Pose.from_pretrained(save_model(model, tmp_path / "model"))
+    picture = np.random.default_rng(0).integers(0, 256, (200, 160, 3), dtype=np.uint8)
+    (person,) = pipeline(picture, boxes=[(20.0, 10.0, 140.0, 190.0)], hypotheses=3).people
+    assert person.samples_mm.shape == (3, 17, 3)
+    assert person.tokens is None
