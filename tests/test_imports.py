@@ -17,7 +17,7 @@ LEVEL |= {"calibration": BASE | {"config", "pose", "person_score"}}
 # The model, which knows nothing of pictures; the kinds of it; and round it the road from pixels to people.
 LEVEL |= {"model": BASE | {"config", "checkpoint"}}
 MODEL = BASE | {"config", "model", "pose", "diffusion", "tokenizer"}
-LEVEL |= {"network": MODEL, "flip_test": MODEL, "baselines": MODEL | {"image"}}
+LEVEL |= {"network": MODEL, "flip_test": MODEL, "baselines": MODEL | {"image", "recipes"}}
 LEVEL |= {"person_crop": BASE | {"image", "pose"}, "second_look": BASE | {"image", "pose", "model", "person_crop"}}
 LEVEL |= {"body_fit": BASE | {"image", "pose"}}
 PLACING = {"person_crop", "body_fit", "calibration", "person_score"}

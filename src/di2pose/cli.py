@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train tokenizer": ("di2pose.training.command:train_tokenizer", "stage 1: poses to tokens and back"),
     "train adapter": ("di2pose.training.command:train_adapter", "before stage 2: poses read off image features"),
     "train denoiser": ("di2pose.training.command:train_denoiser", "stage 2: tokens from noise and image features"),
-    "train model": ("di2pose.training.command:train_model", "a model of another kind, in one stage: regression"),
+    "train model": ("di2pose.training.command:train_model", "a model of another kind: regression, gaussian, pct"),
     "train all": ("di2pose.training.command:train_all", "all stages, one after the other"),
     "train demo": ("di2pose.training.tiny_demo:demo", "train a tiny model end to end and draw what it learned"),
     "evaluate crops": ("di2pose.evaluation.evaluate_models:evaluate_crops", "evaluate on cached features (older name)"),

@@ -64,11 +64,18 @@ class TokenizerConfig:
     """Share of joints replaced by a learned vector at the encoder's input, in training only."""
     code_noise: float = 0.0
     """Deviation of the Gaussian noise on the codes, which lie in [-1, 1], in training only."""
+    quantiser: Literal["fsq", "vq"] = added("fsq")
+    """FSQ, or PCT's learned codebook, of as many codes as the levels have."""
+    vq_channels: int = added(64)
+    """d, width of VQ's codes; FSQ has a channel a level."""
+    commitment: float = added(0.02)
+    """Of VQ: weight of the mean squared distance of latents to their codes."""
 
     def __post_init__(self) -> None:
         _positive(self, "tokens", "encoder_width", "decoder_width", "mlp_ratio", "encoder_blocks", "decoder_blocks")
+        _positive(self, "vq_channels", "commitment")
         _fraction(self, "joint_dropout")
-        _choice(self, "block", "joint_order", "code_embed", "loss")
+        _choice(self, "block", "joint_order", "code_embed", "loss", "quantiser")
         if not self.levels or any(level < 2 for level in self.levels):
             raise InputError(f"FSQ levels must be one or more integers >= 2, got {list(self.levels)}")
         if self.code_noise < 0:
@@ -80,6 +87,16 @@ class TokenizerConfig:
     @property
     def codes(self) -> int:
         return math.prod(self.levels)
+
+    @property
+    def channels(self) -> int:
+        """d, numbers of a code."""
+        return len(self.levels) if self.quantiser == "fsq" else self.vq_channels
+
+    @property
+    def digits(self) -> tuple[int, ...]:
+        """Levels of the channels by which a code's number is read; none of VQ's, whose numbers say nothing."""
+        return self.levels if self.quantiser == "fsq" else ()
 
 
 @dataclass(frozen=True)
@@ -112,11 +129,11 @@ class DiffusionConfig:
 
 
 @dataclass(frozen=True)
-class DenoiserConfig:
-    """The transformer that predicts the clean tokens. The defaults are the paper's."""
+class TrunkConfig:
+    """A transformer over tokens that looks at an image, and what reads the image for it. The defaults are the paper's.
+    """
 
     tokens: int = 100
-    codes: int = 4375
     steps: int = 100
     feature_width: int = 768
     """F, width of the image features; 768 is ViTPose-B."""
@@ -144,20 +161,31 @@ class DenoiserConfig:
     """Share of the training crops from which the adapter withholds them."""
 
     def __post_init__(self) -> None:
-        _positive(self, "tokens", "codes", "steps", "feature_width", "width", "layers", "heads", "mlp_ratio")
+        _positive(self, "tokens", "steps", "feature_width", "width", "layers", "heads", "mlp_ratio")
         if self.width % self.heads:
             raise InputError(f"width must be a multiple of heads, got {self.width} and {self.heads}")
         if self.adapter_layers:
             _positive(self, "adapter_width", "adapter_channels", "adapter_tokens", "feature_tokens")
         for name in ("adapter_dropout", "hint_dropout", "observer_dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"DenoiserConfig.{name} must lie in [0, 1), got {getattr(self, name)}")
+                raise InputError(f"{type(self).__name__}.{name} must lie in [0, 1), got {getattr(self, name)}")
         if self.observer_tokens and not 0 < self.observer_tokens < self.feature_tokens:
             raise InputError(
                 f"observer_tokens are some of the {self.feature_tokens} image tokens, got {self.observer_tokens}"
             )
         if self.hint_channels and not self.adapter_layers:
             raise InputError("a hint is the code of the adapter's pose: hint_channels needs adapter_layers")
+
+
+@dataclass(frozen=True)
+class DenoiserConfig(TrunkConfig):
+    """The transformer that predicts the clean tokens. The defaults are the paper's."""
+
+    codes: int = 4375
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _positive(self, "codes")
 
 
 @dataclass(frozen=True)
@@ -209,9 +237,9 @@ class Config:
             ("codes", self.denoiser.codes, self.tokenizer.codes),
             ("steps", self.denoiser.steps, self.diffusion.steps),
         )
-        if self.denoiser.hint_channels not in (0, len(self.tokenizer.levels)):
+        if self.denoiser.hint_channels not in (0, self.tokenizer.channels):
             raise InputError(
-                f"the denoiser's hint_channels must be 0 or {len(self.tokenizer.levels)}, as the tokenizer has it, "
+                f"the denoiser's hint_channels must be 0 or {self.tokenizer.channels}, as the tokenizer has it, "
                 f"got {self.denoiser.hint_channels}"
             )
         for name, given, wanted in pairs:
@@ -257,7 +285,9 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             raise InputError(f"{where} must be a list, got {value!r}")
         return tuple(_value(get_args(hint)[0], item, where) for item in value)
     if get_origin(hint) is Literal:
-        hint = str
+        if value not in get_args(hint):
+            raise InputError(f"{where} must be one of {', '.join(get_args(hint))}, got {value!r}")
+        return value
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:

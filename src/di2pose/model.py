@@ -15,13 +15,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from di2pose import checkpoint
-from di2pose.config import TrainingConfig, from_json
+from di2pose.config import TokenizerConfig, TrainingConfig, from_json
 from di2pose.errors import InputError
 from di2pose.randomness import Noise
 
 KINDS: dict[str, str] = {
     "di2pose": "di2pose.network:Di2PoseNetwork",
     "regression": "di2pose.baselines.regression:Regression",
+    "gaussian": "di2pose.baselines.gaussian:Gaussian",
+    "pct": "di2pose.baselines.pct:PCT",
 }
 """Kind -> module:class."""
 
@@ -126,6 +128,16 @@ class Recipe(Protocol):
 
     @classmethod
     def recipe(cls, encoder: str, feature_tokens: int, feature_width: int) -> "ModelConfig": ...
+
+
+@runtime_checkable
+class TokenRecipe(Protocol):
+    """The same of a class whose models stand on a frozen tokenizer, their part `tokenizer`, that was trained before."""
+
+    @classmethod
+    def token_recipe(
+        cls, encoder: str, feature_tokens: int, feature_width: int, tokenizer: TokenizerConfig
+    ) -> "ModelConfig": ...
 
 
 def kind_of(name: str) -> type[nn.Module]:

@@ -14,16 +14,17 @@ from torch import Tensor, nn
 
 from di2pose.config import Config
 from di2pose.diffusion.adapter import reading_losses
-from di2pose.diffusion.denoiser import Condition, Denoiser
+from di2pose.diffusion.denoiser import Denoiser
 from di2pose.diffusion.guidance import towards_pins
 from di2pose.diffusion.objective import StepSampler, diffusion_loss
 from di2pose.diffusion.sampler import PredictP0, Start, sample
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import forward_sample
+from di2pose.diffusion.trunk import Condition, withhold
 from di2pose.errors import InputError
 from di2pose.model import Constraints, Prediction, check_hypotheses
 from di2pose.pose.metrics import mpjpe
-from di2pose.randomness import Noise, uniform
+from di2pose.randomness import Noise
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 
 
@@ -90,11 +91,7 @@ class Di2PoseNetwork(nn.Module):
         if condition.joints_mm is None or not self.config.denoiser.hint_channels:
             return condition
         hinted = self.denoiser.hinted(condition, self.tokenizer.codes(condition.joints_mm.detach()))
-        share = self.config.denoiser.hint_dropout
-        if noise is None or not share or hinted.hint is None:
-            return hinted
-        told = uniform((len(features), 1, 1), noise, self.device) >= share
-        return hinted._replace(hint=hinted.hint * told)
+        return withhold(hinted, self.config.denoiser.hint_dropout, noise)
 
     @torch.no_grad()
     def predict(
@@ -150,7 +147,7 @@ class Di2PoseNetwork(nn.Module):
             kept=None if known.kept is None
             else (known.kept[0].repeat_interleave(hypotheses, 0), known.kept[1].repeat_interleave(hypotheses, 0)),
             device=self.device,
-            levels=self.config.tokenizer.levels,
+            levels=self.config.tokenizer.digits,
         )  # fmt: skip
         *_, tokens = states
         return tokens.unflatten(0, (images, hypotheses))

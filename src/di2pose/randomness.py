@@ -80,6 +80,13 @@ def _row(shape: tuple[int, ...], noise: torch.Generator | Spread, mirrors: bool)
     return BELOW_ONE - u if mirrors and noise.mirrored else u
 
 
+def normal(
+    shape: Sequence[int], noise: Noise, device: torch.device | str = "cpu", mirrors: bool = False
+) -> Tensor:
+    """Standard normals, each the inverse transform of one uniform; a mirrored uniform gives the opposite normal."""
+    return 2**0.5 * (2 * uniform(shape, noise, device, mirrors) - 1).clamp(-1 + 1e-6, 1 - 1e-6).erfinv()
+
+
 def uniform_integers(shape: Sequence[int], count: int, noise: Noise, device: torch.device | str = "cpu") -> Tensor:
     """Integers uniform on 0..count-1."""
     return (uniform(shape, noise, device) * count).long().clamp_(max=count - 1)

@@ -1,8 +1,10 @@
-"""Full configurations, each a function. The paper's own, one for CPUs, one for tests."""
+"""Full configurations, each a function. The paper's own, one for CPUs, one to compare methods, one for tests."""
 
-from di2pose.config import Config, DenoiserConfig, DiffusionConfig, TokenizerConfig, TrainingConfig
+from dataclasses import fields, replace
 
-RECIPES = ("paper", "small", "tiny")
+from di2pose.config import Config, DenoiserConfig, DiffusionConfig, TokenizerConfig, TrainingConfig, TrunkConfig
+
+RECIPES = ("paper", "small", "compare", "tiny")
 
 
 def paper(feature_width: int = 768) -> Config:
@@ -72,6 +74,34 @@ def small(feature_width: int = 302, feature_tokens: int = 134) -> Config:
         encoder="blazepose-heavy+movenet",
         sample_steps=4,
     )
+
+
+def compare(feature_width: int = 302, feature_tokens: int = 134) -> Config:
+    """`small` with a trunk so small that two CPU cores train many: for comparisons and ablations. The baselines'
+    recipes are of this size. No feature is withheld in training, from any kind."""
+    base = small()
+    tokenizer = replace(base.tokenizer, tokens=32)
+    denoiser = replace(
+        base.denoiser,
+        tokens=tokenizer.tokens,
+        feature_width=feature_width,
+        feature_tokens=feature_tokens,
+        width=96,
+        layers=2,
+        heads=4,
+        adapter_width=384,
+        adapter_channels=16,
+        adapter_tokens=8,
+        observer_tokens=0,
+        observer_dropout=0.0,
+    )
+    return replace(base, name="compare", tokenizer=tokenizer, denoiser=denoiser)
+
+
+def trunk_of(config: Config, **changes: int) -> TrunkConfig:
+    """The denoiser's trunk alone, with some fields changed: for a baseline of the same size."""
+    sizes = {field.name: getattr(config.denoiser, field.name) for field in fields(TrunkConfig)}
+    return TrunkConfig(**(sizes | changes))
 
 
 def tiny(feature_width: int = 32) -> Config:

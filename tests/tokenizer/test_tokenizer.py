@@ -124,6 +124,6 @@ def test_codes_are_what_encode_rounds():
     torch.manual_seed(0)
     tokenizer = PoseTokenizer(recipes.tiny().tokenizer)
     poses = torch.randn(5, 17, 3) * 300
-    half = tokenizer.fsq.levels // 2
+    half = tokenizer.quantiser.levels // 2
     digits = (tokenizer.codes(poses) * half).round().long() + half
-    assert torch.equal((digits * tokenizer.fsq.basis).sum(-1), tokenizer.encode(poses))
+    assert torch.equal((digits * tokenizer.quantiser.basis).sum(-1), tokenizer.encode(poses))

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from di2pose import Di2Pose, recipes
@@ -45,6 +46,17 @@ def test_both_stages_on_two_ranks_give_the_curve_of_one_process(poses, features,
     for stage, names in (("tokenizer", ("loss", "mpjpe_mm")), ("denoiser", ("loss", "vlb", "aux"))):
         assert_same_curve(tmp_path / "one" / stage, tmp_path / "two" / stage, names)
     assert Di2Pose.from_pretrained(tmp_path / "two" / "denoiser" / "model").config.name == "tiny"
+
+    # A learned codebook moves by the latents of all ranks.
+    command = ("train", "tokenizer", "--recipe", "tiny", "--data", poses, "--iterations", 6, "--batch", 30)
+    command += ("--set", "tokenizer.quantiser=vq", "--log-every", 1, "--threads", 1)
+    assert main([*map(str, command), "--out", str(tmp_path / "vq-one")]) == 0
+    run(*TORCHRUN, "-m", "di2pose", *command, "--out", tmp_path / "vq-two")
+    assert_same_curve(tmp_path / "vq-one", tmp_path / "vq-two", ("loss", "commitment"))
+    sizes = [load_file(tmp_path / name / "last.safetensors")["model/tokenizer.quantiser.size"]
+             for name in ("vq-one", "vq-two")]  # fmt: skip
+    torch.testing.assert_close(*sizes, atol=0.5, rtol=0)
+    assert float(sizes[0].sum()) == pytest.approx(float(sizes[1].sum()), rel=1e-5)
 
     # Steps drawn by importance depend on every loss so far: the ranks must share them.
     driver = Path(__file__).with_name("importance.py")

@@ -14,7 +14,8 @@ from di2pose import recipes
 from di2pose.training.log import read_rows
 from di2pose.training.loop import train
 from di2pose.training.options import RunOptions
-from di2pose.training.stages import denoiser_job, tokenizer_job
+from di2pose.training.overrides import overridden
+from di2pose.training.stages import denoiser_job, model_job, tokenizer_job
 
 
 def di2pose(*arguments, program=("-m", "di2pose"), **environment):
@@ -71,22 +72,48 @@ def test_the_denoiser_with_all_its_memories_goes_on_bit_for_bit(poses, features,
         return denoiser_job(config, tmp_path / "t", [features], out, seed=1)
 
     options = RunOptions(log_every=5, validate_every=12)
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert train(job(whole), whole, options) == 0
+    memory = cut_and_resumed_equals_whole(job, tmp_path, options, at=16)
+    assert memory["memory/step_seen"].min() > 10  # the sampler had begun to prefer steps
 
+
+def cut_and_resumed_equals_whole(job, folder, options, at):
+    """Train a job at once, and again with a SIGTERM while batch `at` is read; what was saved then."""
+    whole, cut = folder / "whole", folder / "cut"
+    assert train(job(whole), whole, options) == 0
     stopped = job(cut)
     read = stopped.source.batch
     calls = []
 
     def batch(rows):
         calls.append(rows)
-        if len(calls) == 16:
+        if len(calls) == at:
             os.kill(os.getpid(), signal.SIGTERM)
         return read(rows)
 
     stopped.source.batch = batch
     assert train(stopped, cut, options) == signal.SIGTERM
-    memory = load_file(cut / "last.safetensors")
-    assert memory["memory/step_seen"].min() > 10  # the sampler had begun to prefer steps
+    saved = load_file(cut / "last.safetensors")
     assert train(job(cut), cut, options) == 0
     assert_equal_runs(whole, cut)
+    return saved
+
+
+def test_a_learned_codebook_and_the_baselines_go_on_bit_for_bit(poses, features, tmp_path):
+    settings = ["tokenizer.quantiser=vq", "tokenizer.vq_channels=6", "tokenizer.levels=[20]", "tokenizer.tokens=8"]
+    config = overridden(recipes.tiny(), [*settings, "tokenizer_training.iterations=8", "tokenizer_training.batch=16"])
+    options = RunOptions(log_every=3, validate_every=4)
+    saved = cut_and_resumed_equals_whole(
+        lambda out: tokenizer_job(config, [poses], out, seed=0), tmp_path / "t", options, at=5
+    )
+    assert saved["model/tokenizer.quantiser.size"].sum() > 0  # the codebook had begun to move
+    small = ["width=16", "heads=2", "layers=1", "adapter_width=32", "adapter_channels=4", "adapter_tokens=2"]
+    settings = [*(f"trunk.{size}" for size in small), "training.iterations=6", "training.batch=8"]
+    for kind, tokenizer in (("gaussian", None), ("pct", tmp_path / "t" / "whole")):
+        cut_and_resumed_equals_whole(
+            lambda out, kind=kind, tokenizer=tokenizer: model_job(
+                kind, [features], out, seed=1, settings=settings, tokenizer=tokenizer
+            ),
+            tmp_path / kind,
+            options,
+            at=4,
+        )

@@ -4,7 +4,6 @@ Every public function takes and returns root-relative millimetres, camera axes, 
 works in metres.
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -15,9 +14,10 @@ from torch.nn import functional as F
 from di2pose.config import TokenizerConfig
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17
-from di2pose.randomness import Noise, uniform
+from di2pose.randomness import Noise, normal, uniform
 from di2pose.tokenizer.fsq import FSQ, check_tokens
 from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock
+from di2pose.tokenizer.vq import VQ
 
 JOINTS = H36M_17.count
 MM_PER_METRE = 1000.0
@@ -42,7 +42,7 @@ class CodeUsage(NamedTuple):
 
 
 class PoseTokenizer(nn.Module):
-    """3D pose <-> N discrete tokens: Local-MLP encoder, FSQ, decoder."""
+    """3D pose <-> N discrete tokens: Local-MLP encoder, FSQ (or PCT's VQ), decoder."""
 
     order: Tensor
     bins: Tensor
@@ -56,8 +56,8 @@ class PoseTokenizer(nn.Module):
         self.dropped_joint = nn.Parameter(torch.zeros(D)) if config.joint_dropout else None
         self.encoder = nn.Sequential(*(_block(config, D) for _ in range(config.encoder_blocks)), nn.LayerNorm(D))
         self.joints_to_tokens = nn.Linear(JOINTS, config.tokens)
-        self.to_channels = nn.Linear(D, len(config.levels))
-        self.fsq = FSQ(config.levels)
+        self.to_channels = nn.Linear(D, config.channels)
+        self.quantiser = FSQ(config.levels) if config.quantiser == "fsq" else VQ(config.codes, config.channels)
 
         self.code_embed = _code_embed(config)
         self.code_table = nn.Embedding(config.codes, W) if config.code_embed == "table" else None
@@ -80,9 +80,8 @@ class PoseTokenizer(nn.Module):
 
     @torch.no_grad()
     def codes(self, joints_mm: Float[Tensor, "B 17 3"]) -> Float[Tensor, "B N d"]:
-        """What `encode` rounds: where each token of a pose lies among the codes, in about [-1, 1]^d."""
-        channels = self._channels(self._metres(joints_mm), None).float()
-        return self.fsq.bound(channels) / (self.fsq.levels // 2)
+        """What `encode` rounds: where each token of a pose lies among the codes; of FSQ in about [-1, 1]^d."""
+        return self.quantiser.place(self._channels(self._metres(joints_mm), None))
 
     def decode(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B 17 3"]:
         """P_hat = f_PD(T): the pose of each token sequence, pelvis exactly 0."""
@@ -106,12 +105,13 @@ class PoseTokenizer(nn.Module):
         return self._joints(self._embed(codes, tokens))
 
     def loss(self, joints_mm: Float[Tensor, "B 17 3"], generator: Noise | None = None) -> dict[str, Tensor]:
-        """Scalars: `loss` (what is minimised), `mpjpe_mm`, `perplexity`.
+        """Scalars: `loss` (what is minimised), `mpjpe_mm`, `perplexity`; of VQ also `commitment`.
 
         The generator draws the dropped joints, then the noise of the codes.
         """
         target = self._metres(joints_mm)
-        codes, tokens = self._quantise(target, self._dropped(len(target), generator, target.device))
+        latents = self._channels(target, self._dropped(len(target), generator, target.device))
+        codes, tokens = self.quantiser(latents)
         outputs = self._decode(self._embed(self._noisy(codes, generator), tokens))
         pose = self._coordinates(outputs)
         error = (pose - target).norm(dim=-1).mean()
@@ -124,11 +124,19 @@ class PoseTokenizer(nn.Module):
                 loss = error
             case "soft_ce":
                 loss = self._soft_cross_entropy(outputs, target)
-        return {
-            "loss": loss,
+        losses = {
             "mpjpe_mm": error.detach() * MM_PER_METRE,
             "perplexity": torch.tensor(self.usage(tokens).perplexity),
         }
+        if self.config.quantiser == "vq":
+            losses["commitment"] = F.mse_loss(latents.float(), codes.detach())
+            loss = loss + self.config.commitment * losses["commitment"]
+        return {"loss": loss, **losses}
+
+    def learn(self) -> None:
+        """After a step of training: the codebook of VQ moves on. FSQ has none to move."""
+        if isinstance(self.quantiser, VQ):
+            self.quantiser.learn()
 
     def usage(self, tokens: Int[Tensor, "B N"]) -> CodeUsage:
         """Codes used by (B, N) tokens."""
@@ -145,7 +153,7 @@ class PoseTokenizer(nn.Module):
     def codebook(self) -> Float[Tensor, "C D"]:
         """The decoder's embedding of every code."""
         tokens = torch.arange(self.config.codes, device=self.order.device)
-        return self._embed(self.fsq.indices_to_codes(tokens), tokens)
+        return self._embed(self.quantiser.indices_to_codes(tokens), tokens)
 
     # Inside: metres, and joints in `config.joint_order` between the two gathers.
 
@@ -167,12 +175,10 @@ class PoseTokenizer(nn.Module):
             return codes
         if generator is None:
             raise InputError("code_noise is random: pass loss(joints_mm, generator)")
-        u = uniform(codes.shape, generator, codes.device)
-        normal = math.sqrt(2) * (2 * u - 1).clamp(-1 + 1e-6, 1 - 1e-6).erfinv()
-        return codes + self.config.code_noise * normal
+        return codes + self.config.code_noise * normal(codes.shape, generator, codes.device)
 
-    def _quantise(self, pose_m: Tensor, dropped: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return self.fsq(self._channels(pose_m, dropped))                # B N d, B N
+    def _quantise(self, pose_m: Tensor) -> tuple[Tensor, Tensor]:
+        return self.quantiser(self._channels(pose_m, None))             # B N d, B N
 
     def _channels(self, pose_m: Tensor, dropped: Tensor | None) -> Tensor:
         x = self.joint_embed(pose_m)                                    # B J D
@@ -214,7 +220,7 @@ def _block(config: TokenizerConfig, width: int) -> nn.Module:
 
 
 def _code_embed(config: TokenizerConfig) -> nn.Module:
-    channels, width = len(config.levels), config.decoder_width
+    channels, width = config.channels, config.decoder_width
     if config.code_embed == "mlp":
         return nn.Sequential(nn.Linear(channels, width), nn.GELU(), nn.Linear(width, width))
     return nn.Linear(channels, width)

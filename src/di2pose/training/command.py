@@ -7,17 +7,18 @@ from typing import Annotated, Literal
 
 import tyro
 
-from di2pose import recipes
+from di2pose import checkpoint, recipes
 from di2pose.config import Config
 from di2pose.errors import InputError
 from di2pose.model import KINDS
 from di2pose.training.distributed import join
 from di2pose.training.loop import Job, train
 from di2pose.training.optimiser import Model
-from di2pose.training.options import RunOptions, StageOptions
-from di2pose.training.stages import adapter_job, denoiser_job, model_job, tokenizer_job
+from di2pose.training.options import RunOptions, Settings, StageOptions
+from di2pose.training.overrides import check_tokenizer, overridden
+from di2pose.training.stages import adapter_job, denoiser_job, model_folder, model_job, tokenizer_job
 
-RecipeName = Literal["paper", "small", "tiny"]
+RecipeName = Literal["paper", "small", "compare", "tiny"]
 Stage = Annotated[StageOptions, tyro.conf.arg(name="")]
 How = Annotated[RunOptions, tyro.conf.arg(name="")]
 STAGE, HOW = StageOptions(), RunOptions()
@@ -36,13 +37,18 @@ def train_tokenizer(
         out: folder of the run
         recipe: the configuration to start from
     """
-    config = _recipe(recipe)
+    config = _recipe(recipe, stage)
     config = replace(config, tokenizer_training=stage.over(config.tokenizer_training))
     return _run(tokenizer_job(config, data, out, stage.seed, stage.init), out, options)
 
 
 def train_adapter(
-    features: tuple[Path, ...], out: Path, recipe: RecipeName = "small", stage: Stage = STAGE, options: How = HOW
+    features: tuple[Path, ...],
+    out: Path,
+    recipe: RecipeName = "small",
+    share: float = 1.0,
+    stage: Stage = STAGE,
+    options: How = HOW,
 ) -> int:
     """Before stage 2, for recipes with an adapter: train it alone to read poses off cached image features.
 
@@ -53,10 +59,11 @@ def train_adapter(
         features: caches of `di2pose features`; split train is learned from, the rest measured on
         out: folder of the run
         recipe: the configuration to start from
+        share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
-    config = _recipe(recipe)
+    config = _recipe(recipe, stage)
     config = replace(config, adapter_training=stage.over(config.adapter_training))
-    return _run(adapter_job(config, features, out, stage.seed, stage.init), out, options)
+    return _run(adapter_job(config, features, out, stage.seed, stage.init, share), out, options)
 
 
 def train_denoiser(
@@ -65,6 +72,7 @@ def train_denoiser(
     out: Path,
     recipe: RecipeName = "small",
     adapter: Path | None = None,
+    share: float = 1.0,
     stage: Stage = STAGE,
     options: How = HOW,
 ) -> int:
@@ -80,13 +88,15 @@ def train_denoiser(
         recipe: the configuration to start from; the tokenizer's part is the tokenizer run's own
         adapter: run of `di2pose train adapter`, for recipes with an adapter; it stays as it is, and takes the place of
             that in --init. Left out: it is trained along
+        share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
-    config = _recipe(recipe)
+    config = _recipe(recipe, stage)
+    check_tokenizer(config, checkpoint.read_config(model_folder(tokenizer)).tokenizer, stage.settings)
     if adapter is not None and not config.denoiser.adapter_layers:
         raise InputError(f"--adapter {adapter} cannot be used: the recipe {recipe} has no adapter; leave it out")
     config = replace(config, denoiser_training=stage.over(config.denoiser_training))
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    job = denoiser_job(config, tokenizer, features, out, stage.seed, world, stage.init, adapter)
+    job = denoiser_job(config, tokenizer, features, out, stage.seed, world, stage.init, adapter, share)
     return _run(job, out, options)
 
 
@@ -94,6 +104,9 @@ def train_model(
     kind: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="KIND", help=f"one of {', '.join(KINDS)}")],
     features: tuple[Path, ...],
     out: Path,
+    tokenizer: Path | None = None,
+    adapter: Path | None = None,
+    share: float = 1.0,
     stage: Stage = STAGE,
     options: How = HOW,
 ) -> int:
@@ -105,8 +118,15 @@ def train_model(
     Args:
         features: caches of `di2pose features`; split train is learned from, the rest measured on
         out: folder of the run
+        tokenizer: for kinds that stand on one (pct): run of `di2pose train tokenizer`; it stays as it is
+        adapter: for kinds with Di2Pose's trunk (gaussian, pct): run of `di2pose train adapter --recipe compare`; it
+            stays as it is. Left out: it is trained along
+        share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
-    return _run(model_job(kind, features, out, stage.seed, stage.over, stage.init), out, options)
+    job = model_job(
+        kind, features, out, stage.seed, stage.over, stage.init, stage.settings, share, tokenizer, adapter
+    )
+    return _run(job, out, options)
 
 
 def train_all(
@@ -117,6 +137,8 @@ def train_all(
     iterations: tuple[int, int, int] | None = None,
     epochs: tuple[int, int, int] | None = None,
     seed: int = 0,
+    settings: Settings = (),
+    share: float = 1.0,
     options: How = HOW,
 ) -> int:
     """All stages, one after the other: RUN/tokenizer, RUN/adapter where the recipe has one, RUN/denoiser, whose `model`
@@ -132,21 +154,24 @@ def train_all(
         iterations: lengths of the three stages, instead of the recipe's epochs; without an adapter the second is unused
         epochs: passes over the data, of the three stages
         seed: of the weights, the order of the data and every draw
+        settings: change a field of the recipe by its path, as for `train denoiser`
+        share: of the training crops of the features, as for `train denoiser`; the tokenizer sees all poses
     """
     lengths = zip(iterations or (None,) * 3, epochs or (None,) * 3, strict=True)
-    first, second, third = (StageOptions(count, passes, seed=seed) for count, passes in lengths)
-    adapter = out / "adapter" if _recipe(recipe).denoiser.adapter_layers else None
+    first, second, third = (StageOptions(count, passes, seed=seed, settings=settings) for count, passes in lengths)
+    adapter = out / "adapter" if _recipe(recipe, first).denoiser.adapter_layers else None
     with join(options.device):
         stopped = train_tokenizer(data, out / "tokenizer", recipe, first, options)
         if adapter is not None and not stopped:
-            stopped = train_adapter(features, adapter, recipe, second, options)
+            stopped = train_adapter(features, adapter, recipe, share, second, options)
         if stopped:
             return stopped
-        return train_denoiser(out / "tokenizer", features, out / "denoiser", recipe, adapter, third, options)
+        return train_denoiser(out / "tokenizer", features, out / "denoiser", recipe, adapter, share, third, options)
 
 
-def _recipe(name: RecipeName) -> Config:
-    return {"paper": recipes.paper, "small": recipes.small, "tiny": recipes.tiny}[name]()
+def _recipe(name: RecipeName, stage: StageOptions) -> Config:
+    known = {"paper": recipes.paper, "small": recipes.small, "compare": recipes.compare, "tiny": recipes.tiny}
+    return overridden(known[name](), stage.settings)
 
 
 def _run(job: Job[Model], out: Path, options: RunOptions) -> int:

@@ -41,6 +41,13 @@ class Trainable(Protocol):
 
 
 @runtime_checkable
+class Learner(Protocol):
+    """A Trainable that also learns without gradients: called once a step, after the weights have moved."""
+
+    def learn(self) -> None: ...
+
+
+@runtime_checkable
 class RecordSource(Protocol):
     """Training records by number."""
 
@@ -218,6 +225,8 @@ class _Trainer(Generic[Model]):
             self._check_finite("gradient", norm)
         self.scaler.step(self.optimiser)
         self.scaler.update()
+        if isinstance(self.model, Learner):
+            self.model.learn()
         self.iteration += 1
         self.average.update(self.model, self.iteration)
         return norm

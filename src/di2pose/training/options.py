@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+import tyro
 
 from di2pose.config import TrainingConfig
 from di2pose.errors import InputError
 
 Precision = Literal["float32", "bfloat16", "float16"]
+Settings = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="KEY=VALUE")]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class StageOptions:
     """run or checkpoint folder whose weights to begin with (your own data, more data); left out: from nothing"""
     seed: int = 0
     """of the weights, the order of the data and every draw"""
+    settings: Settings = ()
+    """change a field of the recipe by its path, as in --set denoiser.width=96 --set tokenizer.levels=[8,5,5,5]; what
+    follows from it follows (--set diffusion.steps=25 is enough). May be given many times"""
 
     def over(self, training: TrainingConfig) -> TrainingConfig:
         """The recipe's, with what is said here."""

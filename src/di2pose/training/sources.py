@@ -14,6 +14,7 @@ from di2pose.data.sample import UNKNOWN, Dataset
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout
 from di2pose.pose.skeleton import H36M_17, convert, get
+from di2pose.randomness import seed_of
 from di2pose.training.feature_cache import FeatureCache
 
 TRAIN = "train"
@@ -98,8 +99,13 @@ class FeatureSource:
         return {"features": features, "joints_mm": self.joints_mm[chosen], "visibility": self.visibility[chosen]}
 
 
-def feature_sources(folders: Sequence[Path]) -> tuple[FeatureSource, FeatureSource]:
-    """All crops of split `train`, and all others."""
+def feature_sources(folders: Sequence[Path], share: float = 1.0) -> tuple[FeatureSource, FeatureSource]:
+    """All crops of split `train`, or a share of them, and all others.
+
+    The share is chosen by the crops' ids alone: a smaller one is a part of a larger one, whatever the seed of the run.
+    """
+    if not 0 < share <= 1:
+        raise InputError(f"--share must lie above 0 and be 1 at most, got {share}")
     if not folders:
         raise InputError("--features needs one folder or more, as `di2pose features` makes them")
     caches = [FeatureCache(folder) for folder in folders]
@@ -115,8 +121,13 @@ def feature_sources(folders: Sequence[Path]) -> tuple[FeatureSource, FeatureSour
     chosen = np.concatenate(train)
     _need_both(int(chosen.sum()), int((~chosen).sum()), folders)
     all_joints, all_places = np.concatenate(joints), np.concatenate(places)
+    learned = np.flatnonzero(chosen)
+    if share < 1:
+        lots = [seed_of("share", str(caches[number].index[row]["id"])) for number, row in all_places[learned].tolist()]
+        count = max(1, round(share * len(learned)))
+        learned = np.sort(learned[np.argsort(np.array(lots), kind="stable")[:count]])
     return (
-        FeatureSource(caches, all_places[chosen], all_joints[chosen]),
+        FeatureSource(caches, all_places[learned], all_joints[learned]),
         FeatureSource(caches, all_places[~chosen], all_joints[~chosen]),
     )
 

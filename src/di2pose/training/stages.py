@@ -14,7 +14,7 @@ from di2pose.config import Config, TrainingConfig, to_json
 from di2pose.data.poses import augment, crop_turns
 from di2pose.diffusion.adapter import Adapter, reading_losses
 from di2pose.errors import InputError
-from di2pose.model import PoseModel, Recipe, find_model, kind_of, save_model, training_of
+from di2pose.model import PoseModel, Recipe, TokenRecipe, find_model, kind_of, save_model, training_of
 from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import Noise, generator_of, hypothesis_generators
@@ -22,6 +22,7 @@ from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 from di2pose.training.distributed import SharedStepSampler
 from di2pose.training.loop import Batch, Job
 from di2pose.training.optimiser import Model
+from di2pose.training.overrides import check_tokenizer, overridden
 from di2pose.training.sources import FeatureSource, feature_sources, pose_sources
 from di2pose.training.warm_start import start_adapter, start_denoiser
 
@@ -42,6 +43,9 @@ class TokenizerStage(nn.Module):
     def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
         poses = augment(batch["joints_mm"], generator) if self.augmented else batch["joints_mm"]
         return self.tokenizer.loss(poses, generator)
+
+    def learn(self) -> None:
+        self.tokenizer.learn()
 
 
 def tokenizer_job(
@@ -91,17 +95,17 @@ class AdapterStage(nn.Module):
 
 
 def adapter_job(
-    config: Config, features: Sequence[Path], out: Path, seed: int, init: Path | None = None
+    config: Config, features: Sequence[Path], out: Path, seed: int, init: Path | None = None, share: float = 1.0
 ) -> Job[AdapterStage]:
     """Train the adapter alone, from nothing or from the weights of another run or of a whole model, which may have seen
     fewer image tokens. The features' size is the caches'."""
     if not config.denoiser.adapter_layers:
         raise InputError(f"the recipe {config.name} has no adapter (adapter_layers is 0): train its denoiser at once")
-    train, held_out = feature_sources(features)
+    train, held_out = feature_sources(features, share)
     config = _for_features(config, train)
     torch.manual_seed(seed)
     stage = AdapterStage(config)
-    identity = _identity("adapter", config, seed, train.fingerprint)
+    identity = _identity("adapter", config, seed, train.fingerprint, share)
     stage.adapter.standardise(_standard_features(train))
     if init is not None:
         start_adapter(stage.adapter, model_folder(init))
@@ -128,6 +132,7 @@ def denoiser_job(
     world: int = 1,
     init: Path | None = None,
     adapter: Path | None = None,
+    share: float = 1.0,
 ) -> Job[Di2PoseNetwork]:
     """Train the denoiser on cached features, with the frozen tokenizer of a run; from nothing, or from another run's
     denoiser, which learned the tokens of the same tokenizer. An adapter that comes trained, from a run of its own, else
@@ -137,7 +142,7 @@ def denoiser_job(
     The tokenizer's part of the configuration is the run's own, and the width of the features is the caches'.
     """
     folder = model_folder(tokenizer)
-    train, held_out = feature_sources(features)
+    train, held_out = feature_sources(features, share)
     config = adopt(config, checkpoint.read_config(folder), train)
     torch.manual_seed(seed)
     model = Di2PoseNetwork(config)
@@ -153,7 +158,7 @@ def denoiser_job(
         reader.requires_grad_(adapter is None and init is None)
     if world > 1:
         model.step_sampler = SharedStepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
-    identity = _identity("denoiser", config, seed, train.fingerprint) | {"tokenizer": _digest(model.tokenizer)}
+    identity = _identity("denoiser", config, seed, train.fingerprint, share) | {"tokenizer": _digest(model.tokenizer)}
     if init is not None or adapter is not None:
         identity["init"] = _digest(model.denoiser)
     memory = {"step_mean_square": model.step_sampler.mean_square, "step_seen": model.step_sampler.seen}
@@ -167,22 +172,41 @@ def model_job(
     seed: int,
     over: Callable[[TrainingConfig], TrainingConfig] = lambda training: training,
     init: Path | None = None,
+    settings: Sequence[str] = (),
+    share: float = 1.0,
+    tokenizer: Path | None = None,
+    adapter: Path | None = None,
 ) -> Job[nn.Module]:
     """Train a kind of model that learns in one stage on cached features, from nothing or from the weights of another
-    run. Its configuration is the kind's own recipe for such features; `over` changes how it is trained."""
+    run. Its configuration is the kind's own recipe for such features; `settings` change its fields, and `over` how it
+    is trained. A tokenizer, for kinds that stand on one, and an adapter that comes trained stay as they are."""
     cls = kind_of(kind)
-    if not isinstance(cls, Recipe):
+    train, held_out = feature_sources(features, share)
+    sizes = (train.encoder, train.layout.length, train.layout.width)
+    if isinstance(cls, TokenRecipe):
+        if tokenizer is None:
+            raise InputError(f"a model of kind '{kind}' needs --tokenizer: a run of `di2pose train tokenizer`")
+        trained = checkpoint.read_config(model_folder(tokenizer)).tokenizer
+        recipe = cls.token_recipe(*sizes, trained)
+        check_tokenizer(overridden(recipe, settings), trained, settings)
+    elif tokenizer is not None:
+        raise InputError(f"--tokenizer {tokenizer} cannot be used: kind '{kind}' has none, leave it out")
+    elif isinstance(cls, Recipe):
+        recipe = cls.recipe(*sizes)
+    else:
         raise InputError(
             f"a model of kind '{kind}' learns in stages: `di2pose train all`, or `di2pose train tokenizer`, then "
             "`di2pose train adapter` where the recipe has one, then `di2pose train denoiser`"
         )
-    train, held_out = feature_sources(features)
-    config = cls.recipe(train.encoder, train.layout.length, train.layout.width)
+    config = overridden(recipe, settings)
     config = replace(cast(Any, config), training=over(training_of(config)))
     torch.manual_seed(seed)
     model = cls(config)
-    identity = _identity(kind, config, seed, train.fingerprint)
+    identity = _identity(kind, config, seed, train.fingerprint, share)
     assert isinstance(model, PoseModel)
+    if tokenizer is not None:
+        checkpoint.load(model_folder(tokenizer), {"tokenizer": model.parts()["tokenizer"]})
+        identity["tokenizer"] = _digest(model.parts()["tokenizer"])
     if init is not None:
         if (other := checkpoint.read_kind(model_folder(init))[0]) != kind:
             raise InputError(f"--init {init} holds a model of kind '{other}', expected one of '{kind}'")
@@ -190,6 +214,13 @@ def model_job(
         identity["init"] = _digest(model)
     elif hasattr(model, "prepare"):
         model.prepare(_standard_features(train))
+    if adapter is not None:
+        reader = getattr(model.parts().get("trunk"), "adapter", None)
+        if not isinstance(reader, Adapter):
+            raise InputError(f"--adapter {adapter} cannot be used: this model of kind '{kind}' has no place for one")
+        start_adapter(reader, model_folder(adapter))
+        reader.requires_grad_(False)
+        identity["adapter"] = _digest(reader)
     return _model_job(kind, model, train, held_out, training_of(config), out, seed, identity)
 
 
@@ -257,7 +288,7 @@ def adopt(recipe: Config, tokenizer: Config, source: FeatureSource) -> Config:
         recipe.denoiser,
         tokens=tokenizer.tokenizer.tokens,
         codes=tokenizer.tokenizer.codes,
-        hint_channels=len(tokenizer.tokenizer.levels) if recipe.denoiser.hint_channels else 0,
+        hint_channels=tokenizer.tokenizer.channels if recipe.denoiser.hint_channels else 0,
     )
     training = tokenizer.tokenizer_training
     adopted = replace(recipe, tokenizer=tokenizer.tokenizer, tokenizer_training=training, denoiser=denoiser)
@@ -297,9 +328,10 @@ def _same_tokenizer(model: Di2PoseNetwork, init: Path) -> None:
         )
 
 
-def _identity(stage: str, config: object, seed: int, data: str) -> dict[str, object]:
+def _identity(stage: str, config: object, seed: int, data: str, share: float = 1.0) -> dict[str, object]:
     """What makes a run the same run."""
-    return {"stage": stage, "config": to_json(config), "seed": seed, "data": data}
+    whole = {"stage": stage, "config": to_json(config), "seed": seed, "data": data}
+    return whole if share == 1 else whole | {"share": share}
 
 
 def _spread(total: int, count: int) -> np.ndarray:

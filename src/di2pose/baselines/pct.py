@@ -1,0 +1,156 @@
+"""PCT's way: the tokens of a pose are classified in one pass, each apart, and decoded by their probabilities.
+
+The same trunk as Di2Pose's, without noise and without steps, on a frozen tokenizer: PCT's own has Mixer blocks and a VQ
+codebook. B crops, H hypotheses, N tokens, C codes, L image tokens of width F.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from di2pose import recipes
+from di2pose.config import TokenizerConfig, TrainingConfig, TrunkConfig
+from di2pose.diffusion.adapter import reading_losses
+from di2pose.diffusion.sampler import draw
+from di2pose.diffusion.trunk import Condition, Trunk, initialise
+from di2pose.errors import InputError
+from di2pose.model import Constraints, Prediction, check_hypotheses
+from di2pose.pose.metrics import mpjpe
+from di2pose.randomness import Noise
+from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
+
+
+@dataclass(frozen=True)
+class PCTConfig:
+    """The tokenizer, the classifier and its training."""
+
+    name: str
+    encoder: str
+    tokenizer: TokenizerConfig
+    trunk: TrunkConfig
+    """Its `tokens` are the tokenizer's, its `steps` 1; `hint_channels` the tokenizer's, or 0 for no hint."""
+    training: TrainingConfig
+    pose_weight: float = 10.0
+    """Of the softly decoded pose's mean joint error, in metres, beside the cross-entropy of the tokens."""
+    regression_weight: float = 10.0
+    aligned_weight: float = 10.0
+    visibility_weight: float = 0.5
+    sample_steps: int = 1
+
+    def __post_init__(self) -> None:
+        found = (self.trunk.tokens, self.trunk.steps)
+        if found != (self.tokenizer.tokens, 1) or self.trunk.hint_channels not in (0, self.tokenizer.channels):
+            raise InputError(
+                f"trunk.tokens must be the tokenizer's {self.tokenizer.tokens}, trunk.steps 1 and trunk.hint_channels "
+                f"{self.tokenizer.channels} or 0, got {found[0]}, {found[1]} and {self.trunk.hint_channels}"
+            )
+
+    @property
+    def feature_size(self) -> tuple[int, int]:
+        return (self.trunk.feature_tokens if self.trunk.adapter_layers else 0), self.trunk.feature_width
+
+
+class PCT(nn.Module):
+    """A frozen tokenizer and the classifier: a `model.PoseModel`."""
+
+    kind: ClassVar[str] = "pct"
+    config_type = PCTConfig
+
+    def __init__(self, config: PCTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokenizer = PoseTokenizer(config.tokenizer).requires_grad_(False)
+        self.trunk = Trunk(config.trunk)
+        self.to_logits = nn.Linear(config.trunk.width, config.tokenizer.codes)
+        initialise(self.to_logits)
+
+    @classmethod
+    def token_recipe(
+        cls, encoder: str, feature_tokens: int, feature_width: int, tokenizer: TokenizerConfig
+    ) -> PCTConfig:
+        """Of the size of `recipes.compare`."""
+        base = recipes.compare(feature_width, feature_tokens)
+        trunk = recipes.trunk_of(base, tokens=tokenizer.tokens, steps=1, hint_channels=tokenizer.channels)
+        return PCTConfig("pct", encoder, tokenizer, trunk, base.denoiser_training)
+
+    def prepare(self, features: Float[Tensor, "n L F"]) -> None:
+        """Before the first step: the mean and deviation of some training features."""
+        if self.trunk.adapter is not None:
+            self.trunk.adapter.standardise(features)
+
+    def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
+        """`tokens`, the cross-entropy to the true ones; `pose`, the softly decoded pose's error; the adapter's own."""
+        k0 = self.tokenizer.encode(batch["joints_mm"])
+        condition = self.condition(batch["features"], generator if self.training else None)
+        logits = self(condition)
+        soft = self.tokenizer.decode_soft(logits.softmax(-1))
+        losses = {
+            "tokens": F.cross_entropy(logits.flatten(0, 1), k0.flatten()),
+            "pose": mpjpe(soft, batch["joints_mm"], root=0).mean() / MM_PER_METRE,
+            "accuracy": (logits.argmax(-1) == k0).float().mean(),
+        }
+        total = losses["tokens"] + self.config.pose_weight * losses["pose"]
+        if condition.joints_mm is not None and condition.visibility_logits is not None:
+            reading = reading_losses(condition.joints_mm, condition.visibility_logits, batch, self.config)
+            total = total + reading.pop("loss")
+            losses |= reading
+        return {"loss": total, **losses}
+
+    def condition(self, features: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
+        """What the trunk knows of B images; its hint is the latents of the adapter's own pose."""
+        condition = self.trunk.condition(features, noise)
+        if condition.joints_mm is None or not self.config.trunk.hint_channels:
+            return condition
+        return self.trunk.hinted(condition, self.tokenizer.codes(condition.joints_mm.detach()), noise)
+
+    def forward(self, condition: Condition) -> Float[Tensor, "B N C"]:
+        """Logits of the tokens, in one pass from their places alone."""
+        images, trunk = len(condition.keys[0]), self.config.trunk
+        x = torch.zeros(images, trunk.tokens, trunk.width, device=condition.keys[0].device)
+        s = torch.ones(images, dtype=torch.int64, device=x.device)
+        return self.to_logits(self.trunk(x, s, condition)).float()
+
+    @torch.no_grad()
+    def predict(
+        self,
+        features: Float[Tensor, "B L F"],
+        hypotheses: int,
+        steps: int,
+        generator: Noise,
+        constraints: Constraints | None = None,
+    ) -> Prediction:
+        """Each token drawn by its own probabilities, without regard to the others; there is one step only."""
+        check_hypotheses(hypotheses)
+        if constraints is not None and constraints.any:
+            raise InputError(
+                "kind 'pct' draws each token apart: pins, kept tokens and a warm start are for kind 'di2pose'"
+            )
+        condition = self.condition(features)
+        p0 = F.pad(self(condition).softmax(-1), (0, 1))  # none is Occ
+        tokens = draw(p0.repeat_interleave(hypotheses, 0), generator, self.config.tokenizer.digits)
+        logits = condition.visibility_logits
+        joints_mm = self.tokenizer.decode(tokens).unflatten(0, (len(features), hypotheses))
+        return Prediction(joints_mm, None if logits is None else logits.softmax(-1))
+
+    @torch.no_grad()
+    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
+        """The adapter's regression, and PCT's own estimate: the probabilities, decoded softly."""
+        condition = self.condition(features)
+        found = {} if condition.joints_mm is None else {"regression": condition.joints_mm}
+        return found | {"soft decode": self.tokenizer.decode_soft(self(condition).softmax(-1))}
+
+    @torch.no_grad()
+    def certainty(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, " B"]:
+        """Minus the mean entropy of the tokens, in nats."""
+        log_p0 = self(self.condition(features)).log_softmax(-1)
+        return (log_p0.exp() * log_p0).sum(-1).mean(-1)
+
+    def tokens_of(self, joints_mm: Float[Tensor, "B H 17 3"]) -> None:
+        return None
+
+    def parts(self) -> dict[str, nn.Module]:
+        return {"tokenizer": self.tokenizer, "trunk": self.trunk, "to_logits": self.to_logits}

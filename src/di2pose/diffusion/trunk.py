@@ -1,0 +1,163 @@
+"""The trunk: what carries a row of tokens to what is said of them, looking at the image.
+
+B images, H hypotheses, N tokens, L image tokens, Q of an adapter, F, D widths.
+
+Di2Pose's denoiser is a trunk between codes and codes (`denoiser.py`); the baselines put other ends to the same trunk.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from di2pose.config import TrunkConfig
+from di2pose.diffusion.adapter import Adapter
+from di2pose.diffusion.attention import Attention, QuickGELU, mlp
+from di2pose.errors import InputError
+from di2pose.randomness import Noise, uniform
+
+
+class Condition(NamedTuple):
+    """What a trunk knows of B images: cross-attention keys and values of every layer, computed once."""
+
+    keys: list[Float[Tensor, "B heads L E"]]
+    values: list[Float[Tensor, "B heads L E"]]
+    joints_mm: Float[Tensor, "B 17 3"] | None = None
+    """The adapter's direct regression, where there is an adapter."""
+    visibility_logits: Float[Tensor, "B 17 4"] | None = None
+    """What the adapter thinks of each joint's visibility."""
+    hint: Float[Tensor, "B N D"] | None = None
+    """What the adapter's own pose says of each token."""
+
+
+class Trunk(nn.Module):
+    """Blocks with positions before them and a norm behind, and the adapter that reads the image for them: a denoiser
+    without its ends.
+
+        condition = trunk.condition(y)          # once an image
+        x = trunk(x, s, condition)              # every step, every hypothesis
+    """
+
+    def __init__(self, config: TrunkConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.position = nn.Parameter(torch.zeros(config.tokens, config.width))
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+        self.apply(initialise)
+        nn.init.normal_(self.position, std=0.02)
+        self.hint_embed = hint_embed(config.hint_channels, config.width) if config.hint_channels else None
+        self.adapter, self.unpack = adapter_parts(config)
+
+    def condition(self, y: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
+        """All keys and values of a feature sequence. `noise` is for the adapter, in training."""
+        return look(y, self.config, self.blocks, self.adapter, self.unpack, noise)
+
+    def hinted(self, condition: Condition, hint: Float[Tensor, "B N d"], noise: Noise | None = None) -> Condition:
+        """The condition that also knows what the adapter's pose says of each token; with `noise`, in training, some
+        images' are withheld."""
+        assert self.hint_embed is not None
+        return withhold(condition._replace(hint=self.hint_embed(hint)), self.config.hint_dropout, noise)
+
+    def forward(
+        self, x: Float[Tensor, "BH N D"], s: Int[Tensor, " BH"], condition: Condition
+    ) -> Float[Tensor, "BH N D"]:
+        return self.norm(carry(x + self.position, s, self.blocks, condition))
+
+
+def look(
+    y: Float[Tensor, "B L F"],
+    config: TrunkConfig,
+    blocks: nn.ModuleList,
+    adapter: Adapter | None,
+    unpack: nn.Linear | None,
+    noise: Noise | None,
+) -> Condition:
+    """The condition of B images, without a hint."""
+    if y.ndim != 3 or y.shape[2] != config.feature_width:
+        raise InputError(f"features must have shape (B, L, {config.feature_width}), got {tuple(y.shape)}")
+    joints_mm = visibility_logits = None
+    if adapter is not None and unpack is not None:
+        gist, joints_mm, visibility_logits = adapter(y, noise)                          # B W, B 17 3, B 17 4
+        y = unpack(gist).unflatten(1, (-1, config.width))                               # B Q D
+    pairs = [block.cross_attention.keys_and_values(y) for block in _each(blocks)]
+    return Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm, visibility_logits)
+
+
+def carry(x: Float[Tensor, "BH N D"], s: Int[Tensor, " BH"], blocks: nn.ModuleList, condition: Condition) -> Tensor:
+    """x, with the hint, through all blocks; it may hold H rows for each image of the condition, image after image."""
+    if condition.hint is not None:
+        x = x + condition.hint.repeat_interleave(len(x) // len(condition.hint), 0)      # BH N D
+    for block, keys, values in zip(_each(blocks), condition.keys, condition.values, strict=True):
+        x = block(x, s, keys, values)                                                   # BH N D
+    return x
+
+
+def withhold(condition: Condition, share: float, noise: Noise | None) -> Condition:
+    """The condition without the hints of a share of the images, in training (with noise)."""
+    if noise is None or not share or condition.hint is None:
+        return condition
+    told = uniform((len(condition.hint), 1, 1), noise, condition.hint.device) >= share
+    return condition._replace(hint=condition.hint * told)
+
+
+def adapter_parts(config: TrunkConfig) -> tuple[Adapter | None, nn.Linear | None]:
+    """The adapter and what unpacks its reading into tokens, where there is one."""
+    if not config.adapter_layers:
+        return None, None
+    return Adapter(config), nn.Linear(config.adapter_width, config.adapter_tokens * config.width)
+
+
+def _each(blocks: nn.ModuleList) -> Iterable["Block"]:
+    return cast(Iterable[Block], blocks)
+
+
+class Block(nn.Module):
+    """Self-attention, cross-attention to the image, MLP, each a residual; the first two normed by step (AdaLN)."""
+
+    def __init__(self, config: TrunkConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.self_norm = AdaptiveNorm(width, config.steps)
+        self.self_attention = Attention(width, width, config.heads)
+        self.cross_norm = AdaptiveNorm(width, config.steps)
+        self.cross_attention = Attention(width, width if config.adapter_layers else config.feature_width, config.heads)
+        self.mlp = mlp(width, config.mlp_ratio)
+
+    def forward(self, x: Tensor, s: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        h = self.self_norm(x, s)                                                        # B N D
+        x = x + self.self_attention(h, *self.self_attention.keys_and_values(h))         # B N D
+        x = x + self.cross_attention(self.cross_norm(x, s), keys, values)               # B N D
+        return x + self.mlp(x)                                                          # B N D
+
+
+class AdaptiveNorm(nn.Module):
+    """AdaLN: LayerNorm(x) * (1 + scale(s)) + shift(s), with an embedding of the step for each norm."""
+
+    def __init__(self, width: int, steps: int) -> None:
+        super().__init__()
+        self.step_embed = nn.Embedding(steps, width)
+        self.to_scale_and_shift = nn.Linear(width, 2 * width)
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
+
+    def forward(self, x: Float[Tensor, "B N D"], s: Int[Tensor, " B"]) -> Float[Tensor, "B N D"]:
+        step = F.silu(self.step_embed(s - 1)).unsqueeze(1)                              # B 1 D: steps are 1..S
+        scale, shift = self.to_scale_and_shift(step).chunk(2, dim=-1)                   # B 1 D
+        return self.norm(x) * (1 + scale) + shift
+
+
+def hint_embed(channels: int, width: int) -> nn.Sequential:
+    spread, mix = nn.Linear(channels, width), nn.Linear(width, width)
+    nn.init.normal_(spread.weight)  # codes lie in [-1, 1]: this spreads them over the activation
+    initialise(mix)
+    return nn.Sequential(spread, QuickGELU(), mix)
+
+
+def initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)
