@@ -1,6 +1,7 @@
 """The commands on small data: what they learn, what they write, what they refuse."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from di2pose import Di2Pose, recipes
 from di2pose.cli import main
 from di2pose.data.sample import Sample, Writer
 from di2pose.errors import InputError
-from di2pose.model import load_model
+from di2pose.model import find_model, load_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.people.store import agree
 from di2pose.pose.metrics import mpjpe
@@ -130,6 +131,7 @@ def test_another_kind_of_model_is_trained_by_the_same_loop(trained, features, tm
 
 
 def test_a_tokenizer_alone_is_a_checkpoint_but_not_a_di2pose(trained):
+    assert model_folder(Path("small")) == find_model("small")  # a name in the package
     folder = model_folder(trained / "tokenizer")
     assert folder == trained / "tokenizer" / "model"
     with pytest.raises(InputError, match="has no part 'denoiser'; it has tokenizer"):
