@@ -179,7 +179,7 @@ def _write(
 ) -> str:
     failed = {failure.run for failure in failures}
     good = [measure for measure in planned if measure.run not in failed]
-    costs = {}
+    costs: Json = {}
     for measure in good:
         if measure.trained is not None:
             costs |= cost_of(measure)

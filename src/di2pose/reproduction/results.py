@@ -7,10 +7,11 @@ import json
 import math
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import cast
 
 from safetensors import safe_open
 
@@ -31,6 +32,9 @@ TOKENIZER = "tokenizer"
 HEADLINES = ("p-agg", "single", "upright", PEER_FLIPPED, PEER)
 """The estimate that stands for a cell: the first of these that it has."""
 KEPT = {*HEADLINES, "sample", "fitted", "p-best", "regression", "turned"}
+HYPOTHESES = {"energy_mm": ("energy", 1.0), "coverage_90": ("coverage_90", 100.0)}
+"""Figures of all the hypotheses together in a report's `calibration`, where it has them: the metric's name here, and
+what it is multiplied by: 90 % balls hold so many per cent of the joints."""
 LEFT_OUT = re.compile(r".*_(self_occluded|occluded|out_of_frame)")
 DIGITS = 3
 
@@ -57,26 +61,27 @@ class Results:
         """(data, protocol) of all figures, in order."""
         return list(dict.fromkeys((figure["data"], figure["protocol"]) for figure in self.content["figures"]))
 
-    def of(self, cell: str, data: str, protocol: str) -> dict[int, Mapping[str, float]]:
-        """Seed -> values."""
+    def of(self, cell: str, data: str, protocol: str) -> list[Json]:
+        """The entries of all seeds."""
         wanted = (cell, data, protocol)
-        return {
-            figure["seed"]: figure["values"]
-            for figure in self.content["figures"]
-            if (figure["cell"], figure["data"], figure["protocol"]) == wanted
-        }
+        return [f for f in self.content["figures"] if (f["cell"], f["data"], f["protocol"]) == wanted]
 
     def headline(self, cell: str, data: str, protocol: str, metric: str) -> Seeds:
         return self.values(cell, data, protocol, metric, HEADLINES)
 
+    def told(self, cell: str, data: str, protocol: str, metric: str) -> str:
+        """The headline, mean ± deviation over the seeds."""
+        return spread(self.headline(cell, data, protocol, metric).values()) or "-"
+
     def values(self, cell: str, data: str, protocol: str, metric: str, estimates: Sequence[str]) -> Seeds:
         """The first of the estimates that there is, of most hypotheses."""
         found: Seeds = {}
-        for seed, values in self.of(cell, data, protocol).items():
+        for figure in self.of(cell, data, protocol):
+            values = figure["values"]
             keys = [key.split("/") for key in values if key.endswith(f"/{metric}")]
             ranked = [(estimates.index(e), -int(n), f"{n}/{e}/{m}") for n, e, m in keys if e in estimates]
             if ranked:
-                found[seed] = values[min(ranked)[2]]
+                found[figure["seed"]] = values[min(ranked)[2]]
         return found
 
 
@@ -128,6 +133,16 @@ def figures_of(measure: Measure, peer: bool) -> list[Json]:
         if PROTOCOLS[protocol].by_action and estimate in HEADLINES[:2]:
             table = report["actions"][protocol]
             entry["actions"] = dict(zip(table["names"], table["mean_mm"][key], strict=True))
+    calibration: Json = {} if peer else cast(Json, report).get("calibration", {})
+    for protocol, counts in calibration.items():
+        for count, groups in counts.items():
+            for group in ("all", "seen", "hidden"):
+                for part, (metric, scale) in HYPOTHESES.items():
+                    value: float | None = groups.get(group, {}).get(part)
+                    if value is None:
+                        continue
+                    name = metric if group == "all" else f"{metric}_{group}"
+                    entries[protocol]["values"][f"{count}/hypotheses/{name}"] = round(scale * value, DIGITS)
     return list(entries.values())
 
 
@@ -141,7 +156,7 @@ def cost_of(measure: Measure) -> Json:
         last = rows[-1] if rows else {"epoch": 0.0, "seconds": 0.0}
         found[run.name] = {
             "iterations": notes["iteration"],
-            "records_seen": round(last["epoch"] * notes.get("crops", notes.get("poses", 0))),
+            "records_seen": round(last["epoch"] * notes["crops" if "crops" in notes else "poses"]),
             "parameters": {path.stem: _numbers_in(path) for path in sorted(model.glob("*.safetensors"))},
             "seconds": last["seconds"],
         }
@@ -191,6 +206,7 @@ def to_markdown(results: Results) -> str:
         columns |= {METRICS[m][0] if m in METRICS else m.replace("_", " "): (m, list(HEADLINES))
                     for m in _metrics(results, data, protocol)}  # fmt: skip
         columns |= {"one sample": ("mpjpe", ["sample"]), "best (oracle)": ("mpjpe", ["p-best"])}
+        columns |= {"energy score": ("energy", ["hypotheses"]), "in 90 % balls, %": ("coverage_90", ["hypotheses"])}
         rows = [
             [cell, *(spread(results.values(cell, data, protocol, *column).values()) for column in columns.values())]
             for cell in results.cells
@@ -210,8 +226,8 @@ def _metrics(results: Results, data: str, protocol: str) -> list[str]:
     found = {
         key.split("/")[2]
         for cell in results.cells
-        for values in results.of(cell, data, protocol).values()
-        for key in values
+        for figure in results.of(cell, data, protocol)
+        for key in figure["values"]
         if key.split("/")[1] in HEADLINES
     }
     others = sorted(m for m in found - set(known) if "mpjpe" not in m and protocol != TOKENIZER)

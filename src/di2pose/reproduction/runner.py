@@ -40,7 +40,8 @@ def run_all(runs: Sequence[Run], out: Path, jobs: int, launch: str | None = None
     The failures, and the number of the signal that stopped it all, or 0."""
     order = [run for group in in_order(runs) for run in group]
     waiting = [run for run in order if not run.finished()]
-    count, ended, failures = len(waiting), len(order) - len(waiting), []
+    count, ended = len(waiting), len(order) - len(waiting)
+    failures: list[Failure] = []
     if ended:
         print(f"{ended} of {len(order)} runs are finished already", flush=True)
     running: dict[Run, tuple[subprocess.Popen, float]] = {}
