@@ -11,6 +11,7 @@ import tyro
 
 from di2pose import __version__
 from di2pose.errors import InputError
+from di2pose.evaluation.protocol import parse_protocols
 from di2pose.files import Json, replacing, write_json, write_text
 from di2pose.reproduction import figure
 from di2pose.reproduction.plan import Measure, Run, Setting, in_order, measures, train_run
@@ -51,7 +52,8 @@ def ablate(
 
     Args:
         features: caches of `di2pose features`, as for `train denoiser`
-        test: NAME=DIR, one or several: feature caches or prepared datasets to measure on
+        test: NAME=DIR, one or several: feature caches or prepared datasets to measure on; NAME=DIR@PROTOCOL,PROTOCOL
+            where one has protocols of its own
         out: folder of all runs and results
         data: poses for the tokenizers; left out: those of --features
         budget: minutes for all stages of one run of the reference, our model: what it can do in them is the number of
@@ -59,7 +61,7 @@ def ablate(
         iterations: of every stage of every cell, instead of a budget; with neither, the recipe's epochs
         seeds: how many; 0, 1, ...
         recipe: the configuration to start from
-        protocol: of `di2pose evaluate`, one or several with commas
+        protocol: of `di2pose evaluate`, one or several with commas, for test data without its own
         hypotheses: of `di2pose evaluate`
         train: further flags of every training command, --train="--precision bfloat16"
         evaluate: further flags of every evaluation, --evaluate="--limit 1000 --plain"
@@ -78,11 +80,10 @@ def ablate(
     setting = Setting(
         features,
         data or features,
-        _tests(test),
+        _tests(test, protocol),
         out,
         recipe,
         iterations,
-        protocol,
         hypotheses,
         tuple(shlex.split(train)),
         tuple(shlex.split(evaluate)),
@@ -114,15 +115,18 @@ def ablate(
     return 1 if failures else 0
 
 
-def _tests(words: Sequence[str]) -> tuple[tuple[str, Path], ...]:
-    pairs = [word.partition("=") for word in words]
-    names = [name for name, _, _ in pairs]
-    if not pairs or not all(name and folder for name, _, folder in pairs) or len(set(names)) < len(names):
-        raise InputError(f"--test takes NAME=DIR, names that differ, e.g. clean=features/test; got {' '.join(words)}")
-    for _, _, folder in pairs:
+def _tests(words: Sequence[str], protocol: str) -> tuple[tuple[str, Path, str], ...]:
+    found = {}
+    for word in words:
+        name, _, rest = word.partition("=")
+        folder, _, own = rest.partition("@")
+        if not name or not folder or name in found:
+            raise InputError(f"--test takes NAME=DIR, each name once, e.g. clean=features/test; got {' '.join(words)}")
         if not Path(folder).is_dir():
             raise InputError(f"--test {folder} is no folder: expected a feature cache or a prepared dataset")
-    return tuple((name, Path(folder)) for name, _, folder in pairs)
+        parse_protocols(own or protocol)
+        found[name] = name, Path(folder), own or protocol
+    return tuple(found.values())
 
 
 def _budget(setting: Setting, minutes: float, launch: str | None, list_only: bool) -> Setting | int:

@@ -20,12 +20,12 @@ class Setting:
 
     features: tuple[Path, ...]
     data: tuple[Path, ...]
-    tests: tuple[tuple[str, Path], ...]
+    tests: tuple[tuple[str, Path, str], ...]
+    """Name, folder and protocols of each set of test data."""
     out: Path
     recipe: str
     iterations: int | None = None
     """Of every training stage; None: the recipe's own epochs."""
-    protocol: str = "limb-12"
     hypotheses: str = "8"
     train: tuple[str, ...] = ()
     """Further flags of every training command, and of every evaluation."""
@@ -109,25 +109,27 @@ def measures(table: Table, seeds: Iterable[int], setting: Setting) -> Iterator[M
             stage = cell.stage or first.stage
             assert stage is not None
             trained = train_run(stage, seed, setting)
-            for data, folder in setting.tests:
+            for data, folder, protocol in setting.tests:
                 if cell.stage is None and not (folder / "features.json").is_file():
-                    yield Measure(cell, seed, data, _evaluation(PEER_MODEL, (), cell, data, folder, setting), None)
+                    yield Measure(
+                        cell, seed, data, _evaluation(PEER_MODEL, cell, data, folder, protocol, setting), None
+                    )
                     continue
                 # What the peer says of cached crops is a row in the report of any model on them.
-                run = _evaluation(trained, (trained,), first if cell.stage is None else cell, data, folder, setting)
+                run = _evaluation(trained, cell if cell.stage else first, data, folder, protocol, setting)
                 yield Measure(cell, seed, data, run, trained if cell.stage else None)
             tokenizer = cell.stage and cell.stage.reads_from("tokenizer")
             if table.tokenizers and tokenizer:
                 coder = train_run(tokenizer, seed, setting)
-                for data, folder in setting.tests:
+                for data, folder, _ in setting.tests:
                     words = ("evaluate", "tokenizer", str(coder.out), "--data", str(folder))
                     name = _name(["tokenizer", data, f"s{seed}"], [*words[:2], coder.name, str(folder)])
                     out = str(setting.out / "evaluations" / f"{name}.json")
                     yield Measure(cell, seed, data, Run(name, (*words, "--out", out), (coder,)), coder)
 
 
-def _evaluation(model: Run | str, needs: tuple[Run, ...], cell: Cell, data: str, folder: Path, setting: Setting) -> Run:
-    protocol, drawn = setting.protocol, setting.hypotheses if isinstance(model, Run) else "1"
+def _evaluation(model: Run | str, cell: Cell, data: str, folder: Path, protocol: str, setting: Setting) -> Run:
+    drawn = setting.hypotheses if isinstance(model, Run) else "1"
     words = ["--data", str(folder), "--protocol", protocol, "--hypotheses", drawn, "--worst", "0", *setting.evaluate]
     words += [] if cell.steps is None else ["--steps", str(cell.steps)]
     label = model.name if isinstance(model, Run) else model
@@ -135,7 +137,7 @@ def _evaluation(model: Run | str, needs: tuple[Run, ...], cell: Cell, data: str,
     name = _name([*about, data], [label, *words])
     place = str(model.out) if isinstance(model, Run) else model
     words = ["evaluate", place, *words, "--device", setting.device, "--out", str(setting.out / "evaluations" / name)]
-    return Run(name, tuple(words), needs)
+    return Run(name, tuple(words), (model,) if isinstance(model, Run) else ())
 
 
 def _name(about: list[str], depends: list[str]) -> str:
