@@ -30,22 +30,19 @@ def ablated(cache, tmp_path_factory):
     words = [sys.executable, str(PROGRAM), "ablate", "batch"]
     words += command(cache, out, "--seeds", "2", "--budget", "0.01", "--train=--learning-rate 0.001")
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    first = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     lines = []
-    for line in first.stdout:
-        lines.append(line)
-        if "tokenizer-s0" in line and "iterations of every stage" in "".join(lines):
-            first.send_signal(signal.SIGINT)
-            break
-    lines += first.stdout.readlines()
-    first.wait()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as first:
+        for line in first.stdout:
+            lines.append(line)
+            if "tokenizer-s0" in line and "iterations of every stage" in "".join(lines):
+                first.send_signal(signal.SIGINT)
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").glob("tokenizer-s0-*/last.safetensors")}
     second = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     return out, first.returncode, "".join(lines), second, before
 
 
 def test_a_stop_is_clean_and_the_same_command_goes_on(ablated):
-    out, code, text, second, before = ablated
+    _, code, text, second, before = ablated
     assert code == 128 + signal.SIGINT, text
     assert "stopped by signal 2: the same command goes on" in text
     assert "runs are finished already" in second.stdout
@@ -55,7 +52,7 @@ def test_a_stop_is_clean_and_the_same_command_goes_on(ablated):
 
 
 def test_two_cells_with_two_seeds_end_in_a_table(ablated):
-    out, _, _, second, _ = ablated
+    out, *_ = ablated
     results = read_results(out / "batch.json")
     content = results.content
     assert (content["table"], content["recipe"], content["seeds"]) == ("batch", "tiny", [0, 1])
@@ -68,7 +65,8 @@ def test_two_cells_with_two_seeds_end_in_a_table(ablated):
     assert results.of("batch 8", "figures", "limb-12") != results.of("batch 4", "figures", "limb-12")
     mean = fmean(results.headline("batch 8", "figures", "limb-12", "mpjpe").values())
     assert f"| batch 8 | {mean:.1f} ± " in (out / "batch.md").read_text().replace("  ", " ").replace("  ", " ")
-    assert Image.open(out / "batch.png").size[0] > 500
+    with Image.open(out / "batch.png") as picture:
+        assert picture.size[0] > 500
 
 
 def test_equal_stages_are_one_run_and_all_have_the_same_iterations(ablated):
@@ -91,12 +89,15 @@ def test_a_cell_that_fails_is_told_and_takes_no_other_with_it(ablated):
     assert second.returncode == 1
     assert "FAILED, exit code 2" in second.stdout
     assert "invalid" in second.stdout.lower() or "none" in second.stdout  # the end of its log
-    assert "needs denoiser-none-s0" in second.stdout
+    assert "not run, since they need these: denoiser-none-s0-figures" in second.stdout
     content = read_results(out / "batch.json").content
     assert [name.rpartition("-")[0] for name in content["failed"]] == [
         "denoiser-none-s0", "denoiser-none-s0-figures", "denoiser-none-s1", "denoiser-none-s1-figures"
     ]  # fmt: skip
-    assert {figure["cell"] for figure in content["figures"] if figure["protocol"] == "limb-12"} == {"batch 8", "batch 4"}
+    assert {figure["cell"] for figure in content["figures"] if figure["protocol"] == "limb-12"} == {
+        "batch 8",
+        "batch 4",
+    }
 
 
 def test_the_list_has_every_command_after_those_it_needs(cache, tmp_path, capsys):

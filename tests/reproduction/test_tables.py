@@ -30,7 +30,7 @@ def parsed(words):
 
 
 def commands(table, recipe, **more):
-    setting = Setting((Path("f"),), (Path("d"),), (("t", Path("t"), "limb-12"),), Path("o"), recipe, **more)
+    setting = Setting((Path("f"),), (Path("d"),), (("t", Path("t"), "limb-12"),), ("t",), Path("o"), recipe, **more)
     return [run for group in in_order(m.run for m in measures(TABLES[table], range(2), setting)) for run in group]
 
 

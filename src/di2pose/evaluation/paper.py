@@ -35,6 +35,7 @@ def paper_number(protocol: str, metric: str, dataset: str) -> tuple[float, str] 
         return None
     return PAPER.get((protocol, metric))
 
+
 METHODS = {"di2pose": "Di2Pose", "gaussian": "Gong et al. (DiffPose)", "pct": "Geng et al. (PCT)"}
 """Kind of model here -> the row of the paper's tables that it stands for."""
 

@@ -16,9 +16,10 @@ from di2pose.files import Json, replacing, write_json, write_text
 from di2pose.reproduction import figure
 from di2pose.reproduction.plan import Measure, Run, Setting, in_order, measures, train_run
 from di2pose.reproduction.results import FORMAT_VERSION, Results, commit, cost_of, figures_of, to_markdown, to_text
-from di2pose.reproduction.runner import Failure, command_line, run_all
+from di2pose.reproduction.runner import Failure, command_line, run_all, told
 from di2pose.reproduction.tables import REFERENCE, TABLES, Table
 from di2pose.training.log import read_rows
+from di2pose.training.sources import read_poses
 
 TIMED, WARM = 60, 20
 """Iterations by which a stage's speed is measured, the first of which do not count."""
@@ -77,10 +78,12 @@ def ablate(
                          f"{iterations} and {budget}")  # fmt: skip
     if budget is not None and iterations is not None:
         raise InputError("give --budget MINUTES or --iterations N, not both")
+    tests = _tests(test, protocol)
     setting = Setting(
         features,
         data or features,
-        _tests(test, protocol),
+        tests,
+        tuple(name for name, folder, _ in tests if _has_whole_poses(folder)) if TABLES[table].tokenizers else (),
         out,
         recipe,
         iterations,
@@ -110,8 +113,8 @@ def ablate(
     command = shlex.join(["di2pose", *map(str, words), "--out", str(out)])
     text = _write(table, TABLES[table], planned, failures, seeds, setting, command)
     print(f"\n{text}\nwritten: {out / table}.json, {table}.md, {table}.png")
-    for failure in failures:
-        print(f"\n{failure.run.name} failed: {failure.why}")
+    if failures:
+        print(told(failures))
     return 1 if failures else 0
 
 
@@ -127,6 +130,11 @@ def _tests(words: Sequence[str], protocol: str) -> tuple[tuple[str, Path, str], 
         parse_protocols(own or protocol)
         found[name] = name, Path(folder), own or protocol
     return tuple(found.values())
+
+
+def _has_whole_poses(folder: Path) -> bool:
+    """Footage may know limbs only."""
+    return bool((read_poses(folder)[1] == "test").any())
 
 
 def _budget(setting: Setting, minutes: float, launch: str | None, list_only: bool) -> Setting | int:
@@ -146,9 +154,8 @@ def _budget(setting: Setting, minutes: float, launch: str | None, list_only: boo
         runs = [*last.needs, last]
         print(f"measuring the training speed of recipe {setting.recipe}", flush=True)
         failures, stopped = run_all(runs, timing.out, 1, launch)
-        for failure in failures:
-            print(f"\n{failure.run.name} failed: {failure.why}")
         if failures or stopped:
+            print(told(failures))
             return 128 + stopped if stopped else 1
         known[key] = {"seconds_per_iteration": {run.words[1]: _speed(run) for run in runs}}
         write_json(path, known)

@@ -37,7 +37,8 @@ def draw(results: Results, metric: str = "mpjpe") -> Image.Image:
 def _panel(pen: ImageDraw.ImageDraw, x0: int, y0: int, title: str, places: list[str], lines: Lines) -> None:
     font = ImageFont.load_default(14)
     left, right, top, bottom = x0 + LEFT, x0 + WIDTH - RIGHT, y0 + TOP, y0 + HEIGHT - BOTTOM
-    every = [value for line in lines.values() for values in line.values() for value in values]
+    ends = [_bar(values) for line in lines.values() for values in line.values()]
+    every = [end for pair in ends for end in pair]
     margin = 0.08 * (max(every) - min(every)) + 0.01 * max(every) + 1e-6
     low, high = min(every) - margin, max(every) + margin
 
@@ -60,7 +61,12 @@ def _panel(pen: ImageDraw.ImageDraw, x0: int, y0: int, title: str, places: list[
             pen.line([(x, height(fmean(values))) for x, values in points.values()], fill=colour, width=2)
             pen.text((right + 10, top + 20 * number), name, colour, font)
         for x, values in points.values():
-            mean, deviation = fmean(values), stdev(values) if len(values) > 1 else 0.0
-            pen.line((x, height(mean - deviation), x, height(mean + deviation)), fill=colour, width=2)
-            pen.ellipse((x - 4, height(mean) - 4, x + 4, height(mean) + 4), fill=colour)
+            (least, most), y = _bar(values), height(fmean(values))
+            pen.line((x, height(least), x, height(most)), fill=colour, width=2)
+            pen.ellipse((x - 4, y - 4, x + 4, y + 4), fill=colour)
     pen.rectangle((left, top, right, bottom), outline=INK)
+
+
+def _bar(values: list[float]) -> tuple[float, float]:
+    mean, deviation = fmean(values), stdev(values) if len(values) > 1 else 0.0
+    return mean - deviation, mean + deviation

@@ -22,6 +22,8 @@ class Setting:
     data: tuple[Path, ...]
     tests: tuple[tuple[str, Path, str], ...]
     """Name, folder and protocols of each set of test data."""
+    whole: tuple[str, ...]
+    """Names of those whose poses have all joints: tokenizers can be measured on them."""
     out: Path
     recipe: str
     iterations: int | None = None
@@ -121,7 +123,7 @@ def measures(table: Table, seeds: Iterable[int], setting: Setting) -> Iterator[M
             tokenizer = cell.stage and cell.stage.reads_from("tokenizer")
             if table.tokenizers and tokenizer:
                 coder = train_run(tokenizer, seed, setting)
-                for data, folder, _ in setting.tests:
+                for data, folder in ((name, folder) for name, folder, _ in setting.tests if name in setting.whole):
                     words = ("evaluate", "tokenizer", str(coder.out), "--data", str(folder))
                     name = _name(["tokenizer", data, f"s{seed}"], [*words[:2], coder.name, str(folder)])
                     out = str(setting.out / "evaluations" / f"{name}.json")

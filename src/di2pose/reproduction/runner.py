@@ -26,7 +26,8 @@ class Failure:
     """A run that did not end well."""
 
     run: Run
-    why: str
+    why: str = ""
+    """Empty where it was not started, because a run that it needs failed."""
 
 
 def command_line(run: Run, launch: str | None = None) -> list[str]:
@@ -52,7 +53,7 @@ def run_all(runs: Sequence[Run], out: Path, jobs: int, launch: str | None = None
                 for run in list(waiting):
                     if not failed.isdisjoint(run.needs):
                         waiting.remove(run)
-                        failures.append(Failure(run, f"needs {', '.join(n.name for n in run.needs if n in failed)}"))
+                        failures.append(Failure(run))
                         failed.add(run)
                     elif len(running) < jobs and not any(need in waiting or need in running for need in run.needs):
                         waiting.remove(run)
@@ -71,6 +72,13 @@ def run_all(runs: Sequence[Run], out: Path, jobs: int, launch: str | None = None
         finally:
             _stop([process for process, _ in running.values()])
     return failures, signals[0] if signals else 0
+
+
+def told(failures: Sequence[Failure]) -> str:
+    """Every run that failed with the end of its log, and the names of those that were not started."""
+    texts = [f"\n{failure.run.name} failed: {failure.why}" for failure in failures if failure.why]
+    others = [failure.run.name for failure in failures if not failure.why]
+    return "\n".join([*texts, *([f"\nnot run, since they need these: {', '.join(others)}"] if others else [])])
 
 
 def _start(run: Run, out: Path, launch: str | None, lock: IO[str]) -> subprocess.Popen:
