@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from di2pose import checkpoint, recipes
+from di2pose.config import Config
 from di2pose.errors import InputError
 from di2pose.reproduction.tables import Cell, Stage, Table
 
 PEER_MODEL = "blazepose-heavy"
+BASELINES_RECIPE = "compare"
+"""The recipe of whose size the baselines' own recipes are."""
+TRUNK = ("width", "layers", "heads", "mlp_ratio", "adapter_layers", "adapter_width", "adapter_channels",
+         "adapter_tokens", "adapter_dropout")  # fmt: skip
+TRAINING = ("learning_rate", "betas", "weight_decay", "batch", "epochs", "warmup", "clip", "ema")
+"""What a baseline with our trunk takes over from the denoiser of any other recipe."""
+REGRESSION = {"adapter_width": 512, "adapter_channels": 16}
+"""The regression is an adapter alone: so wide it has as many parameters as the denoiser of `compare`, 2.2 million."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +44,16 @@ class Setting:
     device: str = "cpu"
 
     @property
-    def has_adapter(self) -> bool:
-        recipe = getattr(recipes, self.recipe, None) if self.recipe in recipes.RECIPES else None
-        if recipe is None:
+    def config(self) -> Config:
+        """The recipe's."""
+        if self.recipe not in recipes.RECIPES:
             raise InputError(f"no recipe is called '{self.recipe}': choose from {', '.join(recipes.RECIPES)}")
-        return bool(recipe().denoiser.adapter_layers)
+        config: Config = getattr(recipes, self.recipe)()
+        return config
+
+    @property
+    def has_adapter(self) -> bool:
+        return bool(self.config.denoiser.adapter_layers)
 
 
 @dataclass(frozen=True)
@@ -86,7 +100,8 @@ def train_run(stage: Stage, seed: int, setting: Setting) -> Run:
     reads = [(flag, train_run(each, seed, setting)) for flag, each in stage.reads
              if has_adapter or each.what != "adapter"]  # fmt: skip
     source = ("--data", *setting.data) if stage.what == "tokenizer" else ("--features", *setting.features)
-    words = ["train", *stage.what.split(), "--recipe", setting.recipe, *map(str, source), *stage.flags]
+    whose = _as_large(stage.what, setting) if stage.what.startswith("model ") else ("--recipe", setting.recipe)
+    words = ["train", *stage.what.split(), *whose, *map(str, source), *stage.flags]
     words += [] if setting.iterations is None else ["--iterations", str(setting.iterations)]
     words += ["--seed", str(seed), *setting.train]
     about = [stage.what.removeprefix("model "), *(flag.rpartition(".")[2] for flag in stage.flags if flag[0] != "-")]
@@ -96,6 +111,20 @@ def train_run(stage: Stage, seed: int, setting: Setting) -> Run:
     if setting.iterations is not None:  # once, at the end: validations are not what the budget is for
         words += ["--validate-every", str(setting.iterations)]
     return Run(name, (*words, "--out", str(setting.out / "runs" / name)), tuple(run for _, run in reads))
+
+
+def _as_large(what: str, setting: Setting) -> tuple[str, ...]:
+    """Flags that make a kind of model as large as the recipe's denoiser, where its own recipe does not, and let it see
+    as many crops. Of recipes but `compare` the regression keeps its own size: it has no trunk to be like."""
+    denoiser, training = setting.config.denoiser, setting.config.denoiser_training
+    sizes: dict[str, object] = {}
+    if what == "model regression":
+        sizes = {"training.batch": training.batch} | (REGRESSION if setting.recipe == BASELINES_RECIPE else {})
+    elif setting.recipe != BASELINES_RECIPE:
+        sizes = {f"trunk.{name}": getattr(denoiser, name) for name in TRUNK}
+        sizes |= {} if setting.has_adapter else {"trunk.hint_channels": 0}
+        sizes |= {f"training.{name}": getattr(training, name) for name in TRAINING}
+    return tuple(word for name, value in sizes.items() for word in ("--set", f"{name}={json.dumps(value)}"))
 
 
 def measures(table: Table, seeds: Iterable[int], setting: Setting) -> Iterator[Measure]:
