@@ -210,6 +210,7 @@ def _write(
                 "name": cell.name,
                 "line": cell.line,
                 "x": cell.x or cell.name,
+                "estimate": cell.estimate,
                 "runs": sorted({m.trained.name for m in good if m.cell == cell and m.trained is not None}),
             }
             for cell in table.cells

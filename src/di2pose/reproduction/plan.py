@@ -19,7 +19,7 @@ TRUNK = ("width", "layers", "heads", "mlp_ratio", "adapter_layers", "adapter_wid
          "adapter_tokens", "adapter_dropout")  # fmt: skip
 TRAINING = ("learning_rate", "betas", "weight_decay", "batch", "epochs", "warmup", "clip", "ema")
 """What a baseline with our trunk takes over from the denoiser of any other recipe."""
-REGRESSION = {"adapter_width": 512, "adapter_channels": 16}
+REGRESSION: dict[str, object] = {"adapter_width": 512, "adapter_channels": 16}
 """The regression is an adapter alone: so wide it has as many parameters as the denoiser of `compare`, 2.2 million."""
 
 
@@ -119,7 +119,8 @@ def _as_large(what: str, setting: Setting) -> tuple[str, ...]:
     denoiser, training = setting.config.denoiser, setting.config.denoiser_training
     sizes: dict[str, object] = {}
     if what == "model regression":
-        sizes = {"training.batch": training.batch} | (REGRESSION if setting.recipe == BASELINES_RECIPE else {})
+        sizes = {"training.batch": training.batch}
+        sizes |= REGRESSION if setting.recipe == BASELINES_RECIPE else {}
     elif setting.recipe != BASELINES_RECIPE:
         sizes = {f"trunk.{name}": getattr(denoiser, name) for name in TRUNK}
         sizes |= {} if setting.has_adapter else {"trunk.hint_channels": 0}

@@ -31,7 +31,7 @@ TOKENIZER = "tokenizer"
 """In the place of a protocol: what poses lose through the tokens, all 17 joints."""
 HEADLINES = ("p-agg", "single", "upright", PEER_FLIPPED, PEER)
 """The estimate that stands for a cell: the first of these that it has."""
-KEPT = {*HEADLINES, "sample", "fitted", "p-best", "regression", "turned"}
+KEPT = {*HEADLINES, "sample", "fitted", "p-best", "regression", "soft decode", "turned"}
 HYPOTHESES = {"energy_mm": ("energy", 1.0), "coverage_90": ("coverage_90", 100.0)}
 """Figures of all the hypotheses together in a report's `calibration`, where it has them: the metric's name here, and
 what it is multiplied by: 90 % balls hold so many per cent of the joints."""
@@ -66,15 +66,15 @@ class Results:
         wanted = (cell, data, protocol)
         return [f for f in self.content["figures"] if (f["cell"], f["data"], f["protocol"]) == wanted]
 
-    def headline(self, cell: str, data: str, protocol: str, metric: str) -> Seeds:
-        return self.values(cell, data, protocol, metric, HEADLINES)
-
     def told(self, cell: str, data: str, protocol: str, metric: str) -> str:
         """The headline, mean ± deviation over the seeds."""
         return spread(self.headline(cell, data, protocol, metric).values()) or "-"
 
-    def values(self, cell: str, data: str, protocol: str, metric: str, estimates: Sequence[str]) -> Seeds:
-        """The first of the estimates that there is, of most hypotheses."""
+    def headline(self, cell: str, data: str, protocol: str, metric: str, estimates: Sequence[str] = ()) -> Seeds:
+        """The estimate that stands for the cell, its method's own or one of HEADLINES; or the first of those asked for.
+        Of most hypotheses."""
+        own = [each["estimate"] for each in self.content["cells"] if each["name"] == cell and each["estimate"]]
+        estimates = estimates or (*own, *HEADLINES)
         found: Seeds = {}
         for figure in self.of(cell, data, protocol):
             values = figure["values"]
@@ -130,7 +130,9 @@ def figures_of(measure: Measure, peer: bool) -> list[Json]:
         entry["values"][key] = round(number["value"], DIGITS)
         if number.get("interval"):
             entry.setdefault("intervals", {})[key] = [round(bound, DIGITS) for bound in number["interval"]]
-        if PROTOCOLS[protocol].by_action and estimate in HEADLINES[:2]:
+        if PROTOCOLS[protocol].by_action and estimate in (
+            [measure.cell.estimate] if measure.cell.estimate else HEADLINES
+        ):
             table = report["actions"][protocol]
             entry["actions"] = dict(zip(table["names"], table["mean_mm"][key], strict=True))
     calibration: Json = {} if peer else cast(Json, report).get("calibration", {})
@@ -202,13 +204,15 @@ def to_markdown(results: Results) -> str:
     lines = [f"# {content['title']}", "", f"{made} mm; mean ± deviation over the training seeds."]
     lines += ["", content["note"]] if content["note"] else []
     for data, protocol in results.sets():
-        columns = {} if protocol != TOKENIZER else {"MPJPE turned": ("mpjpe", ["turned"])}
-        columns |= {METRICS[m][0] if m in METRICS else m.replace("_", " "): (m, list(HEADLINES))
+        columns: dict[str, tuple[str, list[str]]] = {}
+        if protocol == TOKENIZER:
+            columns = {"MPJPE turned": ("mpjpe", ["turned"])}
+        columns |= {METRICS[m][0] if m in METRICS else m.replace("_", " "): (m, [])
                     for m in _metrics(results, data, protocol)}  # fmt: skip
         columns |= {"one sample": ("mpjpe", ["sample"]), "best (oracle)": ("mpjpe", ["p-best"])}
         columns |= {"energy score": ("energy", ["hypotheses"]), "in 90 % balls, %": ("coverage_90", ["hypotheses"])}
         rows = [
-            [cell, *(spread(results.values(cell, data, protocol, *column).values()) for column in columns.values())]
+            [cell, *(spread(results.headline(cell, data, protocol, *column).values()) for column in columns.values())]
             for cell in results.cells
         ]
         kept = [k for k in range(len(columns) + 1) if k == 0 or any(row[k] for row in rows)]

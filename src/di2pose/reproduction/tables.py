@@ -34,6 +34,8 @@ class Cell:
     line: str = ""
     """Which line of the plot it lies on, and where on it; left out: its name."""
     x: str = ""
+    estimate: str = ""
+    """What the method itself gives as its answer, where that is not the mean of the hypotheses."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,17 @@ def _one_stage(method: str, *flags: str) -> Stage:
 TABLES: dict[str, Table] = {
     "methods": Table(
         "Methods on the same features",
-        (*(Cell(name, _one_stage(name)) for name in ("di2pose", "gaussian", "pct", "regression")), Cell(PEER, None)),
+        (
+            Cell("di2pose", _one_stage("di2pose")),
+            Cell("gaussian", _one_stage("gaussian")),
+            Cell("pct", _one_stage("pct"), estimate="soft decode"),
+            Cell("regression", _one_stage("regression")),
+            Cell(PEER, None),
+        ),
         tokenizers=True,
         note="Every method sees the same crops, in one stage and as often; tokenizers see poses besides. The peer is "
-        "BlazePose's own 3D: nothing is trained.",
+        "BlazePose's own 3D: nothing is trained. Figures are of the mean of the hypotheses; PCT's of its own answer, "
+        "the probabilities decoded softly.",
     ),
     "joint-shift": _tokenizer_table(
         "Joints X that see each other in a Local-MLP block",
