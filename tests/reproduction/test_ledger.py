@@ -173,3 +173,6 @@ def test_a_method_is_judged_by_its_own_answer(tmp_path):
     text = page(tmp_path, content)
     assert summary(text, "tab:h36m, tab:3dpw") == f"{FAILS}: 1; {HOLDS}: 1"
     assert re.search(r"\| pct +\| 40.5 ± 0.7", text)
+    for figure in content["figures"]:  # what is drawn is then fitted to landmarks, and a soft decode is not
+        figure["values"]["8/fitted/mpjpe"] = 45.0
+    assert summary(page(tmp_path, content), "tab:h36m, tab:3dpw") == f"{HOLDS}: 2"

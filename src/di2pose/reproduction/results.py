@@ -71,15 +71,17 @@ class Results:
         return spread(self.headline(cell, data, protocol, metric).values()) or "-"
 
     def headline(self, cell: str, data: str, protocol: str, metric: str, estimates: Sequence[str] = ()) -> Seeds:
-        """The estimate that stands for the cell, its method's own or one of HEADLINES; or the first of those asked for.
-        Of most hypotheses."""
+        """The estimate that stands for the cell, or the first of those asked for; of most hypotheses. It is the
+        method's own, but where hypotheses are fitted to landmarks: what is not drawn is not, so there it is their mean.
+        """
         own = [each["estimate"] for each in self.content["cells"] if each["name"] == cell and each["estimate"]]
-        estimates = estimates or (*own, *HEADLINES)
         found: Seeds = {}
         for figure in self.of(cell, data, protocol):
             values = figure["values"]
+            fitted = any("/fitted/" in key for key in values)
+            order = [*(estimates or ([] if fitted else own)), *(() if estimates else HEADLINES)]
             keys = [key.split("/") for key in values if key.endswith(f"/{metric}")]
-            ranked = [(estimates.index(e), -int(n), f"{n}/{e}/{m}") for n, e, m in keys if e in estimates]
+            ranked = [(order.index(e), -int(n), f"{n}/{e}/{m}") for n, e, m in keys if e in order]
             if ranked:
                 found[figure["seed"]] = values[min(ranked)[2]]
         return found

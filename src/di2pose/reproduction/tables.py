@@ -99,7 +99,7 @@ TABLES: dict[str, Table] = {
         tokenizers=True,
         note="Every method sees the same crops, in one stage and as often; tokenizers see poses besides. The peer is "
         "BlazePose's own 3D: nothing is trained. Figures are of the mean of the hypotheses; PCT's of its own answer, "
-        "the probabilities decoded softly.",
+        "the probabilities decoded softly, but where hypotheses are fitted to landmarks.",
     ),
     "joint-shift": _tokenizer_table(
         "Joints X that see each other in a Local-MLP block",
