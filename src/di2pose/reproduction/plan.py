@@ -104,7 +104,8 @@ def train_run(stage: Stage, seed: int, setting: Setting) -> Run:
     words = ["train", *stage.what.split(), *whose, *map(str, source), *stage.flags]
     words += [] if setting.iterations is None else ["--iterations", str(setting.iterations)]
     words += ["--seed", str(seed), *setting.train]
-    about = [stage.what.removeprefix("model "), *(re.sub(r"^[a-z_]+\.", "", flag) for flag in stage.flags if flag[0] != "-")]
+    said = (re.sub(r"^[a-z_]+\.", "", flag) for flag in stage.flags if flag[0] != "-")
+    about = [stage.what.removeprefix("model "), *said]
     name = _name([*about, f"s{seed}"], [*words, *(run.name for _, run in reads)])
     words += [word for flag, run in reads for word in (flag, str(run.out))]
     words += ["--device", setting.device, "--threads", "1"]
