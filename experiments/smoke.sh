@@ -3,11 +3,8 @@
 #
 #   experiments/smoke.sh      stick figures in Human3.6M's layout, a ViTPose with random weights: minutes on 2 cores
 #
-# The same road with the real data is a matter of settings alone; empty iterations are the recipe's own epochs:
-#
-#   DATA=/data/H36M ENCODER=vitpose:usyd-community/vitpose-base-simple RECIPE=paper DEVICE=cuda EVERY=5 WORK=out/paper \
-#   TOKENIZER_ITERATIONS= DENOISER_ITERATIONS= EVALUATE="--no-second-look --no-flip-test" PHOTO=photo.jpg BOXES= \
-#   LAUNCH="torchrun --nproc-per-node 8 -m di2pose" experiments/smoke.sh
+# The same road with the real data is a matter of settings alone, empty iterations being the recipe's own epochs:
+# reproduce.sh is these settings.
 #
 # Give the same command again after a stop: every step goes on where it was, and skips what is done.
 set -euo pipefail
@@ -18,6 +15,8 @@ LAUNCH=${LAUNCH-$DI2POSE}                       # starts features and training: 
 WORK=${WORK-out/smoke}                          # everything is written below this folder
 DATA=${DATA-}                                   # Human3.6M as it was downloaded or processed; empty: made here
 EVERY=${EVERY-1}                                # keep every n-th frame of it
+THREEDPW=${THREEDPW-}                           # 3DPW as it was downloaded, to be evaluated on, too; empty: it is not
+SMPL=${SMPL-}                                   # the SMPL files that its 14 joints need
 ENCODER=${ENCODER-}                             # vitpose:FOLDER-OR-HUB-NAME; empty: a small random one, made here
 RECIPE=${RECIPE-tiny}                           # tiny has the paper's form; paper has its sizes
 DEVICE=${DEVICE-cpu}
@@ -46,5 +45,10 @@ run $LAUNCH train denoiser --recipe "$RECIPE" --tokenizer "$WORK/runs/tokenizer"
   --device "$DEVICE" ${DENOISER_ITERATIONS:+--iterations "$DENOISER_ITERATIONS"} --out "$WORK/runs/denoiser"
 run $DI2POSE evaluate "$WORK/runs/denoiser" --data "$WORK/prepared/h36m" --protocol "$PROTOCOLS" --true-boxes $EVALUATE \
   --device "$DEVICE" --out "$WORK/evaluation"
+if [[ -n $THREEDPW ]]; then
+  run $DI2POSE data prepare 3dpw --src "$THREEDPW" --smpl "$SMPL" --out "$WORK/prepared/3dpw"
+  run $DI2POSE evaluate "$WORK/runs/denoiser" --data "$WORK/prepared/3dpw" \
+    --protocol 3dpw-14,3dpw-occ,advocc-40,advocc-80 --true-boxes $EVALUATE --device "$DEVICE" --out "$WORK/evaluation-3dpw"
+fi
 run $DI2POSE predict "$PHOTO" --model "$WORK/runs/denoiser/model" ${BOXES:+--boxes "$BOXES"} --device "$DEVICE" \
   --out "$WORK/prediction"

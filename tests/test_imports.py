@@ -28,7 +28,7 @@ ROAD = {"call_options", "flip_test", "person_crop", "second_look", "body_fit", "
 LEVEL |= {"pipeline": MODEL | ROAD | {"image", "calibration", "network", "result"}}
 BELOW = {*LEVEL, *BASE}
 LEVEL |= {"training": BELOW, "evaluation": BELOW | {"training"}, "video": BELOW - {"people", "occlusion"}}
-LEVEL |= {"commands": BELOW | {"video"}}
+LEVEL |= {"commands": BELOW | {"video"}, "reproduction": BELOW | {"training", "evaluation"}}
 # Of the image room, the dataset side may use the crop and the reader only.
 IMAGE_FOR_DATA = {"di2pose.image.crop", "di2pose.image.read"}
 

@@ -1,4 +1,4 @@
-"""The paper's whole road by the README's commands, on small data: experiments/smoke.sh."""
+"""The paper's whole road by the README's commands, on small data: experiments/smoke.sh, and reproduce.sh upon it."""
 
 import json
 import os
@@ -9,21 +9,55 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("transformers", reason="ViTPose needs the extra 'vitpose'")
-SCRIPT = Path(__file__).parents[1] / "experiments" / "smoke.sh"
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 
 
-def test_from_human36m_to_a_table_and_a_person(tmp_path):
-    settings = {"PYTHON": sys.executable, "WORK": str(tmp_path), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    settings |= {"TOKENIZER_ITERATIONS": "60", "DENOISER_ITERATIONS": "30"}
+def script(name, work, **more):
+    settings = {"PYTHON": sys.executable, "WORK": str(work), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    settings |= {"TOKENIZER_ITERATIONS": "60", "DENOISER_ITERATIONS": "30"} | more
     done = subprocess.run(
-        ["bash", str(SCRIPT)], env=os.environ | settings, capture_output=True, text=True, timeout=900, check=False
+        ["bash", str(EXPERIMENTS / name)],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    commands = [line for line in done.stdout.splitlines() if line.startswith("+ ")]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def smoked(tmp_path_factory):
+    """The folder, and what was said."""
+    work = tmp_path_factory.mktemp("smoke")
+    return work, script("smoke.sh", work)
+
+
+def test_from_human36m_to_a_table_and_a_person(smoked):
+    work, text = smoked
+    commands = [line for line in text.splitlines() if line.startswith("+ ")]
     assert len(commands) == 7
-    report = (tmp_path / "evaluation" / "report.md").read_text()
+    report = (work / "evaluation" / "report.md").read_text()
     assert all(name in report for name in ("h36m-p1", "h36m-p2", "advocc-40"))
-    config = json.loads((tmp_path / "runs" / "denoiser" / "model" / "config.json").read_text())
-    assert config["config"]["encoder"] == f"vitpose:{tmp_path / 'vitpose'}"
-    (frame,) = json.loads((tmp_path / "prediction" / "photo.json").read_text())["frames"]
+    config = json.loads((work / "runs" / "denoiser" / "model" / "config.json").read_text())
+    assert config["config"]["encoder"] == f"vitpose:{work / 'vitpose'}"
+    (frame,) = json.loads((work / "prediction" / "photo.json").read_text())["frames"]
     assert len(frame["people"]) == 1
+
+
+def test_the_whole_paper_is_that_road_with_other_sizes_and_the_tables(smoked):
+    """Upon what smoke.sh made, which is not made again; the tables as lists of commands."""
+    work, _ = smoked
+    launch = f"{sys.executable} -m di2pose"
+    before = (work / "runs" / "denoiser" / "last.safetensors").stat().st_mtime_ns
+    settings = {"DATA": "", "ENCODER": "", "RECIPE": "tiny", "EVERY": "1", "DEVICE": "cpu", "LAUNCH": launch}
+    settings |= {"EVALUATE": "--every 1000 --hypotheses 1 --steps 4 --no-second-look --no-flip-test --batch 32"}
+    settings |= {"PHOTO": str(work / "photo.jpg"), "BOXES": str(work / "boxes.json")}
+    text = script("reproduce.sh", work, **settings, TABLES="levels occlude", SEEDS="2", ABLATE="--iterations 2 --list")
+    assert (work / "runs" / "denoiser" / "last.safetensors").stat().st_mtime_ns == before
+    tables = text.split("+ di2pose ablate ")[1:]
+    assert [table.split("\n")[0] for table in tables] == ["levels", "occlude"]
+    assert [sum(" train " in line for line in table.splitlines()) for table in tables] == [2 * (3 + 3), 2 * (1 + 5)]
+    assert f"--data {work}/features/h36m --protocol h36m-p1,h36m-p2" in tables[0]
+    assert "not testable here" in (work / "ledger.md").read_text()

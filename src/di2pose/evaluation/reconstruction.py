@@ -11,8 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from di2pose import checkpoint
-from di2pose.data.poses import crop_turns, dataset_poses
-from di2pose.data.sample import Dataset
+from di2pose.data.poses import crop_turns
 from di2pose.errors import InputError
 from di2pose.files import write_json
 from di2pose.model import find_model
@@ -21,6 +20,7 @@ from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of, uniform, uniform_integers
 from di2pose.text_table import aligned
 from di2pose.tokenizer.tokenizer import PoseTokenizer
+from di2pose.training import sources
 
 WRONG = 0.1
 TABLE = (
@@ -91,8 +91,8 @@ def perplexity_per_position(tokens: Int[Tensor, "n N"], codes: int) -> float:
 
 
 def read_poses(folder: Path, split: str) -> Float[Tensor, "n 17 3"]:
-    """The poses of one split of a prepared dataset or of rendered people; `all` takes every one."""
-    joints, splits = dataset_poses(Dataset(folder))
+    """The poses of one split of a prepared dataset, rendered people or a feature cache; `all` takes every one."""
+    joints, splits = sources.read_poses(folder)
     if split != "all":
         known = ", ".join(sorted(set(splits.tolist())))
         joints = joints[splits == split]
@@ -115,7 +115,7 @@ def evaluate_tokenizer(
 
     Args:
         run: run of `di2pose train`, checkpoint folder, or name of a model in the package
-        data: prepared dataset or rendered people
+        data: prepared dataset, rendered people or feature cache
         split: of the data; `all` takes every pose
         every: take one pose of so many
         seed: of the turns and of the wrong tokens
