@@ -12,7 +12,7 @@ from PIL import Image
 from PIL.ExifTags import IFD, Base
 
 from di2pose.cli import main
-from di2pose.commands.predict import enlarged
+from di2pose.commands.photos import enlarged
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.errors import InputError
 from di2pose.image.read import Photo
