@@ -32,15 +32,17 @@ FOLDER = "poses.parquet"
 MOST_IN_A_PART, PARTS_AN_ACTOR = 8, 4
 """Pieces of work in a part: what is lost where a run is killed. In small folders fewer, so that everybody has some."""
 MOST_ATTEMPTS = 2
-NOT_ABOUT_ROWS = ("out", "format", "workers", "engine", "ray_address", "device")
-"""Options that do not change what stands in the rows."""
+NOT_ABOUT_ROWS = ("out", "format", "workers", "engine", "ray_address", "device", "model", "boxes", "camera")
+"""Options that do not change what stands in the rows, or name a file, of which the content counts."""
 
 
 def work_on_ray(items: Sequence[Input], options: PredictOptions, tell: Tell) -> bool:
     """All photos whose rows are not there yet; False where the disk is full."""
     if others := [item.label for item in items if item.kind != "photo"]:
         raise InputError(f"--engine ray takes photos, got {', '.join(others)}: for videos there is --workers")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about anybody's work leaves the machine
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # a cluster of our own has its turn like any other program
     ray = require("ray", extra="ray")
     data = require("ray.data", extra="ray")
     folder = options.out.resolve() / FOLDER
@@ -187,9 +189,12 @@ def settings(options: PredictOptions) -> Json:
     kept = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
     told = {name: None if value is None else str(value) for name, value in kept.items() if name not in NOT_ABOUT_ROWS}
     # A model's config.json holds the sha256 of its weights.
-    files = [*sorted(find_model(options.model).glob("*.json")), options.boxes, options.camera]
-    content = hashlib.sha256(b"".join(file.read_bytes() for file in files if file is not None and file.is_file()))
-    return told | {"files_sha256": content.hexdigest(), "version": __version__}
+    model = b"".join(path.read_bytes() for path in sorted(find_model(options.model).glob("*.json")))
+    told |= {"model": hashlib.sha256(model).hexdigest(), "version": __version__}
+    for name, path in (("boxes", options.boxes), ("camera", options.camera)):
+        content = b"" if path is None else path.read_bytes() if path.is_file() else str(path).encode()
+        told[name] = hashlib.sha256(content).hexdigest()
+    return told
 
 
 def photos_in(folder: Path, made_by: Json) -> set[str]:

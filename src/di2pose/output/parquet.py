@@ -7,15 +7,21 @@ has no rows, and is known all the same.
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from di2pose.errors import InputError, require
 from di2pose.files import Json, replacing
-from di2pose.output.tables import AXES, FORMAT, FORMAT_VERSION, JOINT_COLUMNS, PERSON_COLUMNS, UNITS, joint_records
+from di2pose.output.tables import (
+    AXES,
+    FORMAT,
+    FORMAT_VERSION,
+    JOINT_COLUMNS,
+    PERSON_COLUMNS,
+    UNITS,
+    Cell,
+    joint_records,
+)
 from di2pose.result import Result
-
-if TYPE_CHECKING:
-    import pyarrow
 
 KEY = b"di2pose"
 """Of the JSON in a file's metadata."""
@@ -35,17 +41,17 @@ def about(first: Result, fps: float | None = None) -> Json:
     return {"format": FORMAT, "format_version": FORMAT_VERSION, "units": UNITS, "axes": AXES, **made}
 
 
-def write_rows(path: Path, rows: Sequence[Sequence[object]], notes: Json) -> Path:
+def write_rows(path: Path, rows: Sequence[Sequence[Cell]], notes: Json) -> Path:
     """Rows of `joint_records`, of one picture or of many, and notes for the file's metadata."""
     parquet = require("pyarrow.parquet", extra="parquet")
     arrow = require("pyarrow", extra="parquet")
     schema = _schema(arrow)
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [
-        arrow.array(column, field.type, from_pandas=True)  # NaN becomes null
-        for column, field in zip(columns, schema, strict=True)
-    ]
-    # A file name that is no UTF-8 is escaped as in JSON.
+    arrays = []
+    for column, field in zip(columns, schema, strict=True):
+        if field.name in TEXT:  # bytes of a file name that are no UTF-8 are escaped as in JSON
+            column = tuple(text.encode(errors="backslashreplace").decode() for text in map(str, column))
+        arrays.append(arrow.array(column, field.type, from_pandas=True))  # NaN becomes null
     table = arrow.Table.from_arrays(arrays, schema=schema.with_metadata({KEY: json.dumps(notes).encode()}))
     with replacing(path) as temporary:
         parquet.write_table(table, temporary)
@@ -61,7 +67,7 @@ def read_notes(path: Path) -> Json:
         raise InputError(f"{path} is not a Parquet file of this program: remove it, or give another folder") from error
 
 
-def _schema(arrow: "pyarrow") -> "pyarrow.Schema":
+def _schema(arrow: Any) -> Any:
     kinds = {name: arrow.string() for name in TEXT} | {name: arrow.int64() for name in WHOLE}
     names = (*PERSON_COLUMNS, "joint", *JOINT_COLUMNS)
     return arrow.schema([(name, kinds.get(name, arrow.float64())) for name in names])
