@@ -47,7 +47,8 @@ def main(count: int = 200, workers: int = 2, rounds: int = 1) -> None:
         )
     ratio = statistics.median(seconds[1]) / statistics.median(seconds[workers])
     same = "the same files" if one == many else "OTHER FILES"
-    print(markdown(["photos", "processes", "times as fast", "result"], [[str(count), str(workers), f"{ratio:.2f}", same]]))
+    row = [str(count), str(workers), f"{ratio:.2f}", same]
+    print(markdown(["photos", "processes", "times as fast", "result"], [row]))
 
 
 def write_photos(folder: Path, count: int) -> None:

@@ -102,6 +102,6 @@ def test_what_ray_does_not_do_is_said_before_it_starts(folder, model_folder):
         PredictOptions(ray_address="10.0.0.1:6379")
     (folder / "walk.mp4").write_bytes(b"")
     process = started(folder, folder.parent / "out", model_folder, "--engine", "ray")
-    said, problems = process.communicate(timeout=600)
+    _, problems = process.communicate(timeout=600)
     assert process.returncode == 2
     assert "--engine ray takes photos, got walk.mp4" in problems

@@ -130,7 +130,11 @@ def _hand_out(
             if not worker.items and worker.process.exitcode == 0:
                 continue
             if not worker.items:
-                raise InputError(f"a worker ended before its first file ({worker.end}): try fewer --workers")
+                problem = f"a process ended before its first file ({worker.end})"
+                if not at_work and waiting:
+                    raise InputError(f"{problem}, and no other is left: try fewer --workers")
+                tqdm.write(f"{problem}: the others go on", file=sys.stderr)
+                continue
             if len(worker.items) == 1:
                 problem = f"the process that was at it ended ({worker.end}); the others go on. Try fewer --workers"
                 tell(Report(worker.items[0], problems=[problem]))
