@@ -82,9 +82,7 @@ class Recording:
         return len({person.track for result in self.results for person in result.people})
 
 
-def predict_video(
-    model: Di2Pose, item: Input, options: PredictOptions, tell: Tell, bar: bool | None = None
-) -> bool:
+def predict_video(model: Di2Pose, item: Input, options: PredictOptions, tell: Tell, bar: bool | None = None) -> bool:
     """Do one video or camera; what a broken one gave is kept. False where the disk is full.
 
     Ctrl-C ends the recording of a camera. In a video what was done so far is written, under names of its own, before

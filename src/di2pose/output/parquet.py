@@ -53,8 +53,8 @@ def write_rows(path: Path, rows: Sequence[Sequence[Cell]], notes: Json) -> Path:
             column = tuple(text.encode(errors="backslashreplace").decode() for text in map(str, column))
         arrays.append(arrow.array(column, field.type, from_pandas=True))  # NaN becomes null
     table = arrow.Table.from_arrays(arrays, schema=schema.with_metadata({KEY: json.dumps(notes).encode()}))
-    with replacing(path) as temporary:
-        parquet.write_table(table, temporary)
+    with replacing(path) as temporary, temporary.open("wb") as file:  # Arrow opens no path that is not UTF-8
+        parquet.write_table(table, file)
     return path
 
 
@@ -62,7 +62,8 @@ def read_notes(path: Path) -> Json:
     """What `write_rows` was told about the rows; their own bytes are not read."""
     parquet = require("pyarrow.parquet", extra="parquet")
     try:
-        return dict(json.loads(parquet.read_schema(path).metadata[KEY]))
+        with path.open("rb") as file:
+            return dict(json.loads(parquet.read_schema(file).metadata[KEY]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not a Parquet file of this program: remove it, or give another folder") from error
 
