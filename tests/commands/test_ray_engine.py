@@ -72,7 +72,7 @@ def test_the_rows_are_those_of_one_process_and_a_killed_run_goes_on(folder, mode
         assert (out / FOLDER / name).stat().st_mtime_ns == when
     one = started(folder, tmp_path / "one", model_folder, "--format", "parquet")
     one.communicate(timeout=600)
-    ray_rows = rows((out / FOLDER).glob("*.parquet"))
+    ray_rows = rows((out / FOLDER).glob("part-*.parquet"))
     assert len(ray_rows) == 17 * (PHOTOS - 1)
     assert ray_rows == rows((tmp_path / "one").glob("*.parquet"))
     assert len(photos_in(out / FOLDER, settings(options_of(folder, model_folder)))) == PHOTOS  # nobody is known, too
