@@ -1,5 +1,12 @@
-import pytest
+import os
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
+from PIL import Image
+
+import di2pose
 from di2pose.cli import COMMANDS, main
 
 
@@ -35,3 +42,15 @@ def test_ctrl_c_while_a_command_is_loaded_is_no_traceback(tmp_path, monkeypatch,
     monkeypatch.setitem(COMMANDS, "slow", ("slow_to_load:run", "never gets there"))
     assert main(["slow"]) == 130
     assert capsys.readouterr().err == "stopped\n"
+
+
+def test_a_photo_imports_no_more_than_it_uses(tmp_path):
+    Image.new("RGB", (128, 128), (90, 120, 160)).save(tmp_path / "a.png")
+    words = ["predict", "a.png", "--boxes", "15,5,110,125", "--steps", "2", "--no-second-look"]
+    heavy = ("scipy", "av", "pandas", "pyarrow", "ray", "transformers", "numba", "tabulate", "di2pose.video")
+    code = f"import sys; from di2pose.cli import main; print(main({words}), [m for m in {heavy} if m in sys.modules])"
+    environment = os.environ | {"PYTHONPATH": str(Path(di2pose.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "0 []"

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from di2pose import checkpoint
 from di2pose.config import TokenizerConfig, TrainingConfig, from_json
@@ -157,7 +158,8 @@ def load_model(folder: Path | str | None = None, device: torch.device | str = "c
     place = find_model(folder)
     kind, config = checkpoint.read_kind(place)
     cls = kind_of(kind)
-    model = cls(from_json(cls.config_type, config))  # type: ignore[attr-defined]
+    with _Uninitialised():
+        model = cls(from_json(cls.config_type, config))  # type: ignore[attr-defined]
     if not isinstance(model, PoseModel):
         wanted = ("config", "loss", "predict", "point_estimates", "certainty", "tokens_of", "parts")
         lacks = [name for name in wanted if not hasattr(model, name)]
@@ -165,6 +167,16 @@ def load_model(folder: Path | str | None = None, device: torch.device | str = "c
     checkpoint.load(place, model.parts())
     model.to(device).eval()
     return model
+
+
+class _Uninitialised(TorchFunctionMode):
+    """Inside, parameters are made and not filled with random numbers: a checkpoint holds all of them. Most of the time
+    that a model takes to load goes there."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return func(*args, **(kwargs or {}))
 
 
 def find_model(folder: Path | str | None = None) -> Path:

@@ -33,6 +33,7 @@ WRITERS: dict[str, str] = {
     ".json": "di2pose.output.tables:write_json",
     ".csv": "di2pose.output.tables:write_csv",
     ".npz": "di2pose.output.tables:write_npz",
+    ".parquet": "di2pose.output.parquet:write_parquet",
     ".trc": "di2pose.output.markers:write_trc",
     ".c3d": "di2pose.output.c3d_writer:write_c3d",
     ".bvh": "di2pose.output.bvh_writer:write_bvh",

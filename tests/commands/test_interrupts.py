@@ -16,8 +16,9 @@ from commands.test_predict_videos import RATE, part_of
 from output.people import person, result
 
 import di2pose
-from di2pose.commands import predict as predict_module
+from di2pose.commands import videos as videos_module
 from di2pose.commands.inputs import sort_inputs
+from di2pose.commands.predict import run as run_inputs
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.pipeline import Di2Pose
 from di2pose.result import Motion
@@ -27,8 +28,8 @@ ENDINGS = [".csv", ".html", ".json", ".overlay.mp4", ".trc"]
 WATCHED = [
     os.path.join("di2pose", *part)
     for part in (
-        ("commands", "predict.py"), ("commands", "writing.py"), ("commands", "interrupts.py"), ("files.py",),
-        ("output", "thumbnails.py"), ("output", "overlay_video.py"),
+        ("commands", "predict.py"), ("commands", "videos.py"), ("commands", "writing.py"),
+        ("commands", "interrupts.py"), ("files.py",), ("output", "thumbnails.py"), ("output", "overlay_video.py"),
     )
 ]  # fmt: skip
 FEW, LONG = 3, 24
@@ -71,7 +72,7 @@ def interrupted_at(line, model, film, out):
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        predict_module.run(model, sort_inputs([str(film)]), options)
+        run_inputs(model, sort_inputs([str(film)]), options)
     except KeyboardInterrupt:
         return True, seen
     finally:
@@ -80,7 +81,7 @@ def interrupted_at(line, model, film, out):
 
 
 def test_ctrl_c_at_any_line_keeps_what_is_done_and_every_whole_file(model, film, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(predict_module, "video_results", known_results)
+    monkeypatch.setattr(videos_module, "video_results", known_results)
     stopped, lines = interrupted_at(None, model, film, tmp_path / "whole")
     assert not stopped
     whole = [f"walk{ending}" for ending in ENDINGS]
@@ -112,7 +113,7 @@ def test_ctrl_c_at_any_line_keeps_what_is_done_and_every_whole_file(model, film,
 
 
 def test_a_whole_run_removes_the_partial_files_of_stopped_ones(model, film, tmp_path, monkeypatch):
-    monkeypatch.setattr(predict_module, "video_results", known_results)
+    monkeypatch.setattr(videos_module, "video_results", known_results)
     for name in ("walk.partial.json", "walk.partial_p1.trc", "walk.partial.overlay.mp4"):
         (tmp_path / name).write_text("of a stopped run")
     for name in ("walk.partial.npz", "walk.partial.json.mine", "walk2.partial.json", "walk.partial_px.trc"):
@@ -130,9 +131,9 @@ def test_an_error_half_way_is_partial_too(model, film, tmp_path, monkeypatch, ca
                 raise di2pose.errors.InputError("cannot go on")
             yield each
 
-    monkeypatch.setattr(predict_module, "video_results", failing)
+    monkeypatch.setattr(videos_module, "video_results", failing)
     (tmp_path / "walk.json").write_text("an older whole file")
-    code = predict_module.run(model, sort_inputs([str(film)]), PredictOptions(out=tmp_path, format="json"))
+    code = run_inputs(model, sort_inputs([str(film)]), PredictOptions(out=tmp_path, format="json"))
     assert (code, written(tmp_path)) == (1, ["walk.json", "walk.partial.json"])
     assert (tmp_path / "walk.json").read_text() == "an older whole file"
     assert "PARTIAL, 2 frames" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from PIL import Image
 from PIL.ExifTags import IFD, Base
 
 from di2pose.cli import main
-from di2pose.commands.predict import enlarged
+from di2pose.commands.photos import enlarged
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.errors import InputError
 from di2pose.image.read import Photo
@@ -135,11 +135,11 @@ def test_odd_names_give_files_and_one_line_each(run, portrait, tmp_path):
     for name in names:
         portrait.resize((128, 128)).save(folder / "plain.png")
         (folder / "plain.png").rename(folder / os.fsdecode(name))
-    formats = "json,csv,npz,trc,c3d,bvh,html,overlay,png"
+    formats = "json,csv,npz,parquet,trc,c3d,bvh,html,overlay,png"
     code, said, problems, out = run(folder, boxes=Path("15,5,110,125"), format=formats)
     assert (code, problems) == (0, "")
     assert len(said.splitlines()) == len(names) + 2
-    assert len(written(out)) == 9 * len(names)
+    assert len(written(out)) == 10 * len(names)
     for name in names:
         path = out / os.fsdecode(name[:-4] + b".json")
         assert Result.load(path).image == str(folder / os.fsdecode(name))

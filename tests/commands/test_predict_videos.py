@@ -10,7 +10,7 @@ from commands.test_predict import written
 from output.people import person, result
 from PIL import Image
 
-from di2pose.commands import predict as predict_module
+from di2pose.commands import videos as videos_module
 from di2pose.errors import InputError
 from di2pose.output.overlay_video import OverlayVideo
 from di2pose.output.thumbnails import Thumbnails
@@ -118,13 +118,13 @@ def test_a_camera_is_recorded_until_it_ends_and_keeps_its_pictures(run, monkeypa
 
 
 def test_ctrl_c_in_a_video_keeps_what_was_done_and_still_stops(run, film, monkeypatch, tmp_path):
-    real = predict_module.video_results
+    real = videos_module.video_results
 
     def interrupted(*arguments, **options):
         yield from islice(real(*arguments, **options), 2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(predict_module, "video_results", interrupted)
+    monkeypatch.setattr(videos_module, "video_results", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(film, format="json,overlay")
     assert written(tmp_path / "out") == ["walk.partial.json", "walk.partial.overlay.mp4"]
@@ -155,7 +155,7 @@ def test_tracks_that_are_dropped_or_joined_are_said(run, film, monkeypatch):
             people += [person(2, track=1, root_mm=(2000.0, 0.0, 3500.0))] if k in (7, 8) else []
             yield result(people, frame_index=k, time_s=k / RATE)
 
-    monkeypatch.setattr(predict_module, "video_results", drawn)
+    monkeypatch.setattr(videos_module, "video_results", drawn)
     _, said, _, out = run(film)
     assert Motion.load(out / "walk.json").tracks == (0,)
     line = said.splitlines()[0]

@@ -6,7 +6,7 @@ import torch
 
 from di2pose.assets import fetch
 from di2pose.errors import InputError
-from di2pose.image.blazepose import BlazePose, find_tap, landmark_tokens
+from di2pose.image.blazepose import BlazePose, find_taps, landmark_tokens
 from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.image.tflite_file import TfliteFile
 from di2pose.pose.skeleton import BLAZEPOSE_33
@@ -35,9 +35,9 @@ def test_agrees_with_the_tflite_runtime(crops, variant):
 @pytest.mark.parametrize("variant", TAPS)
 def test_taps_are_found_by_the_structure_of_the_graph(variant):
     file = TfliteFile(fetch(f"blazepose-{variant}"))
-    assert [find_tap(file, size) for size in (16, 8, 4, 2)] == TAPS[variant]
+    assert find_taps(file, (16, 8, 4, 2)) == TAPS[variant]
     with pytest.raises(InputError, match="no 3x3 map"):
-        find_tap(file, 3)
+        find_taps(file, (8, 3))
 
 
 def test_the_walker_is_seen_where_she_is(crops, lite):

@@ -16,7 +16,7 @@ def test_detector_agrees_with_the_runtime(crops):
     path = fetch("blazepose-detector")
     file = TfliteFile(path)
     images = torch.from_numpy(crops[:, 16:240, 16:240]).float() / 127.5 - 1
-    ours, theirs = TfliteGraph(file, file.outputs)(images), LitertGraph(path, file.outputs)(images)
+    ours, theirs = TfliteGraph(file, file.outputs)(images), LitertGraph(file, file.outputs)(images)
     assert [tuple(x.shape) for x in ours] == [(3, 2254, 12), (3, 2254, 1)]
     for a, b in zip(ours, theirs, strict=True):
         assert (a - b).abs().max() < 1e-4 * b.abs().max()

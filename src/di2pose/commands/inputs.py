@@ -4,6 +4,7 @@ import glob
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +32,10 @@ OTHER_FILES = {
 Kind = Literal["photo", "video", "camera"]
 OWN = (".overlay.jpg", ".overlay.mp4")
 """Pictures that this program wrote: a folder that is looked at twice must not feed on its own results."""
+
+
+TOGETHER = 8
+"""Photos in one pass of the networks: a fifth quicker than one by one."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,17 @@ def sort_inputs(words: Sequence[str]) -> Inputs:
     names = unique_names([source for _, source in sources.values()])
     found = [Input(kind, source, name) for (kind, source), name in zip(sources.values(), names, strict=True)]
     return Inputs(found, ignored, missing)
+
+
+def pieces(items: Sequence[Input]) -> list[list[Input]]:
+    """The work cut up, in order: photos that are looked at together, or one video or camera. Whoever does a piece, the
+    batches are the same, and with them every bit of the results."""
+    cut: list[list[Input]] = []
+    for photos, group in groupby(items, key=lambda item: item.kind == "photo"):
+        run = list(group)
+        size = TOGETHER if photos else 1
+        cut += [run[start : start + size] for start in range(0, len(run), size)]
+    return cut
 
 
 def _look_up(word: str) -> tuple[list[tuple[Kind, Path | int]], list[Path], str | None]:

@@ -17,6 +17,8 @@ SILENT = {
     "anny": "Apache-2.0 (code), CC0-1.0 (body data)",
     "ezc3d": "MIT",
     "pandas": "BSD-3-Clause",
+    "pyarrow": "Apache-2.0",
+    "ray": "Apache-2.0",
     "tensorboard": "Apache-2.0",
 }
 """Packages whose metadata does not say it, and those that are seldom installed."""

@@ -1,9 +1,10 @@
 """What `predict` is asked for: its flags, checked before any work is done."""
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -16,7 +17,11 @@ from di2pose.pose.camera import Camera
 
 HEIGHTS_M = (0.4, 2.8)
 """From a small child to the tallest person; somebody who types centimetres is told so."""
-FORMAT_HELP = f"what to write, with commas between: {', '.join(endings())}"
+DEFAULT_FORMAT, RAY_FORMAT = "json,html,overlay", "parquet"
+FORMAT_HELP = (
+    f"what to write, with commas between: {', '.join(endings())} (left out: {DEFAULT_FORMAT}; --engine ray writes "
+    f"{RAY_FORMAT} alone)"
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class PredictOptions:
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("di2pose-out")
     """Folder for the results; made where it is missing."""
-    format: Annotated[str, tyro.conf.arg(help=FORMAT_HELP)] = "json,html,overlay"
+    format: Annotated[str | None, tyro.conf.arg(help=FORMAT_HELP)] = None
     model: str | None = None
     """Name or folder of a model (left out: the one inside the package)."""
     hypotheses: int = 8
@@ -68,6 +73,14 @@ class PredictOptions:
     """Make faces unrecognisable in everything that is written. Only of people who were found."""
     max_megapixels: float = MOST_MEGAPIXELS
     """Refuse larger pictures that have to be unpacked whole (PNG, TIFF); JPEGs may have any size."""
+    workers: int | None = None
+    """Processes that share the work, each with a model and one core: the same results, sooner where there are many
+    files; 0: one for each core (left out: 1, and with --engine ray all cores of the cluster)."""
+    engine: Literal["local", "ray"] = "local"
+    """Where the work is done: on this machine, or on a Ray cluster (extra ray), whose machines see the photos under the
+    same paths. Ray writes Parquet, and a run that was stopped goes on where it was."""
+    ray_address: str | None = None
+    """Of a cluster that runs already, ray://HOST:10001 or HOST:6379 (left out: one is started on this machine)."""
 
     def __post_init__(self) -> None:
         _ = self.formats, self.box_file, self.known_camera  # wrong ones are told now
@@ -83,13 +96,25 @@ class PredictOptions:
             raise InputError(f"--fov is in degrees across the longer side, 1 to 170, got {self.fov:g}")
         if self.min_score is not None and not 0 <= self.min_score <= 1:
             raise InputError(f"--min-score is a number from 0 to 1, got {self.min_score:g}")
+        if self.workers is not None and self.workers < 0:
+            raise InputError(f"--workers is a number of processes, or 0 for one a core, got {self.workers}")
+        if self.engine == "ray" and self.formats != (RAY_FORMAT,):
+            raise InputError(f"--engine ray writes {RAY_FORMAT} alone, got --format {self.format}: leave it out")
+        if self.ray_address is not None and self.engine != "ray":
+            raise InputError("--ray-address is of --engine ray: give both, or neither")
         if self.max_megapixels <= 0:
             raise InputError(f"--max-megapixels must be above 0, got {self.max_megapixels:g}")
 
     @cached_property
     def formats(self) -> tuple[str, ...]:
         """The names in `format`, each once."""
-        return parse_formats(self.format)
+        return parse_formats(self.format or (RAY_FORMAT if self.engine == "ray" else DEFAULT_FORMAT))
+
+    @property
+    def processes(self) -> int:
+        """How many share the work on this machine."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return cores if self.workers == 0 else self.workers or 1
 
     @cached_property
     def box_file(self) -> BoxFile | None:

@@ -5,6 +5,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ NOT_OF_VIDEOS: tuple[str, ...] = ("overlay", "png")
 """A video's overlay is a video, written as the frames come."""
 PARTIAL = ".partial"
 """Behind the stem of what a stopped run leaves: `walk.partial.json` never takes the place of `walk.json`."""
+FILM = ".overlay.mp4"
 MOST_IGNORED = 6
 """Names in the summary; of more it says how many."""
 
@@ -126,6 +128,24 @@ class Written:
 
 
 @dataclass
+class Report:
+    """What became of one input."""
+
+    item: Input
+    text: str = ""
+    """What was seen; empty where nothing came of it."""
+    written: Written = field(default_factory=Written)
+    people: int = 0
+    partial: str | None = None
+    """How far a video that was stopped came."""
+    problems: list[str] = field(default_factory=list)
+    """What went wrong before anything was written."""
+
+
+Tell = Callable[[Report], None]
+
+
+@dataclass
 class RunLog:
     """Counts of one run: a line for each input as it is done, and a summary. Failures go to stderr."""
 
@@ -143,12 +163,19 @@ class RunLog:
     failed: list[str] = field(default_factory=list)
     """Inputs that were not done, or not wholly."""
 
-    def line(self, item: Input, text: str, written: Written, partial: str | None = None) -> None:
-        """An input is done, or as far as it could be: then `partial` says how far."""
-        if partial is None:
+    def add(self, report: Report) -> None:
+        """An input is done, as far as it could be."""
+        item, text, written = report.item, report.text, report.written
+        for problem in report.problems:
+            self.fail(item.label, problem)
+        if not text:
+            return
+        self.people += report.people
+        self.empty[item.kind] += not report.people
+        if report.partial is None:
             self.done[item.kind] += 1
         else:
-            self.partial.append(f"{item.label} ({partial})")
+            self.partial.append(f"{item.label} ({report.partial})")
             text = f"PARTIAL, {text}"
         self.files += written.files
         parts = [text, *written.skipped]

@@ -7,6 +7,7 @@ another kind of thing and have channels of their own.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -98,10 +99,10 @@ class BlazePose(nn.Module):
         path = path or fetch(f"blazepose-{variant}")
         file = TfliteFile(path)
         self.sizes = (16, 8, 4, 2) if map16 else (8, 4, 2)
-        taps = [find_tap(file, size) for size in self.sizes]
+        taps = find_taps(file, self.sizes)
         heads = [file.output_named(name) for name in ("Identity", "Identity_4", "Identity_1")]
         wanted = (*taps, *heads)
-        self.graph = LitertGraph(path, wanted) if runtime == "litert" else TfliteGraph(file, wanted)
+        self.graph = LitertGraph(file, wanted) if runtime == "litert" else TfliteGraph(file, wanted)
         self.taps = dict(zip(self.sizes, taps, strict=True))
         width = max(file.shapes[tap][3] for tap in taps)
         blocks = [TokenBlock(f"map{n}", n * n, file.shapes[tap][3], 0) for n, tap in self.taps.items()]
@@ -178,8 +179,8 @@ def landmark_tokens(landmarks: Float[Tensor, "B 39 5"], world_mm: Float[Tensor, 
     return torch.cat([centred, body[..., 3:].sigmoid(), world_mm / 1000], dim=-1)
 
 
-def find_tap(file: TfliteFile, size: int) -> int:
-    """The last map of size x size on the road to the 3D landmarks.
+def find_taps(file: TfliteFile, sizes: Sequence[int]) -> list[int]:
+    """For each size the last map of size x size on the road to the 3D landmarks.
 
     It is what the network pools to half that size; where it does not pool (its first stages, the end), its last sum.
     heavy: 614, 644, 669, 694 for 16, 8, 4, 2; full: 251, 300, 316, 335; lite: 236, 285, 295, 308.
@@ -187,8 +188,10 @@ def find_tap(file: TfliteFile, size: int) -> int:
     road = file.upstream(file.output_named("Identity_4"))
     pooled = [op.inputs[0] for op in road if op.kind == "MAX_POOL_2D"]
     sums = [op.output for op in road if op.kind == "ADD"]
-    for candidates in (pooled, sums):
-        for index in reversed(candidates):
-            if file.shapes[index][1:3] == (size, size):
-                return index
-    raise InputError(f"this tflite network has no {size}x{size} map on the road to its 3D landmarks")
+    taps = []
+    for size in sizes:
+        maps = [index for index in (*reversed(pooled), *reversed(sums)) if file.shapes[index][1:3] == (size, size)]
+        if not maps:
+            raise InputError(f"this tflite network has no {size}x{size} map on the road to its 3D landmarks")
+        taps.append(maps[0])
+    return taps

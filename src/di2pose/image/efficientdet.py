@@ -28,11 +28,10 @@ class EfficientDet(nn.Module):
 
     def __init__(self, runtime: str | None = None) -> None:
         super().__init__()
-        path = fetch("efficientdet-lite0")
-        file = TfliteFile(path)
+        file = TfliteFile(fetch("efficientdet-lite0"))
         wanted = file.output_named(_SCORES), file.output_named(_BOXES)
         self.runtime = runtime or ("litert" if find_spec("ai_edge_litert") is not None else "torch")
-        self.graph = LitertGraph(path, wanted) if self.runtime == "litert" else TfliteGraph(file, wanted)
+        self.graph = LitertGraph(file, wanted) if self.runtime == "litert" else TfliteGraph(file, wanted)
         self.register_buffer("anchors", anchors(), persistent=False)
 
     @torch.inference_mode()

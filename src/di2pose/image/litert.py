@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from pathlib import Path
 
 import tflite
 import torch
@@ -22,12 +21,12 @@ _SIZES = 4  # a network takes about twice its weights' memory
 
 class LitertGraph(nn.Module):
     """Drop-in for TfliteGraph: images (B, H, W, C), of the network's own type -> the asked tensors. One thread, one
-    image after the other. `network`: a tflite file, or its bytes with these outputs.
+    image after the other. `network`: a tflite file, or the bytes of one with these outputs.
 
     XNNPACK is not faster on a batch, and splitting work over processes uses the cores better than threads do.
     """
 
-    def __init__(self, network: Path | bytes, outputs: Sequence[int]) -> None:
+    def __init__(self, network: TfliteFile | bytes, outputs: Sequence[int]) -> None:
         super().__init__()
         runtime = require("ai_edge_litert.interpreter", extra="litert")
         self._outputs = tuple(outputs)
@@ -79,10 +78,9 @@ def without_information() -> Iterator[None]:
             os.write(2, b"".join(line for line in said if not line.startswith(b"INFO: ")))
 
 
-def cut(path: Path, outputs: Sequence[int]) -> bytes:
+def cut(file: TfliteFile, outputs: Sequence[int]) -> bytes:
     """The network's file with other outputs, and only the operations that they need."""
-    file = TfliteFile(path)
-    data = bytearray(path.read_bytes())
+    data = bytearray(file.data)
     table = tflite.Model.GetRootAsModel(data, 0).Subgraphs(0)._tab
     needed, keep = set(outputs), []
     for index, operation in reversed(list(enumerate(file.operations))):

@@ -18,6 +18,10 @@ _DTYPES = {
 }
 
 
+_UNPACKING = ("DEQUANTIZE", "DENSIFY")
+"""Operations that only change how a constant is stored."""
+
+
 @dataclass(frozen=True)
 class Operation:
     """One node of the graph; tensors by their index in the file."""
@@ -32,10 +36,10 @@ class TfliteFile:
     """What a .tflite file says: operations in running order, shapes (batch first, 1), inputs, outputs, constants."""
 
     def __init__(self, path: Path) -> None:
-        data = path.read_bytes()
-        if data[4:8] != b"TFL3":
+        self.data = path.read_bytes()
+        if self.data[4:8] != b"TFL3":
             raise InputError(f"{path} is not a tflite network (no TFL3 mark in its head): delete it to fetch it again")
-        self._model = tflite.Model.GetRootAsModel(data, 0)
+        self._model = tflite.Model.GetRootAsModel(self.data, 0)
         self._graph = self._model.Subgraphs(0)
         self.shapes = [_numbers(self._graph.Tensors(i).ShapeAsNumpy()) for i in range(self._graph.TensorsLength())]
         self.inputs = _numbers(self._graph.InputsAsNumpy())
@@ -62,21 +66,29 @@ class TfliteFile:
         """The operations that the given tensors need, constants left out, in running order."""
         needed = set(outputs)
         for operation in reversed(self.operations):
-            if operation.output in needed and self.constant(operation.output) is None:
+            if operation.output in needed and not self.is_constant(operation.output):
                 needed.update(operation.inputs)
-        return [op for op in self.operations if op.output in needed and self.constant(op.output) is None]
+        return [op for op in self.operations if op.output in needed and not self.is_constant(op.output)]
+
+    def is_constant(self, index: int) -> bool:
+        """Whether a tensor does not depend on the input. Its value is not unpacked for that: `constant` takes long."""
+        maker = self._makers.get(index)
+        if maker is not None:
+            return maker.kind in _UNPACKING and self.is_constant(maker.inputs[0])
+        return bool(self._model.Buffers(self._graph.Tensors(index).Buffer()).DataLength())
 
     def constant(self, index: int) -> np.ndarray | None:
         """A stored tensor's value (widened from f16, scaled from integers, made dense), or None for a tensor that
         depends on the input."""
         maker = self._makers.get(index)
-        if maker is not None and maker.kind in ("DEQUANTIZE", "DENSIFY"):
+        if not self.is_constant(index):
+            return None
+        if maker is not None:
             value = self.constant(maker.inputs[0])
-            return None if value is None else value.astype(np.float32)
+            assert value is not None
+            return value.astype(np.float32)
         tensor = self._graph.Tensors(index)
         buffer = self._model.Buffers(tensor.Buffer())
-        if maker is not None or buffer.DataLength() == 0:
-            return None
         if tensor.Type() not in _DTYPES:
             raise InputError(
                 f"tensor {index} of the tflite network has type {tensor.Type()}: only f32, f16, i32, i8 are read"

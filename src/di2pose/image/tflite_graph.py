@@ -27,7 +27,7 @@ class TfliteGraph(nn.Module):
         self.input_shape = file.shapes[file.inputs[0]]
         operations = file.upstream(*outputs)
         self.steps = nn.ModuleList(_step(file, op) for op in operations)
-        live = [[i for i in op.inputs if file.constant(i) is None] for op in operations]
+        live = [[i for i in op.inputs if not file.is_constant(i)] for op in operations]
         self._wiring = [(inputs, op.output) for inputs, op in zip(live, operations, strict=True)]
         self._source, self._outputs = file.inputs[0], tuple(outputs)
         last_use = {i: step for step, inputs in enumerate(live) for i in inputs}

@@ -1,0 +1,151 @@
+"""A video or a camera -> its people -> files: the overlay is written as it goes, the numbers are kept to the end."""
+
+import dataclasses
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from di2pose.commands.inputs import Input
+from di2pose.commands.interrupts import HeldInterrupts
+from di2pose.commands.predict_options import PredictOptions
+from di2pose.commands.user_files import fitted_camera
+from di2pose.commands.writing import FILM, PARTIAL, Report, Tell, Written
+from di2pose.errors import InputError
+from di2pose.output.anonymise import without_faces
+from di2pose.output.overlay_video import OverlayVideo
+from di2pose.output.thumbnails import Thumbnails
+from di2pose.pipeline import Di2Pose
+from di2pose.result import Motion, Result, count_people
+from di2pose.video.body import one_body
+from di2pose.video.estimate import video_results
+from di2pose.video.fragments import TrackNotes, whole_tracks
+from di2pose.video.stream import BrokenVideoWarning, Stream, TimeStampWarning
+
+
+class Recording:
+    """What is kept of a video while it is looked at. Its pixels are not, but for small ones for the page."""
+
+    def __init__(self, item: Input, options: PredictOptions, fps: float) -> None:
+        self.stem, self.formats, self.fps = options.out / item.name, options.formats, fps
+        self.same_body, self.height_m = options.same_body, options.height
+        self.notes = TrackNotes()
+        self.results: list[Result] = []
+        self.written = Written()
+        self._video = OverlayVideo(Path(f"{self.stem}{FILM}"), fps) if "overlay" in self.formats else None
+        self._thumbnails = Thumbnails() if "html" in self.formats else None
+
+    def add(self, result: Result) -> None:
+        """The next frame, with its picture."""
+        picture = result.picture
+        if picture is not None and self._thumbnails is not None:
+            self._thumbnails.add(len(self.results), picture)
+        if picture is not None and self._video is not None:
+            try:
+                self._video.add(result, picture)
+            except InputError as error:  # without the overlay the rest may still find room
+                self.written.fail(error)
+                self._video = None
+        self.results.append(dataclasses.replace(result, picture=None))
+
+    def write(self, wanted: int | None = None) -> None:
+        """All files of what came so far. `wanted`: about how many frames would have come, where it was stopped before
+        the end; then the files have names of their own."""
+        if self.results:
+            stem = self.stem if wanted is None else Path(f"{self.stem}{PARTIAL}")
+            if self._video is not None:
+                try:
+                    self.written.files += filter(None, [self._video.finish(Path(f"{stem}{FILM}"))])
+                except InputError as error:
+                    self.written.fail(error)
+            self.results = whole_tracks(self.results, notes=self.notes)
+            if self.same_body:
+                self.results = one_body(self.results, self.height_m)
+            motion = Motion(self.results, self.fps)
+            shown = motion if self._thumbnails is None else self._thumbnails.on(motion)
+            self.written.save(stem, self.formats, motion, shown, wanted)
+            self.written.remove_stale(self.stem)
+
+    def describe(self) -> str:
+        """'230 frames, 2 people, 12 % of their joints hidden, 1 stray track dropped (3 sightings)'."""
+        frames = f"{len(self.results)} frame{'s' * (len(self.results) != 1)}"
+        states = [state for result in self.results for person in result.people for state in person.guessed.tolist()]
+        parts = [frames, "nobody found"]
+        if states:
+            parts = [frames, count_people(self.people), f"{sum(states) / len(states):.0%} of their joints hidden"]
+        return ", ".join(filter(None, [*parts, str(self.notes)]))
+
+    @property
+    def people(self) -> int:
+        """Different ones, by their tracks."""
+        return len({person.track for result in self.results for person in result.people})
+
+
+def predict_video(model: Di2Pose, item: Input, options: PredictOptions, tell: Tell, bar: bool | None = None) -> bool:
+    """Do one video or camera; what a broken one gave is kept. False where the disk is full.
+
+    Ctrl-C ends the recording of a camera. In a video what was done so far is written, under names of its own, before
+    the program ends. `bar`: whether to draw one of its progress (None: before a terminal).
+    """
+    try:
+        stream = Stream(item.source)
+    except InputError as error:
+        tell(Report(item, problems=[str(error)]))
+        return True
+    recording = Recording(item, options, stream.fps)
+    if stream.note:
+        tqdm.write(stream.note)
+    if item.kind == "camera":
+        tqdm.write(f"{item.label}: recording, Ctrl-C ends it")
+    stopped: BaseException | None = None
+    report = Report(item, written=recording.written)
+    disable = None if bar is None else not bar
+    with HeldInterrupts() as held, warnings.catch_warnings():
+        warnings.simplefilter("ignore", BrokenVideoWarning)  # `stream.broken` says it too
+        warnings.simplefilter("ignore", TimeStampWarning)  # said above
+        try:
+            results = _results(model, stream, options, recording.notes)
+            for result in held.between(tqdm(results, item.label, stream.expected, unit="frame", disable=disable)):
+                recording.add(result)
+        except InputError as error:
+            report.problems.append(str(error))
+            stopped = error
+        except KeyboardInterrupt as error:
+            stopped = error
+        if stream.broken is not None:
+            report.problems.append(str(stream.broken))
+        whole = stopped is None or item.kind == "camera"
+        wanted = max(stream.expected or 0, len(recording.results))
+        recording.write(None if whole else wanted)
+        if recording.results:
+            report.text, report.people = recording.describe(), recording.people
+            report.partial = None if whole else f"{len(recording.results)} of about {wanted} frames"
+        tell(report)
+        if isinstance(stopped, KeyboardInterrupt) and item.kind != "camera":
+            raise stopped
+    return not report.written.disk_full
+
+
+def _results(model: Di2Pose, stream: Stream, options: PredictOptions, notes: TrackNotes) -> Iterator[Result]:
+    """Of a stream, for the film; the bodies are fitted when the whole is known."""
+    camera = options.known_camera
+    if camera is not None:
+        camera = fitted_camera(camera, next(iter(stream)).picture.size)
+    results = video_results(
+        model,
+        stream,
+        hypotheses=options.hypotheses,
+        steps=options.steps,
+        seed=options.seed,
+        smoothed=options.smooth,
+        same_body=False,
+        max_people=options.max_people,
+        camera=camera,
+        field_of_view=options.fov,
+        height_m=options.height,
+        min_score=options.min_score,
+        pictures=True,
+        notes=notes,
+    )
+    return (without_faces(model, result) for result in results) if options.blur_faces else results
