@@ -16,6 +16,7 @@ from di2pose.config import Config
 from di2pose.diffusion.adapter import reading_losses
 from di2pose.diffusion.denoiser import Condition, Denoiser
 from di2pose.diffusion.guidance import towards_pins
+from di2pose.diffusion.jump import P0Of
 from di2pose.diffusion.objective import StepSampler, diffusion_loss
 from di2pose.diffusion.sampler import PredictP0, Start, sample
 from di2pose.diffusion.schedule import Schedule
@@ -132,15 +133,20 @@ class Di2PoseNetwork(nn.Module):
         images = len(condition.keys[0])
         known = constraints or Constraints()
 
-        def predict_p0(ks: Tensor, s: Tensor) -> Tensor:
+        def of_some(ks: Tensor, s: Tensor) -> P0Of:
+            """The head for those tokens only that are asked for; s is the same for all rows."""
+            x = self.denoiser.trunk(ks, self.denoiser.step_norms(s[:1]), condition).flatten(0, 1)
+            return lambda rows: self.denoiser.head(x[rows]).float().softmax(-1)
+
+        def of_all(ks: Tensor, s: Tensor) -> Tensor:
             return self.denoiser(ks, s, condition).float().softmax(-1)
 
-        steered: PredictP0 = predict_p0
+        predict_p0: PredictP0 = of_some
         if known.pins is not None:
             pins_mm, pinned = (part.repeat_interleave(hypotheses, 0) for part in known.pins)
-            steered = towards_pins(predict_p0, self.tokenizer.decode_soft, pins_mm, pinned)
+            predict_p0 = towards_pins(of_all, self.tokenizer.decode_soft, pins_mm, pinned)
         states = sample(
-            steered,
+            predict_p0,
             self.schedule,
             steps,
             (images * hypotheses, self.config.tokenizer.tokens),
