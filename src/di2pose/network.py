@@ -16,9 +16,10 @@ from di2pose.config import Config
 from di2pose.diffusion.adapter import reading_losses
 from di2pose.diffusion.denoiser import Condition, Denoiser
 from di2pose.diffusion.guidance import towards_pins
+from di2pose.diffusion.int8 import round_linears
 from di2pose.diffusion.jump import P0Of
 from di2pose.diffusion.objective import StepSampler, diffusion_loss
-from di2pose.diffusion.sampler import PredictP0, Start, sample
+from di2pose.diffusion.sampler import PredictP0, Start, sample, step_grid
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import forward_sample
 from di2pose.errors import InputError
@@ -42,8 +43,18 @@ class Di2PoseNetwork(nn.Module):
         self.schedule = Schedule(config.tokenizer.codes, config.diffusion.steps, config.diffusion.final_occlude)
         self.step_sampler = StepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
         self.tokenizer.requires_grad_(False)
+        self._rounded = False
+
+    def to_int8(self) -> None:
+        """Round the denoiser's linear layers to 8 bits, in place: quicker on a CPU, for prediction only."""
+        if self.device.type != "cpu":
+            raise InputError(f"8 bits are for the CPU, the model is on {self.device}")
+        round_linears(self.denoiser.blocks)
+        self._rounded = True
 
     def parts(self) -> dict[str, nn.Module]:
+        if self._rounded:
+            raise InputError("a model in 8 bits cannot be saved or loaded: save it first, then call to_int8()")
         return {"tokenizer": self.tokenizer, "denoiser": self.denoiser}
 
     @property
@@ -133,9 +144,13 @@ class Di2PoseNetwork(nn.Module):
         images = len(condition.keys[0])
         known = constraints or Constraints()
 
+        grid = step_grid(steps, self.schedule, None if known.warm is None else known.warm[1])
+        norms = self.denoiser.step_norms(torch.tensor(grid[:-1], device=self.device))  # of all steps, once
+
         def of_some(ks: Tensor, s: Tensor) -> P0Of:
             """The head for those tokens only that are asked for; s is the same for all rows."""
-            x = self.denoiser.trunk(ks, self.denoiser.step_norms(s[:1]), condition).flatten(0, 1)
+            at = slice(row := grid.index(int(s[0])), row + 1)
+            x = self.denoiser.trunk(ks, [(a[at], b[at]) for a, b in norms], condition).flatten(0, 1)
             return lambda rows: self.denoiser.head(x[rows]).float().softmax(-1)
 
         def of_all(ks: Tensor, s: Tensor) -> Tensor:
@@ -148,7 +163,7 @@ class Di2PoseNetwork(nn.Module):
         states = sample(
             predict_p0,
             self.schedule,
-            steps,
+            grid,
             (images * hypotheses, self.config.tokenizer.tokens),
             generator,
             start,
