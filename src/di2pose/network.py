@@ -17,7 +17,6 @@ from di2pose.diffusion.adapter import reading_losses
 from di2pose.diffusion.denoiser import Condition, Denoiser
 from di2pose.diffusion.guidance import towards_pins
 from di2pose.diffusion.int8 import round_linears
-from di2pose.diffusion.jump import P0Of
 from di2pose.diffusion.objective import StepSampler, diffusion_loss
 from di2pose.diffusion.sampler import PredictP0, Start, sample, step_grid
 from di2pose.diffusion.schedule import Schedule
@@ -145,18 +144,11 @@ class Di2PoseNetwork(nn.Module):
         known = constraints or Constraints()
 
         grid = step_grid(steps, self.schedule, None if known.warm is None else known.warm[1])
-        norms = self.denoiser.step_norms(torch.tensor(grid[:-1], device=self.device))  # of all steps, once
-
-        def of_some(ks: Tensor, s: Tensor) -> P0Of:
-            """The head for those tokens only that are asked for; s is the same for all rows."""
-            at = slice(row := grid.index(int(s[0])), row + 1)
-            x = self.denoiser.trunk(ks, [(a[at], b[at]) for a, b in norms], condition).flatten(0, 1)
-            return lambda rows: self.denoiser.head(x[rows]).float().softmax(-1)
 
         def of_all(ks: Tensor, s: Tensor) -> Tensor:
             return self.denoiser(ks, s, condition).float().softmax(-1)
 
-        predict_p0: PredictP0 = of_some
+        predict_p0: PredictP0 = self.denoiser.predictor(condition, grid)
         if known.pins is not None:
             pins_mm, pinned = (part.repeat_interleave(hypotheses, 0) for part in known.pins)
             predict_p0 = towards_pins(of_all, self.tokenizer.decode_soft, pins_mm, pinned)

@@ -1,5 +1,6 @@
 """Pose denoiser, the network of stage 2.  B images, H hypotheses, N tokens, L image tokens, F, D widths, C codes."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 from di2pose.config import DenoiserConfig
 from di2pose.diffusion.adapter import Adapter
 from di2pose.diffusion.attention import Attention, QuickGELU, mlp
+from di2pose.diffusion.jump import P0Of
 from di2pose.errors import InputError
 from di2pose.randomness import Noise
 from di2pose.tokenizer.fsq import check_tokens
@@ -98,6 +100,17 @@ class Denoiser(nn.Module):
         """Logits of what the trunk gave, or of some of its tokens."""
         x = x + self._blocks()[-1].mlp(x)                                               # rows D
         return self.to_logits(self.norm(x))                                             # rows C
+
+    def predictor(self, condition: Condition, grid: Sequence[int]) -> Callable[[Tensor, Tensor], P0Of]:
+        """For `sample` over the steps of `grid`: the head is computed for those tokens only that are asked for."""
+        norms = self.step_norms(torch.tensor(grid[:-1], device=self.position.device))   # of all steps, once
+
+        def predict_p0(ks: Tensor, s: Tensor) -> P0Of:
+            at = slice(row := grid.index(int(s[0])), row + 1)                           # one step for all rows
+            x = self.trunk(ks, [(a[at], b[at]) for a, b in norms], condition).flatten(0, 1)
+            return lambda rows: self.head(x[rows]).float().softmax(-1)
+
+        return predict_p0
 
     def _blocks(self) -> list["Block"]:
         return [block for block in self.blocks if isinstance(block, Block)]
