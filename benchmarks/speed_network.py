@@ -72,7 +72,8 @@ def denoiser(clock: Clock, quick: bool) -> list[Row]:
             work = sum(2 * ks.numel() * layer.weight.numel() for layer in layers)
             rate = work / found["pass"] / (2 * side**3 / found["square"])
             what = f"{name}, H = {hypotheses}"
-            rows.append(Row("denoiser", what, 100 * found["multiply"] / found["pass"], "% of its multiplications alone"))
+            alone = found["multiply"] / found["pass"]
+            rows.append(Row("denoiser", what, 100 * alone, "% of its multiplications alone"))
             rows.append(Row("denoiser", what, 100 * rate, f"% of the rate of {side} x {side}"))
     return rows
 
