@@ -3,11 +3,12 @@
 import numpy as np
 import torch
 
-from di2pose.randomness import hypothesis_generators, uniform
+from di2pose.randomness import hypothesis_generators, mirrored, uniform
 
 
 def test_each_hypothesis_is_uniform_and_its_numbers_are_independent():
-    for row in uniform((4, 20000), hypothesis_generators(0, ["a"], 4), mirrors=True).numpy():
+    noise = hypothesis_generators(0, ["a"], 4)
+    for row in mirrored(uniform((4, 20000), noise), noise).numpy():
         assert np.abs(np.sort(row) - (np.arange(20000) + 0.5) / 20000).max() < 0.015
         assert abs(np.corrcoef(row[1:], row[:-1])[0, 1]) < 0.03
 
@@ -22,12 +23,14 @@ def test_four_pairs_of_hypotheses_spread_over_the_unit_interval_as_independent_o
 
 
 def test_the_second_of_a_pair_is_mirrored_where_mirrors_are_asked_for():
-    plain, mirrored = (uniform((8, 1000), hypothesis_generators(0, ["a"], 8), mirrors=m) for m in (False, True))
-    assert torch.equal(mirrored[::2], plain[::2])
-    torch.testing.assert_close(mirrored[1::2], 1 - plain[1::2])
-    assert mirrored.min() >= 0
-    assert mirrored.max() < 1
-    assert (mirrored.mean(0) - 0.5).abs().max() < 1e-6
+    noise = hypothesis_generators(0, ["a"], 8)
+    plain = uniform((8, 1000), noise)
+    both = mirrored(plain, noise)
+    assert torch.equal(both[::2], plain[::2])
+    torch.testing.assert_close(both[1::2], 1 - plain[1::2])
+    assert both.min() >= 0
+    assert both.max() < 1
+    assert (both.mean(0) - 0.5).abs().max() < 1e-6
 
 
 def test_a_hypothesis_is_the_same_whatever_stands_beside_it():

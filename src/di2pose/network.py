@@ -16,8 +16,9 @@ from di2pose.config import Config
 from di2pose.diffusion.adapter import reading_losses
 from di2pose.diffusion.denoiser import Denoiser
 from di2pose.diffusion.guidance import towards_pins
+from di2pose.diffusion.int8 import round_linears
 from di2pose.diffusion.objective import StepSampler, diffusion_loss
-from di2pose.diffusion.sampler import PredictP0, Start, sample
+from di2pose.diffusion.sampler import PredictP0, Start, sample, step_grid
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import forward_sample
 from di2pose.diffusion.trunk import Condition, withhold
@@ -42,8 +43,18 @@ class Di2PoseNetwork(nn.Module):
         self.schedule = Schedule(config.tokenizer.codes, config.diffusion.steps, config.diffusion.final_occlude)
         self.step_sampler = StepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
         self.tokenizer.requires_grad_(False)
+        self._rounded = False
+
+    def to_int8(self) -> None:
+        """Round the denoiser's linear layers to 8 bits, in place: quicker on a CPU, for prediction only."""
+        if self.device.type != "cpu":
+            raise InputError(f"8 bits are for the CPU, the model is on {self.device}")
+        round_linears(self.denoiser.blocks)
+        self._rounded = True
 
     def parts(self) -> dict[str, nn.Module]:
+        if self._rounded:
+            raise InputError("a model in 8 bits cannot be saved or loaded: save it first, then call to_int8()")
         return {"tokenizer": self.tokenizer, "denoiser": self.denoiser}
 
     @property
@@ -129,17 +140,19 @@ class Di2PoseNetwork(nn.Module):
         images = len(condition.keys[0])
         known = constraints or Constraints()
 
-        def predict_p0(ks: Tensor, s: Tensor) -> Tensor:
+        grid = step_grid(steps, self.schedule, None if known.warm is None else known.warm[1])
+
+        def of_all(ks: Tensor, s: Tensor) -> Tensor:
             return self.denoiser(ks, s, condition).float().softmax(-1)
 
-        steered: PredictP0 = predict_p0
+        predict_p0: PredictP0 = self.denoiser.predictor(condition, grid)
         if known.pins is not None:
             pins_mm, pinned = (part.repeat_interleave(hypotheses, 0) for part in known.pins)
-            steered = towards_pins(predict_p0, self.tokenizer.decode_soft, pins_mm, pinned)
+            predict_p0 = towards_pins(of_all, self.tokenizer.decode_soft, pins_mm, pinned)
         states = sample(
-            steered,
+            predict_p0,
             self.schedule,
-            steps,
+            grid,
             (images * hypotheses, self.config.tokenizer.tokens),
             generator,
             start,

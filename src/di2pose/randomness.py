@@ -61,30 +61,40 @@ def training_generators(seed: int, iteration: int, first_sample: int, count: int
     return [generator_of(seed, iteration, first_sample + i) for i in range(count)]
 
 
-def uniform(
-    shape: Sequence[int], noise: Noise, device: torch.device | str = "cpu", mirrors: bool = False
-) -> Tensor:
-    """float32 uniforms in [0, 1) of `shape`, whose first axis is the row; with `mirrors`, those rows mirrored that
-    are to be."""
+def uniform(shape: Sequence[int], noise: Noise, device: torch.device | str = "cpu") -> Tensor:
+    """float32 uniforms in [0, 1) of `shape`, whose first axis is the row."""
     if isinstance(noise, torch.Generator):
         return torch.rand(tuple(shape), generator=noise, device=noise.device).to(device)
     if len(noise) != shape[0]:
         raise InputError(f"expected one generator, or one for each of the {shape[0]} rows, got {len(noise)}")
-    return torch.stack([_row(tuple(shape[1:]), each, mirrors) for each in noise]).to(device)
+    plain = [each.generator if isinstance(each, Spread) else each for each in noise]
+    u = torch.stack([torch.rand(tuple(shape[1:]), generator=each, device=each.device) for each in plain])
+    turns = [each.turn if isinstance(each, Spread) else 0.0 for each in noise]
+    if any(turns):
+        u = u.add_(_column(turns, u)).remainder_(1)
+    return u.to(device)
 
 
-def _row(shape: tuple[int, ...], noise: torch.Generator | Spread, mirrors: bool) -> Tensor:
-    if isinstance(noise, torch.Generator):
-        return torch.rand(shape, generator=noise, device=noise.device)
-    u = (torch.rand(shape, generator=noise.generator, device=noise.generator.device) + noise.turn) % 1
-    return BELOW_ONE - u if mirrors and noise.mirrored else u
+def mirrored(u: Tensor, noise: Noise) -> Tensor:
+    """Uniforms with those rows taken from 1 that are to be."""
+    if isinstance(noise, torch.Generator) or not any(isinstance(each, Spread) and each.mirrored for each in noise):
+        return u
+    rows = _column([isinstance(each, Spread) and each.mirrored for each in noise], u)
+    return torch.where(rows.bool(), BELOW_ONE - u, u)
+
+
+def _column(values: Sequence[float], u: Tensor) -> Tensor:
+    """A number a row, to be spread over the row."""
+    return torch.tensor(values, dtype=u.dtype, device=u.device).view(-1, *[1] * (u.ndim - 1))
 
 
 def normal(
     shape: Sequence[int], noise: Noise, device: torch.device | str = "cpu", mirrors: bool = False
 ) -> Tensor:
     """Standard normals, each the inverse transform of one uniform; a mirrored uniform gives the opposite normal."""
-    return 2**0.5 * (2 * uniform(shape, noise, device, mirrors) - 1).clamp(-1 + 1e-6, 1 - 1e-6).erfinv()
+    u = uniform(shape, noise, device)
+    u = mirrored(u, noise) if mirrors else u
+    return 2**0.5 * (2 * u - 1).clamp(-1 + 1e-6, 1 - 1e-6).erfinv()
 
 
 def uniform_integers(shape: Sequence[int], count: int, noise: Noise, device: torch.device | str = "cpu") -> Tensor:

@@ -66,3 +66,12 @@ def test_bad_input_is_named(denoiser, as_user):
         denoiser(ks[:2], s[:2] * 0, condition)
     with pytest.raises(InputError, match="multiple of heads"):
         DenoiserConfig(width=30, heads=4)
+
+
+def test_a_step_that_all_rows_share_and_some_tokens_give_what_the_whole_pass_gives(denoiser):
+    ks, condition = inputs(6)[0], denoiser.condition(torch.randn(2, 5, 20))
+    whole = denoiser(ks, torch.full((6,), 3), condition)
+    x = denoiser.trunk(ks, denoiser.step_norms(torch.tensor([3])), condition)
+    torch.testing.assert_close(denoiser.head(x), whole, atol=1e-5, rtol=1e-4)
+    rows = torch.tensor([1, 7, 30])
+    torch.testing.assert_close(denoiser.head(x.flatten(0, 1)[rows]), whole.flatten(0, 1)[rows], atol=1e-5, rtol=1e-4)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from di2pose.diffusion import Schedule, posterior, sample
-from di2pose.diffusion.sampler import draw, step_grid
+from di2pose.diffusion.sampler import step_grid
 from di2pose.errors import InputError
 from di2pose.randomness import hypothesis_generators
 
@@ -81,37 +81,6 @@ def test_a_row_is_the_same_in_any_batch():
     *_, together = sample(predict, schedule, 5, (6, 4), hypothesis_generators(0, ["a", "b", "c"], 2))
     *_, alone = sample(predict, schedule, 5, (2, 4), hypothesis_generators(0, ["b"], 2))
     assert torch.equal(together[2:4], alone)
-
-
-def test_draw_never_takes_an_impossible_code():
-    probs = torch.zeros(1, 200_000, 4)
-    probs[..., 1], probs[..., 2] = 0.25, 0.75
-    drawn = draw(probs, torch.Generator().manual_seed(0))
-    assert sorted(set(drawn.flatten().tolist())) == [1, 2]
-    assert (drawn == 1).float().mean() == pytest.approx(0.25, abs=0.01)
-
-
-def test_a_code_drawn_channel_by_channel_has_its_own_probability_and_occ_too():
-    """120,000 draws, chi-square below the 99.99 % point of 24 degrees of freedom, two of 25 impossible."""
-    probs = torch.rand(25, generator=torch.Generator().manual_seed(1))
-    probs[[3, 17]] = 0
-    probs[-1] = 4.0
-    for noise in (torch.Generator().manual_seed(2), hypothesis_generators(0, range(6), 20)):
-        drawn = draw(probs.expand(120, 1000, 25), noise, (4, 3, 2))
-        counts, expected = torch.bincount(drawn.flatten(), minlength=25), 120_000 * probs / probs.sum()
-        assert counts[3] == counts[17] == 0
-        possible = expected > 0
-        assert ((counts - expected)[possible] ** 2 / expected[possible]).sum() < 61
-
-
-def test_a_mirrored_draw_lies_on_the_other_side_in_every_channel():
-    probs = torch.ones(1, 1, 65)
-    probs[..., -1] = 0
-    drawn = draw(probs.expand(2, 500, 65), hypothesis_generators(0, ["a"], 2), (4, 4, 4))
-    digits = drawn.unsqueeze(-1) // torch.tensor([1, 4, 16]) % 4
-    assert torch.equal(digits[0], 3 - digits[1])
-    one, pair = (drawn[:k].float().mean(0).std() for k in (1, 2))
-    assert pair < 0.01 * one
 
 
 def test_a_wrong_predictor_is_named():

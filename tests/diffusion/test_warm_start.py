@@ -36,8 +36,8 @@ def test_it_visits_the_steps_below_its_own():
         visited.append(int(s[0]))
         return torch.full((*ks.shape, 5), 0.2)
 
-    tokens = torch.zeros(1, 4, dtype=torch.int64)
-    list(sample(predict, schedule, 5, (1, 4), torch.Generator(), warm=(tokens, 50)))
+    tokens = torch.zeros(1, 400, dtype=torch.int64)  # so many that some are undecided at every step
+    list(sample(predict, schedule, 5, (1, 400), torch.Generator(), warm=(tokens, 50)))
     assert visited == [50, 40, 30, 20, 10]
     assert step_grid([30, 7, 0], schedule, 30) == [30, 7, 0]
 

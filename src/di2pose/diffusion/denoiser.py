@@ -1,11 +1,25 @@
 """Pose denoiser, the network of stage 2.  B images, H hypotheses, N tokens, L image tokens, F, D widths, C codes."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from di2pose.config import DenoiserConfig
-from di2pose.diffusion.trunk import Block, Condition, adapter_parts, carry, hint_embed, initialise, look
+from di2pose.diffusion.jump import P0Of
+from di2pose.diffusion.trunk import (
+    Block,
+    Condition,
+    StepNorms,
+    adapter_parts,
+    carry,
+    finish,
+    hint_embed,
+    initialise,
+    look,
+    step_norms,
+)
 from di2pose.errors import InputError
 from di2pose.randomness import Noise
 from di2pose.tokenizer.fsq import check_tokens
@@ -45,8 +59,31 @@ class Denoiser(nn.Module):
 
     def forward(self, ks: Int[Tensor, "BH N"], s: Int[Tensor, " BH"], condition: Condition) -> Float[Tensor, "BH N C"]:
         self._check(ks, s, condition)
-        x = self.token_embed(ks) + self.position                                        # BH N D
-        return self.to_logits(self.norm(carry(x, s, self.blocks, condition)))           # BH N C
+        return self.head(self.trunk(ks, self.step_norms(s), condition))                 # BH N C
+
+    def step_norms(self, s: Int[Tensor, " T"]) -> StepNorms:
+        """What the norms of every block know of T steps: of each row, or of one step that all rows share."""
+        return step_norms(s, self.blocks)
+
+    def trunk(self, ks: Int[Tensor, "BH N"], norms: StepNorms, condition: Condition) -> Float[Tensor, "BH N D"]:
+        """All that tokens have to do with each other and with the image; `head` is each token's own affair. Nothing is
+        checked here."""
+        return carry(self.token_embed(ks) + self.position, norms, self.blocks, condition)
+
+    def head(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows C"]:
+        """Logits of what the trunk gave, or of some of its tokens."""
+        return self.to_logits(self.norm(finish(x, self.blocks)))                        # rows C
+
+    def predictor(self, condition: Condition, grid: Sequence[int]) -> Callable[[Tensor, Tensor], P0Of]:
+        """For `sample` over the steps of `grid`: the head is computed for those tokens only that are asked for."""
+        norms = self.step_norms(torch.tensor(grid[:-1], device=self.position.device))   # of all steps, once
+
+        def predict_p0(ks: Tensor, s: Tensor) -> P0Of:
+            at = slice(row := grid.index(int(s[0])), row + 1)                           # one step for all rows
+            x = self.trunk(ks, [(a[at], b[at]) for a, b in norms], condition).flatten(0, 1)
+            return lambda rows: self.head(x[rows]).float().softmax(-1)
+
+        return predict_p0
 
     def _check(self, ks: Tensor, s: Tensor, condition: Condition) -> None:
         if ks.ndim != 2 or ks.shape[1] != self.config.tokens or s.shape != ks.shape[:1]:

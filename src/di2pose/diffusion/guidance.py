@@ -10,9 +10,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from di2pose.diffusion.sampler import PredictP0
 from di2pose.errors import InputError
 
+PredictAll = Callable[[Tensor, Tensor], Tensor]
+"""(k_s (B, N), s (B,)) -> probabilities of k_0 of all tokens (B, N, C)."""
 DecodeSoft = Callable[[Tensor], Tensor]
 """Probabilities (B, N, C) -> joints (B, J, 3) in millimetres."""
 PULLS = 16
@@ -21,11 +22,11 @@ TRUST_MM = 15.0
 
 
 def towards_pins(
-    predict_p0: PredictP0,
+    predict_p0: PredictAll,
     decode_soft: DecodeSoft,
     pins_mm: Float[Tensor, "B J 3"],
     pinned: Bool[Tensor, "B J"],
-) -> PredictP0:
+) -> PredictAll:
     """`predict_p0` whose answers, softly decoded, put the pinned joints at `pins_mm`.
 
     Of all p near p0 it takes the one that minimises KL(p | p0) + |joints(p) - pins|^2 / (2 TRUST^2), by PULLS steps of

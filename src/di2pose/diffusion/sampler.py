@@ -1,20 +1,23 @@
 """The reverse process: from noise to tokens, with the network passed in.  B batch, N tokens, C codes."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
+from di2pose.diffusion.jump import P0Of, jump
 from di2pose.diffusion.schedule import Schedule
-from di2pose.diffusion.transition import forward_sample, posterior
+from di2pose.diffusion.transition import check_possible, forward_sample
 from di2pose.errors import InputError
-from di2pose.randomness import Noise, uniform, uniform_integers
+from di2pose.randomness import Noise, mirrored, uniform, uniform_integers
+from di2pose.tokenizer.fsq import check_tokens
 
-PredictP0 = Callable[[Tensor, Tensor], Tensor]
-"""(k_s (B, N), s (B,)) -> probabilities of k_0 (B, N, C)."""
+PredictP0 = Callable[[Tensor, Tensor], Tensor | P0Of]
+"""(k_s (B, N), s (B,)) -> probabilities of k_0 (B, N, C), or a function that gives those of some tokens (`jump`)."""
 Start = Literal["stationary", "all_occluded"]
 Warm = tuple[Int[Tensor, "*rows N"], int]
 """(clean tokens, step): a warm start noises the tokens to that step and goes on from there."""
@@ -39,7 +42,8 @@ def sample(
 
     `steps` is a count, spread evenly over S..0, or an explicit descending list from S to 0; jumps of any length use
     the exact posterior. `levels` are those of the codebook's channels, the fastest first: with them the channels of a
-    code are drawn one after the other (`draw`).
+    code are drawn one after the other (`jump.draw_codes`). Where the uniforms of a jump decide every token before p0 is
+    known, `predict_p0` is not called.
 
     Extensions, off by default and not in the paper: `warm` = (tokens (B, N), w): begin at k_w ~ q(k_w | tokens) instead
     of k_S. A count of `steps` is then spread evenly over w..0 (so 5 from w = S/2 jump as far as 10 from S, and cost
@@ -54,20 +58,40 @@ def sample(
     else:
         first = forward_sample(warm[0].to(device), grid[0], schedule, generator)
 
-    def fixed(ks: Tensor) -> Tensor:
-        return ks if kept is None else torch.where(kept[1].to(device), kept[0].to(device), ks)
+    stays = None
+    if kept is not None:
+        stays = kept[1].to(device)
+        first = torch.where(stays, kept[0].to(device), first)
+    check_tokens(first, schedule.codes + 1)
+    check_possible(first == schedule.occ, torch.full((len(first),), grid[0]), schedule)
 
     def states() -> Iterator[Tensor]:
-        ks = fixed(first)
+        ks = first
         yield ks
         for s, r in pairwise(grid):
-            p0 = predict_p0(ks, torch.full((shape[0],), s, device=ks.device))
-            if tuple(p0.shape) != (*shape, schedule.codes):
-                raise InputError(f"predict_p0 must return shape {(*shape, schedule.codes)}, got {tuple(p0.shape)}")
-            ks = fixed(draw(posterior(p0, ks, r, s, schedule), generator, levels))
+            u = uniform((*shape, (len(levels) or 1) + 1), generator, ks.device)
+            u = torch.cat([mirrored(u[..., :-1], generator), u[..., -1:]], dim=-1)
+            ks = jump(ks, u, r, s, schedule, _p0_of(predict_p0, ks, s, schedule.codes), levels, stays)
             yield ks
 
     return states()  # not a generator function itself: bad arguments are refused by the call, not by the first step
+
+
+def _p0_of(predict_p0: PredictP0, ks: Tensor, s: int, codes: int) -> P0Of:
+    """p0 of some tokens; the network is asked when the first of them are."""
+
+    @cache
+    def answer() -> Tensor | P0Of:
+        found = predict_p0(ks, torch.full((len(ks),), s, device=ks.device))
+        if isinstance(found, Tensor) and tuple(found.shape) != (*ks.shape, codes):
+            raise InputError(f"predict_p0 must return shape {(*ks.shape, codes)}, got {tuple(found.shape)}")
+        return found
+
+    def p0_of(rows: Tensor) -> Tensor:
+        found = answer()
+        return found.flatten(0, 1)[rows] if isinstance(found, Tensor) else found(rows)
+
+    return p0_of
 
 
 def step_grid(steps: int | Sequence[int], schedule: Schedule, first: int | None = None) -> list[int]:
@@ -96,32 +120,3 @@ def draw_start(schedule: Schedule, shape: tuple[int, int], start: Start, generat
     fate = uniform(shape, generator)
     other = uniform_integers(shape, schedule.codes, generator)
     return torch.where(fate < schedule.final_occlude, schedule.occ, other)
-
-
-def draw(probs: Float[Tensor, "B N K"], generator: Noise, levels: Sequence[int] = ()) -> Int[Tensor, "B N"]:
-    """One draw from each row of probabilities, of the C codes and, last, of Occ.
-
-    Whether a token is Occ is one draw, its code another, channel by channel, each by inverse transform of a uniform of
-    its own. Mirrored uniforms (`hypothesis_generators`) then give codes on the other side in every channel.
-    """
-    batch, tokens, count = probs.shape
-    levels = tuple(levels) or (count - 1,)
-    u = uniform((batch, tokens, len(levels)), generator, probs.device, mirrors=True)
-    fate = uniform((batch, tokens), generator, probs.device)
-    left = probs[..., :-1].reshape(batch * tokens, *reversed(levels))  # the slowest channel first
-    rows = torch.arange(batch * tokens, device=probs.device)
-    code = torch.zeros_like(rows)
-    for channel, level in enumerate(reversed(levels)):
-        digit = _inverse_transform(left.flatten(2).sum(-1) if left.ndim > 2 else left, u[..., channel].flatten())
-        left, code = left[rows, digit], code * level + digit
-    occluded = fate * probs.sum(-1) < probs[..., -1]
-    possible = probs[..., :-1].sum(-1) > 0
-    return torch.where(occluded | ~possible, count - 1, code.view(batch, tokens))
-
-
-def _inverse_transform(probs: Float[Tensor, "R L"], u: Float[Tensor, " R"]) -> Int[Tensor, " R"]:
-    cumulated = probs.cumsum(-1)
-    total = cumulated[:, -1:]
-    # Strictly below the total, so that rounding can never reach a code of probability 0 behind the last possible one.
-    point = torch.minimum(u.unsqueeze(1).to(probs.dtype) * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulated, point, right=True).squeeze(1).clamp_(max=probs.shape[1] - 1)

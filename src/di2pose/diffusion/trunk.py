@@ -33,6 +33,10 @@ class Condition(NamedTuple):
     """What the adapter's own pose says of each token."""
 
 
+StepNorms = list[tuple[Tensor, Tensor]]
+"""Of every block, scale and shift (T, 2 D) of its norm before self-attention and of that before cross-attention."""
+
+
 class Trunk(nn.Module):
     """Blocks with positions before them and a norm behind, and the adapter that reads the image for them: a denoiser
     without its ends.
@@ -65,7 +69,8 @@ class Trunk(nn.Module):
     def forward(
         self, x: Float[Tensor, "BH N D"], s: Int[Tensor, " BH"], condition: Condition
     ) -> Float[Tensor, "BH N D"]:
-        return self.norm(carry(x + self.position, s, self.blocks, condition))
+        x = carry(x + self.position, step_norms(s, self.blocks), self.blocks, condition)
+        return self.norm(finish(x, self.blocks))
 
 
 def look(
@@ -87,13 +92,26 @@ def look(
     return Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm, visibility_logits)
 
 
-def carry(x: Float[Tensor, "BH N D"], s: Int[Tensor, " BH"], blocks: nn.ModuleList, condition: Condition) -> Tensor:
-    """x, with the hint, through all blocks; it may hold H rows for each image of the condition, image after image."""
+def step_norms(s: Int[Tensor, " T"], blocks: nn.ModuleList) -> StepNorms:
+    """What the norms of every block know of T steps: of each row, or of one step that all rows share."""
+    return [(block.self_norm.scale_and_shift(s), block.cross_norm.scale_and_shift(s)) for block in _each(blocks)]
+
+
+def carry(x: Float[Tensor, "BH N D"], norms: StepNorms, blocks: nn.ModuleList, condition: Condition) -> Tensor:
+    """x, with the hint, through all that tokens have to do with each other and with the image; what is left, `finish`,
+    is each token's own affair. x may hold H rows for each image of the condition, image after image."""
     if condition.hint is not None:
-        x = x + condition.hint.repeat_interleave(len(x) // len(condition.hint), 0)      # BH N D
-    for block, keys, values in zip(_each(blocks), condition.keys, condition.values, strict=True):
-        x = block(x, s, keys, values)                                                   # BH N D
-    return x
+        x = (x.unflatten(0, (len(condition.hint), -1)) + condition.hint.unsqueeze(1)).flatten(0, 1)
+    *others, last = zip(_each(blocks), norms, condition.keys, condition.values, strict=True)
+    for block, norm, keys, values in others:
+        x = block(x, norm, keys, values)                                                # BH N D
+    block, norm, keys, values = last
+    return block.attend(x, norm, keys, values)                                          # BH N D
+
+
+def finish(x: Float[Tensor, "*rows D"], blocks: nn.ModuleList) -> Float[Tensor, "*rows D"]:
+    """The last block's MLP, of all tokens or of some."""
+    return x + cast(Block, blocks[-1]).mlp(x)
 
 
 def withhold(condition: Condition, share: float, noise: Noise | None) -> Condition:
@@ -127,11 +145,14 @@ class Block(nn.Module):
         self.cross_attention = Attention(width, width if config.adapter_layers else config.feature_width, config.heads)
         self.mlp = mlp(width, config.mlp_ratio)
 
-    def forward(self, x: Tensor, s: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        h = self.self_norm(x, s)                                                        # B N D
-        x = x + self.self_attention(h, *self.self_attention.keys_and_values(h))         # B N D
-        x = x + self.cross_attention(self.cross_norm(x, s), keys, values)               # B N D
+    def forward(self, x: Tensor, norms: tuple[Tensor, Tensor], keys: Tensor, values: Tensor) -> Tensor:
+        x = self.attend(x, norms, keys, values)                                         # B N D
         return x + self.mlp(x)                                                          # B N D
+
+    def attend(self, x: Tensor, norms: tuple[Tensor, Tensor], keys: Tensor, values: Tensor) -> Tensor:
+        h = self.self_norm(x, norms[0])                                                 # B N D
+        x = x + self.self_attention(h, *self.self_attention.keys_and_values(h))         # B N D
+        return x + self.cross_attention(self.cross_norm(x, norms[1]), keys, values)     # B N D
 
 
 class AdaptiveNorm(nn.Module):
@@ -143,10 +164,18 @@ class AdaptiveNorm(nn.Module):
         self.to_scale_and_shift = nn.Linear(width, 2 * width)
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
 
-    def forward(self, x: Float[Tensor, "B N D"], s: Int[Tensor, " B"]) -> Float[Tensor, "B N D"]:
-        step = F.silu(self.step_embed(s - 1)).unsqueeze(1)                              # B 1 D: steps are 1..S
-        scale, shift = self.to_scale_and_shift(step).chunk(2, dim=-1)                   # B 1 D
-        return self.norm(x) * (1 + scale) + shift
+    def scale_and_shift(self, s: Int[Tensor, " T"]) -> Float[Tensor, "T two_D"]:
+        """Of each of T steps, 1 to S: 1 + scale, then shift."""
+        step = F.silu(self.step_embed(s - 1))                                           # T D
+        scale, shift = self.to_scale_and_shift(step).chunk(2, dim=-1)                   # T D
+        return torch.cat([1 + scale, shift], dim=-1)
+
+    def forward(self, x: Float[Tensor, "B N D"], norm: Float[Tensor, "T two_D"]) -> Float[Tensor, "B N D"]:
+        """`norm`: scale and shift of each row, or of the one step of all rows."""
+        scale, shift = norm.chunk(2, dim=-1)                                            # T D
+        if len(norm) == 1:
+            return F.layer_norm(x, x.shape[-1:], scale[0], shift[0], self.norm.eps)     # in one pass over x
+        return self.norm(x) * scale.unsqueeze(1) + shift.unsqueeze(1)
 
 
 def hint_embed(channels: int, width: int) -> nn.Sequential:

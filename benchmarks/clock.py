@@ -1,0 +1,40 @@
+"""Times of several things, taken in turns, so that a busy moment of the machine falls on all of them."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+Job = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """`cpu` counts the process's own time instead of the wall's: for one thread on a busy machine."""
+
+    repeats: int
+    cpu: bool = False
+
+    def now(self) -> float:
+        return time.process_time() if self.cpu else time.perf_counter()
+
+    def once(self, job: Job) -> float:
+        begin = self.now()
+        job()
+        return self.now() - begin
+
+    def least(self, jobs: Mapping[str, Job], repeats: int | None = None) -> dict[str, float]:
+        """The least of the repeats of each, A B A B ..., after one that does not count."""
+        for job in jobs.values():
+            job()
+        rounds = [{name: self.once(job) for name, job in jobs.items()} for _ in range(repeats or self.repeats)]
+        return {name: min(each[name] for each in rounds) for name in jobs}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a figure without a unit of time."""
+
+    section: str
+    what: str
+    value: float
+    unit: str

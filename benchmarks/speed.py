@@ -1,0 +1,91 @@
+"""How near is it to what the machine can do? Everything a ratio inside one run, taken in turns.
+
+    python benchmarks/speed.py                                  # all sections, about an hour on two cores
+    python benchmarks/speed.py --only sampler,photo --out speed.json
+    python benchmarks/speed.py --quick                          # small sizes, under a minute on a quiet machine
+    python benchmarks/speed.py --threads 1 --cpu-time           # on a machine that does other work, too
+
+denoiser    a pass beside its matrix multiplications alone, and its rate beside that of a large square one
+arithmetic  share of a step that is not the network: ours, and the reference (`reference_sampler.py`)
+sampler     the reference over ours, a step each from steps 5, 15, .. 95 of 100 (at the paper's size three of these);
+            with int8 weights, and by how much the shipped model's poses move by them
+photo       photo to person, and a frame of a video, in passes of BlazePose heavy over a crop in its own runtime
+growth      cost as hypotheses, steps, people, pixels and frames become more
+training    a training step: time and peak memory, the public way over ours
+features    encoding a crop;  rendering  drawing a person: in the same unit
+startup     whole processes over `import torch`
+"""
+
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import speed_network
+import speed_pictures
+import torch
+import tyro
+from clock import Clock, Row
+
+from di2pose.errors import InputError
+from di2pose.files import replacing
+from di2pose.text_table import aligned
+
+SECTIONS: dict[str, Callable[[Clock, bool], list[Row]]] = {
+    "denoiser": speed_network.denoiser,
+    "arithmetic": speed_network.arithmetic,
+    "sampler": speed_network.sampler,
+    "photo": speed_pictures.photo,
+    "growth": speed_pictures.growth,
+    "training": speed_network.training,
+    "features": speed_pictures.features,
+    "rendering": speed_pictures.rendering,
+    "startup": speed_pictures.startup,
+}
+SLOW = ("growth", "rendering")
+"""Left out of --quick, unless they are asked for by name."""
+
+
+def main(
+    only: str = "",
+    out: Annotated[Path | None, tyro.conf.arg(metavar="JSON")] = None,
+    threads: int = 0,
+    repeats: int = 7,
+    quick: bool = False,
+    cpu_time: bool = False,
+) -> None:
+    """Measure it.
+
+    Args:
+        only: sections, with commas between them; left out: all of them
+        out: write the rows there, too
+        threads: of PyTorch; 0 is all cores
+        repeats: of each measurement; the least counts
+        quick: small sizes, a few repeats: whether it works, not how fast it is
+        cpu_time: count the process's own time instead of the wall's; with --threads 1
+    """
+    chosen = only.split(",") if only else [name for name in SECTIONS if not (quick and name in SLOW)]
+    if unknown := sorted(set(chosen) - SECTIONS.keys()):
+        raise InputError(f"no section is called {', '.join(unknown)}: choose from {', '.join(SECTIONS)}")
+    if threads:
+        torch.set_num_threads(threads)
+    clock = Clock(2 if quick else repeats, cpu_time)
+    rows: list[Row] = []
+    for name in chosen:
+        fresh = SECTIONS[name](clock, quick)
+        rows += fresh
+        print(aligned(["section", "what", "value", ""], [_cells(row) for row in fresh]), end="\n\n", flush=True)
+    if out is not None:
+        machine = {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
+        settings = machine | {"quick": quick, "repeats": clock.repeats, "cpu_time": cpu_time}
+        with replacing(out) as temporary:
+            temporary.write_text(json.dumps({"settings": settings, "rows": [vars(row) for row in rows]}, indent=1))
+
+
+def _cells(row: Row) -> list[str]:
+    return [row.section, row.what, f"{row.value:.2f}" if abs(row.value) < 10 else f"{row.value:.0f}", row.unit]
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,263 @@
+"""Of `speed.py`: the denoiser, the sampler and a training step.  H hypotheses, N tokens, C codes."""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from clock import Clock, Job, Row
+from reference_sampler import reference_loss, reverse_step
+from torch import Tensor, nn
+
+from di2pose import Di2Pose, recipes
+from di2pose.config import DenoiserConfig
+from di2pose.diffusion import Denoiser, Schedule, diffusion_loss, forward_sample, sample
+from di2pose.diffusion.int8 import round_linears
+from di2pose.image.crop import assumed_camera
+from di2pose.randomness import hypothesis_generators
+
+SIX = DenoiserConfig(width=256, layers=6, heads=8)
+QUICK = DenoiserConfig(tokens=20, codes=125, width=32, layers=2, heads=4, feature_width=24)
+IMAGE_TOKENS = 192
+
+
+def sizes(quick: bool) -> dict[str, DenoiserConfig]:
+    if quick:
+        return {"2 x 32": QUICK}
+    return {"small": recipes.small().denoiser, "6 x 256": SIX, "paper, 21 x 1024": recipes.paper().denoiser}
+
+
+def make(config: DenoiserConfig) -> Denoiser:
+    torch.manual_seed(0)
+    return Denoiser(config).eval()
+
+
+def features_of(config: DenoiserConfig) -> Tensor:
+    return torch.randn(1, config.feature_tokens or IMAGE_TOKENS, config.feature_width)
+
+
+@torch.inference_mode()
+def denoiser(clock: Clock, quick: bool) -> list[Row]:
+    """Time of the same matrix multiplications alone over that of a pass, and the rate over that of a square one."""
+    rows = []
+    side = 256 if quick else 1536
+    square = torch.randn(side, side)
+    for name, config in sizes(quick).items():
+        network = make(config)
+        condition = network.condition(features_of(config))
+        layers = [
+            module
+            for part, module in network.named_modules()
+            if isinstance(module, nn.Linear)
+            and (part.startswith("blocks") or part == "to_logits")
+            and not part.endswith(("to_scale_and_shift", "cross_attention.to_keys", "cross_attention.to_values"))
+        ]
+        norms = network.step_norms(torch.tensor([50]))
+        for hypotheses in (1, 8):
+            ks = torch.randint(config.codes + 1, (hypotheses, config.tokens))
+            inputs = {layer.in_features: torch.randn(ks.numel(), layer.in_features) for layer in layers}
+
+            def multiply(layers: list[nn.Linear] = layers, inputs: dict[int, Tensor] = inputs) -> None:
+                for layer in layers:
+                    torch.mm(inputs[layer.in_features], layer.weight.t())
+
+            def run(ks: Tensor = ks, network: Denoiser = network, known: Any = (norms, condition)) -> None:
+                network.head(network.trunk(ks, *known))
+
+            jobs: dict[str, Job] = {"pass": run, "multiply": multiply, "square": lambda: torch.mm(square, square)}
+            found = clock.least(jobs)
+            work = sum(2 * ks.numel() * layer.weight.numel() for layer in layers)
+            rate = work / found["pass"] / (2 * side**3 / found["square"])
+            what = f"{name}, H = {hypotheses}"
+            alone = found["multiply"] / found["pass"]
+            rows.append(Row("denoiser", what, 100 * alone, "% of its multiplications alone"))
+            rows.append(Row("denoiser", what, 100 * rate, f"% of the rate of {side} x {side}"))
+    return rows
+
+
+class Passes:
+    """The time that a denoiser's parts take, gathered while something else runs them."""
+
+    def __init__(self, network: Denoiser, clock: Clock) -> None:
+        self.clock, self.spent = clock, 0.0
+        for name in ("trunk", "head", "condition", "step_norms"):
+            setattr(network, name, self._timed(getattr(network, name)))
+
+    def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            begin = self.clock.now()
+            result = method(*args)
+            self.spent += self.clock.now() - begin
+            return result
+
+        return run
+
+    def share_outside(self, job: Job, repeats: int) -> float:
+        """Of the job's time, in percent; the least of the repeats."""
+        shares = []
+        for _ in range(repeats + 1):
+            self.spent = 0.0
+            whole = self.clock.once(job)
+            shares.append(100 * (1 - self.spent / whole))
+        return min(shares[1:])
+
+
+def steppers(network: Denoiser, hypotheses: int, at: list[int]) -> dict[str, Job]:
+    """One step each from the noise of several steps of 100, of all hypotheses of one image: ours and the reference."""
+    config = network.config
+    schedule = Schedule(config.codes, config.steps)
+    features = features_of(config)
+    condition = network.condition(features)
+    k0 = torch.randint(config.codes, (hypotheses, config.tokens))
+    predict = network.predictor(condition, list(range(config.steps, -1, -1)))
+
+    @torch.inference_mode()
+    def ours() -> None:
+        for s in at:
+            noise = hypothesis_generators(s, ["image"], hypotheses)
+            grid = list(range(s, -1, -1))
+            states = sample(predict, schedule, grid, tuple(k0.shape), noise, warm=(k0, s), levels=levels_of(config))
+            next(states), next(states)
+
+    @torch.inference_mode()
+    def reference() -> None:
+        generator = torch.Generator().manual_seed(0)
+        for s in at:
+            for h in range(hypotheses):
+                ks = forward_sample(k0[h : h + 1], s, schedule, generator)
+                reverse_step(network, features, ks, s, schedule)
+
+    return {"ours": ours, "reference": reference}
+
+
+def levels_of(config: DenoiserConfig) -> tuple[int, ...]:
+    return {4375: (7, 5, 5, 5, 5), 512: (8, 8, 8), 125: (5, 5, 5)}.get(config.codes, ())
+
+
+def steps_of(name: str, quick: bool) -> list[int]:
+    return [50] if quick else [15, 50, 85] if "paper" in name else list(range(5, 100, 10))
+
+
+@torch.inference_mode()
+def arithmetic(clock: Clock, quick: bool) -> list[Row]:
+    """What a step costs beside the network's pass."""
+    rows = []
+    for name, config in sizes(quick).items():
+        if config.adapter_layers:  # the reference computes the condition in every step; an adapter would be unfair
+            continue
+        for hypotheses in (1, 8):
+            network = make(config)
+            passes = Passes(network, clock)
+            for who, job in steppers(network, hypotheses, steps_of(name, quick)).items():
+                share = passes.share_outside(job, clock.repeats)
+                rows.append(Row("arithmetic", f"{name}, H = {hypotheses}, {who}", share, "% of a step"))
+    return rows
+
+
+@torch.inference_mode()
+def sampler(clock: Clock, quick: bool) -> list[Row]:
+    """The reference over ours, step by step, from the same weights; and ours in 8 bits."""
+    rows = []
+    for name, config in sizes(quick).items():
+        if config.adapter_layers:
+            continue
+        network, rounded = make(config), make(config)
+        round_linears(rounded.blocks)
+        for hypotheses in (1, 8):
+            jobs = steppers(network, hypotheses, steps_of(name, quick))
+            jobs["int8"] = steppers(rounded, hypotheses, steps_of(name, quick))["ours"]
+            found = clock.least(jobs, min(clock.repeats, 3) if "paper" in name else None)
+            for who in ("ours", "int8"):
+                ratio = found["reference"] / found[who]
+                rows.append(Row("sampler", f"{name}, H = {hypotheses}, reference over {who}", ratio, "times"))
+    return rows + int8_error()
+
+
+@torch.inference_mode()
+def int8_error() -> list[Row]:
+    """How far the shipped model's poses move when its denoiser is rounded, noise being equal; and by other noise."""
+    from speed_pictures import astronaut, walker
+
+    model = Di2Pose.from_pretrained()
+    crops = []
+    for picture in (astronaut(), walker()):
+        found = model.load_detector().detect(picture, max_people=1)
+        crops += [model.crop(picture, person, assumed_camera(picture.size)) for person in found]
+    features = model.encode(crops).output.features
+
+    def drawn(seed: int) -> Tensor:
+        noise = hypothesis_generators(seed, range(len(features)), 8)
+        return model.predict_joints(features, 8, model.config.sample_steps, noise).mean(1)
+
+    plain, other = drawn(0), drawn(1)
+    model.to_int8()
+    moved, luck = ((each - plain).norm(dim=-1).mean().item() for each in (drawn(0), other))
+    what = "shipped model, mean of 8, moved by"
+    return [Row("sampler", f"{what} int8", moved, "mm"), Row("sampler", f"{what} another seed", luck, "mm")]
+
+
+def training(clock: Clock, quick: bool) -> list[Row]:
+    """A training step: time and peak memory, the reference loss over ours."""
+    batch = 2 if quick else 16
+    config = QUICK if quick else SIX
+    jobs = {who: training_step(who, config, batch) for who in ("ours", "reference")}
+    found = clock.least(jobs, min(clock.repeats, 5))
+    what = f"{'2 x 32' if quick else '6 x 256'}, batch {batch}"
+    rows = [Row("training", f"{what}, time, reference over ours", found["reference"] / found["ours"], "times")]
+    peaks = {who: peak(who, quick) for who in ("nothing", "ours", "reference")}
+    logits = batch * config.tokens * config.codes * 4
+    for who in ("ours", "reference"):
+        tensors = (peaks[who] - peaks["nothing"]) / logits
+        rows.append(Row("training", f"{what}, peak memory of loss and gradient, {who}", tensors, "logit-sized tensors"))
+    return rows
+
+
+def training_step(who: str, config: DenoiserConfig, batch: int) -> Job:
+    network = make(config).train()
+    schedule = Schedule(config.codes, config.steps)
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(batch, IMAGE_TOKENS, config.feature_width)
+    k0, s, ks = _batch(config, batch, schedule, generator)
+
+    def step() -> None:
+        logits = network(ks, s, network.condition(features))
+        _loss(who, logits, k0, ks, s, schedule).backward()
+        network.zero_grad()
+
+    return step
+
+
+def _batch(config: DenoiserConfig, batch: int, schedule: Schedule, generator: torch.Generator) -> tuple[Tensor, ...]:
+    k0 = torch.randint(config.codes, (batch, config.tokens), generator=generator)
+    s = torch.randint(1, config.steps + 1, (batch,), generator=generator)
+    return k0, s, forward_sample(k0, s, schedule, generator)
+
+
+def _loss(who: str, logits: Tensor, k0: Tensor, ks: Tensor, s: Tensor, schedule: Schedule) -> Tensor:
+    if who == "ours":
+        return diffusion_loss(logits, k0, ks, s, schedule, 5e-4)["loss"]
+    return reference_loss(logits, k0, ks, s, schedule, 5e-4)
+
+
+def peak(who: str, quick: bool) -> int:
+    """Peak resident bytes of a process that computes loss and gradient of given logits."""
+    command = [sys.executable, __file__, who, str(int(quick))]
+    return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+
+
+def main(who: str, quick: bool) -> None:
+    config, batch = (QUICK, 2) if quick else (SIX, 16)
+    warm = replace(config, tokens=2)  # lazily loaded code must not count as tensors
+    for case, size in ((warm, 1), *([(config, batch)] if who != "nothing" else [])):
+        schedule = Schedule(case.codes, case.steps)
+        k0, s, ks = _batch(case, size, schedule, torch.Generator().manual_seed(0))
+        logits = torch.randn(size, case.tokens, case.codes).requires_grad_()
+        _loss("ours" if who == "nothing" else who, logits, k0, ks, s, schedule).backward()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2] == "1")

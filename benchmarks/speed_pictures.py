@@ -1,0 +1,224 @@
+"""Of `speed.py`: photos, videos, rendered people and start-up.
+
+The unit is one pass of BlazePose heavy over one crop, in its own runtime.
+"""
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from clock import Clock, Job, Row
+from PIL import Image
+
+from di2pose import Di2Pose, video_results
+from di2pose.assets import extract, fetch
+from di2pose.commands.demo import CLIP, FRAME, REGION
+from di2pose.data.frames import Video
+from di2pose.image.blazepose import BlazePose
+from di2pose.image.encoder import load_encoder
+from di2pose.randomness import hypothesis_generators
+from di2pose.video.stream import Stream
+
+UNIT = "BlazePose passes"
+
+
+def clip() -> Path:
+    return extract("sports2d-demo", CLIP) / CLIP
+
+
+@cache
+def walker() -> Image.Image:
+    with closing(Video(clip())) as video:
+        return video.frame(FRAME).crop(REGION)
+
+
+@cache
+def astronaut() -> Image.Image:
+    return Image.open(fetch("astronaut")).convert("RGB")
+
+
+def beside(left: Image.Image, right: Image.Image) -> Image.Image:
+    height = min(left.height, right.height)
+    pictures = [each.resize((round(each.width * height / each.height), height)) for each in (left, right)]
+    whole = Image.new("RGB", (sum(each.width for each in pictures), height))
+    whole.paste(pictures[0], (0, 0))
+    whole.paste(pictures[1], (pictures[0].width, 0))
+    return whole
+
+
+def mosaic(count: int) -> tuple[Image.Image, list[tuple[float, float, float, float]]]:
+    """A picture of 16 places, and the boxes of so many of the people in them."""
+    tile = walker().resize((325, 265))
+    whole = Image.new("RGB", (4 * tile.width, 4 * tile.height))
+    boxes = []
+    for k in range(16):
+        x, y = k % 4 * tile.width, k // 4 * tile.height
+        whole.paste(tile, (x, y))
+        boxes.append((float(x + 80), float(y), float(x + tile.width - 80), float(y + tile.height)))
+    return whole, boxes[:count]
+
+
+def unit_pass() -> Job:
+    network = BlazePose("heavy", runtime="litert")
+    crop = torch.from_numpy(np.asarray(astronaut().resize((256, 256))).copy()).unsqueeze(0)
+    return lambda: network(crop)
+
+
+def photo(clock: Clock, quick: bool) -> list[Row]:
+    """Photo to person, the first of a process and the next ones; a frame of a video."""
+    begin = clock.now()
+    model = Di2Pose.from_pretrained()
+    model(astronaut())
+    cold = clock.now() - begin
+    two = beside(astronaut(), walker())
+    frames = 6 if quick else 60
+    people: list[int] = []
+
+    def video() -> None:
+        people[:] = [len(result.people) for result in islice(video_results(model, clip()), frames)]
+
+    jobs: dict[str, Job] = {
+        "unit": unit_pass(),
+        "one person": lambda: model(astronaut()),
+        "one person, second_look=False": lambda: model(astronaut(), second_look=False),
+        "two people": lambda: model(two),
+        "two people, second_look=False": lambda: model(two, second_look=False),
+    }
+    if quick:
+        jobs = {name: job for name, job in jobs.items() if "two" not in name}
+    found = clock.least(jobs)
+    seen = {"one": len(model(astronaut()).people), "two": len(model(two).people)}
+    rows = [Row("photo", "one person, model loaded and asked once (cold)", cold / found["unit"], UNIT)]
+    for name in list(jobs)[1:]:
+        rows.append(Row("photo", f"{name} ({seen[name[:3]]} found)", found[name] / found["unit"], UNIT))
+    spent = clock.least({"unit": jobs["unit"], "video": video}, 1 if quick else 2)
+    what = f"video frame, {np.mean(people):.1f} people each"
+    return [*rows, Row("photo", what, spent["video"] / frames / spent["unit"], UNIT)]
+
+
+def growth(clock: Clock, quick: bool) -> list[Row]:
+    """Cost as things grow, over the cost of the least of them."""
+    model = Di2Pose.from_pretrained()
+    rows: list[Row] = []
+
+    def compare(what: str, jobs: dict[str, Job]) -> None:
+        found = clock.least(jobs)
+        first = next(iter(jobs))
+        for name in list(jobs)[1:]:
+            rows.append(Row("growth", f"{what}: {name} over {first}", found[name] / found[first], "times"))
+
+    features = model.encode([_crop(model)]).output.features
+
+    def draw(hypotheses: int, steps: int) -> Job:
+        return lambda: model.predict_joints(
+            features, hypotheses, steps, hypothesis_generators(0, ["image"], hypotheses)
+        )
+
+    counts = (1, 8) if quick else (1, 2, 4, 8, 16, 32, 64)
+    picture, boxes = mosaic(16)
+    usual = model.config.sample_steps
+    compare("hypotheses, photo", {f"{h}": (lambda h=h: model(picture, boxes=boxes[:1], hypotheses=h)) for h in counts})
+    compare("hypotheses, sampler alone", {f"{h}": draw(h, usual) for h in counts})
+    compare("steps, sampler alone", {f"{n}": draw(8, n) for n in ((1, 4) if quick else (1, 2, 4, 10, 25, 50, 100))})
+    groups = (1, 2) if quick else (1, 2, 4, 8, 16)
+    compare("people", {f"{n}": (lambda n=n: model(picture, boxes=boxes[:n], max_people=16)) for n in groups})
+    with tempfile.TemporaryDirectory() as folder:
+        files = {}
+        for megapixels in (0.3, 1.0) if quick else (0.3, 1.0, 3.0, 12.0, 50.0):
+            side = round((megapixels * 1e6) ** 0.5)
+            path = Path(folder) / f"{megapixels}.jpg"
+            astronaut().resize((side, side)).save(path, quality=90)
+            files[f"{megapixels:g} MP"] = lambda path=path: model(path)
+        compare("picture", files)
+    lengths = (4, 8) if quick else (60, 120, 240)
+    measured = [_video_in_a_process(frames) for frames in lengths]
+    for (seconds, peak), frames in list(zip(measured, lengths, strict=True))[1:]:
+        ratio = frames / lengths[0]
+        what = f"video of {ratio:g} times as many frames"
+        rows.append(Row("growth", f"{what}: time a frame", seconds / measured[0][0] / ratio, "times"))
+        rows.append(Row("growth", f"{what}: peak memory", peak / measured[0][1], "times"))
+    return rows
+
+
+def _crop(model: Di2Pose) -> Any:
+    from di2pose.image.crop import assumed_camera
+    from di2pose.image.detect import given
+
+    return model.crop(astronaut(), given([(80.0, 0.0, 420.0, 512.0)])[0], assumed_camera(astronaut().size))
+
+
+def _video_in_a_process(frames: int) -> tuple[float, int]:
+    """Seconds of all frames and peak resident memory, of a process of its own."""
+    done = subprocess.run([sys.executable, __file__, str(frames)], capture_output=True, check=True, text=True).stdout
+    seconds, peak = done.split()[-2:]
+    return float(seconds), int(peak)
+
+
+def video_child(frames: int) -> None:
+    torch.set_num_threads(1)
+    model = Di2Pose.from_pretrained()
+    list(islice(video_results(model, clip()), 2))  # everything loaded
+    begin, seen = time.process_time(), 0
+    while seen < frames:  # the clip again and again, as one long film
+        stream = video_results(model, Stream(clip()), smoothed=False, least_s=0)
+        seen += sum(1 for _ in islice(stream, frames - seen))
+    print(time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def features(clock: Clock, quick: bool) -> list[Row]:
+    """Encoding a crop, by encoder and runtime."""
+    crop = np.asarray(astronaut().resize((256, 256))).copy()[None]
+    jobs: dict[str, Job] = {"unit": unit_pass()}
+    for name in ("blazepose-heavy",) if quick else ("blazepose-heavy", "blazepose-heavy+movenet"):
+        for runtime in ("litert", "torch"):
+            encoder = load_encoder(name, "cpu", runtime)
+            jobs[f"{name}, {runtime}"] = lambda encoder=encoder: encoder.cache_parts(crop)
+    found = clock.least(jobs)
+    return [Row("features", name, found[name] / found["unit"], UNIT) for name in list(jobs)[1:]]
+
+
+def rendering(clock: Clock, quick: bool) -> list[Row]:
+    """Drawing a person, on one core."""
+    from di2pose.people.render import make_plan
+    from di2pose.training.people_features import RenderedCrops
+
+    count = 4 if quick else 40
+    source = RenderedCrops(make_plan(None, "train", 12345, None), count)
+    found = clock.least({"unit": unit_pass(), "draw": lambda: [source.crop(i) for i in range(count)]}, 2)
+    return [Row("rendering", "a dressed person before a background", found["draw"] / count / found["unit"], UNIT)]
+
+
+def startup(clock: Clock, quick: bool) -> list[Row]:
+    """Processes from start to end, over one that imports torch."""
+    with tempfile.TemporaryDirectory() as folder:
+        picture = Path(folder) / "photo.png"
+        astronaut().save(picture)
+        python = sys.executable
+        commands = {
+            "import torch": [python, "-c", "import torch"],
+            "import di2pose": [python, "-c", "import di2pose"],
+            "from di2pose import Di2Pose": [python, "-c", "from di2pose import Di2Pose"],
+            "di2pose --help": [python, "-m", "di2pose", "--help"],
+            "di2pose predict PHOTO": [python, "-m", "di2pose", "predict", str(picture), "--out", f"{folder}/out"],
+        }
+
+        def start(command: list[str]) -> Job:
+            return lambda: subprocess.run(command, capture_output=True, check=True)
+
+        wall = Clock(clock.repeats)  # other processes' time is not this one's
+        found = wall.least({name: start(command) for name, command in commands.items()}, 1 if quick else None)
+    torch_alone = found["import torch"]
+    return [Row("startup", name, found[name] / torch_alone, "times import torch") for name in list(commands)[1:]]
+
+
+if __name__ == "__main__":
+    video_child(int(sys.argv[1]))
