@@ -15,12 +15,12 @@ from torch.nn import functional as F
 from di2pose import recipes
 from di2pose.config import TokenizerConfig, TrainingConfig, TrunkConfig
 from di2pose.diffusion.adapter import reading_losses
-from di2pose.diffusion.sampler import draw
+from di2pose.diffusion.jump import draw_codes
 from di2pose.diffusion.trunk import Condition, Trunk, initialise
 from di2pose.errors import InputError
 from di2pose.model import Constraints, Prediction, check_hypotheses
 from di2pose.pose.metrics import mpjpe
-from di2pose.randomness import Noise
+from di2pose.randomness import Noise, mirrored, uniform
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 
 
@@ -130,8 +130,10 @@ class PCT(nn.Module):
                 "kind 'pct' draws each token apart: pins, kept tokens and a warm start are for kind 'di2pose'"
             )
         condition = self.condition(features)
-        p0 = F.pad(self(condition).softmax(-1), (0, 1))  # none is Occ
-        tokens = draw(p0.repeat_interleave(hypotheses, 0), generator, self.config.tokenizer.digits)
+        p0 = self(condition).softmax(-1).repeat_interleave(hypotheses, 0)               # BH N C
+        digits = self.config.tokenizer.digits
+        u = mirrored(uniform((*p0.shape[:2], len(digits) or 1), generator, p0.device), generator)
+        tokens = draw_codes(p0.flatten(0, 1), u.flatten(0, 1), digits).view(p0.shape[:2])
         logits = condition.visibility_logits
         joints_mm = self.tokenizer.decode(tokens).unflatten(0, (len(features), hypotheses))
         return Prediction(joints_mm, None if logits is None else logits.softmax(-1))
