@@ -149,6 +149,9 @@ class Copier(torch.nn.Module):
     def forward(self, ks, s, condition):
         return 20.0 * torch.nn.functional.one_hot(ks, self.codes + 1)[..., :-1].float()
 
+    def predictor(self, condition, grid):
+        return lambda ks, s: self(ks, s, condition).softmax(-1)
+
 
 def tokens_of(model, frames, warm_share):
     drawing = VideoDrawing(model, 4, 20, 0, warm_share)
