@@ -1,6 +1,7 @@
 """The rendered set: geometry of the labels, the same pictures from any run, and what a user can do wrong."""
 
 import io
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -216,3 +217,28 @@ def test_natural_poses_are_as_often_as_in_the_motion(motion):
         most = max(poses.members, key=lambda name: len(poses.members[name][0]))
         share = len(poses.members[most][0]) / sum(len(frames) for frames, _ in poses.members.values())
         assert (abs(drawn.count(most) / 2000 - share) < 0.05) == natural
+
+
+ORPHANED = """
+import multiprocessing, os, signal, time
+from di2pose.people.render import begin_worker
+
+def work():
+    begin_worker()
+    print(os.getpid(), flush=True)
+    time.sleep(120)
+
+if __name__ == "__main__":
+    multiprocessing.get_context("spawn").Process(target=work).start()
+    time.sleep(120)
+"""
+
+
+def test_a_worker_ends_with_its_parent(tmp_path):
+    script = tmp_path / "orphaned.py"
+    script.write_text(ORPHANED)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+        worker = int(parent.stdout.readline())
+        os.kill(worker, 0)  # it lives
+        parent.kill()
+        assert parent.stdout.read() == ""  # the worker held the pipe: it is read to its end when both are gone

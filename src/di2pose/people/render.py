@@ -1,6 +1,8 @@
 """`di2pose people render`: dressed people in real motion, with exact 3D, as a prepared dataset."""
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -139,7 +141,7 @@ def _drawn(plan: Plan, out: Path, spans: dict[str, range], workers: int) -> Iter
         return
     _draw(plan, out, range(1))  # fills every cache (bodies, clothes, motion, compiled loops) before workers start
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=begin_worker) as pool:
         jobs = {pool.submit(_draw, plan, out, span): key for key, span in spans.items()}
         for job in as_completed(jobs):
             yield jobs[job], job.result()
@@ -156,7 +158,17 @@ def _draw(plan: Plan, out: Path, span: range) -> list[Sample]:
     return samples
 
 
-def _one_thread() -> None:
+def begin_worker() -> None:
+    """The first thing in a worker: one thread, and the end when its parent ends. Whatever it had in hand has a
+    temporary name, and is made again."""
     import torch
 
     torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()

@@ -17,7 +17,7 @@ from di2pose.image.blazepose import CROP
 from di2pose.image.crop import Roi
 from di2pose.image.encoder import load_encoder
 from di2pose.occlusion.protocols import occlude_limb
-from di2pose.people.render import Plan, check_counts, make_plan
+from di2pose.people.render import Plan, begin_worker, check_counts, make_plan
 from di2pose.pose.skeleton import H36M_17
 from di2pose.training.feature_cache import TEXT, write_features
 
@@ -179,10 +179,8 @@ def people_features(
 
 def _rank(rank: int, world: int, *arguments: Any) -> None:
     """One of `world` processes."""
-    import torch
-
+    begin_worker()
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world)}
-    torch.set_num_threads(1)
     _encode(*arguments)
 
 
