@@ -77,7 +77,7 @@ def run_all(runs: Sequence[Run], out: Path, jobs: int, launch: str | None = None
 def told(failures: Sequence[Failure]) -> str:
     """Every run that failed with the end of its log, and the names of those that were not started."""
     texts = [f"\n{failure.run.name} failed: {failure.why}" for failure in failures if failure.why]
-    others = [failure.run.name for failure in failures if not failure.why]
+    others = sorted(failure.run.name for failure in failures if not failure.why)
     return "\n".join([*texts, *([f"\nnot run, since they need these: {', '.join(others)}"] if others else [])])
 
 
