@@ -36,17 +36,10 @@ def commands(table, recipe, **more):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("table", TABLES)
-def test_every_command_parses(table, recipe, capsys):
+def test_every_command_parses(table, recipe):
     if table == "adapter" and recipe == "paper":
         pytest.skip("the paper has no adapter")
     runs = commands(table, recipe, iterations=3)
-    for stage in sorted({run.words[1] for run in runs if run.trains}):
-        with pytest.raises(SystemExit):
-            main(["train", stage, "--help"])
-        offered = capsys.readouterr().out
-        used = {word for run in runs if run.trains and run.words[1] == stage for word in run.words if word[:2] == "--"}
-        if missing := sorted(flag for flag in used if f"{flag} " not in offered):
-            pytest.skip(f"`di2pose train {stage}` has no {', '.join(missing)} yet")
     for run in runs:
         parsed(run.words)
     assert len({run.name for run in runs}) == len({run.out for run in runs}) == len(runs)
