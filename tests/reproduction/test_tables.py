@@ -8,7 +8,7 @@ import pytest
 import tyro
 
 from di2pose import recipes
-from di2pose.cli import COMMANDS, main
+from di2pose.cli import COMMANDS
 from di2pose.reproduction.claims import CLAIMS
 from di2pose.reproduction.plan import Setting, in_order, measures
 from di2pose.reproduction.tables import REFERENCE, SHARES, TABLES
