@@ -59,8 +59,12 @@ def save(
 
 
 def find(folder: Path | str) -> Path:
-    """The folder of a packaged model where a string names one, else the folder itself."""
-    if isinstance(folder, Path) or "/" in folder or "\\" in folder:
+    """The folder of a packaged model where a plain word names one, else the folder itself. A `Path` that is there is
+    what it says."""
+    if isinstance(folder, Path) and folder.is_dir():
+        return folder
+    folder = str(folder)
+    if "/" in folder or "\\" in folder:
         return Path(folder)
     names = packaged()
     if folder in names:

@@ -312,7 +312,7 @@ def _standard_features(source: FeatureSource) -> Tensor:
 
 def model_folder(run: Path) -> Path:
     """The checkpoint of a run, RUN/model, the checkpoint folder itself, or that of a name in the package."""
-    folder = find_model(run if run.is_dir() else str(run))
+    folder = find_model(run)
     if not (folder / "config.json").is_file():
         raise InputError(f"{run} holds no model: expected a run of `di2pose train`, or a checkpoint folder")
     return folder
