@@ -13,6 +13,7 @@ from di2pose.data.sample import OCCLUDED, SEEN
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, open_records
 from di2pose.evaluation.evaluate_models import evaluate, evaluate_crops
+from di2pose.evaluation.predictor import load_predictor
 from di2pose.model import load_model, save_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import joint_errors, mpjpe, procrustes
@@ -276,3 +277,32 @@ def test_what_a_cache_cannot_do_is_named(run, features, write_cache, poses, tmp_
     with pytest.raises(InputError, match="another split is chosen by --split"):
         evaluate((str(run),), data=train, out=tmp_path / "out", hypotheses="1", steps="1")
     evaluate((str(run),), data=train, out=tmp_path / "all", hypotheses="1", steps="1", split="all")
+
+
+def test_hypotheses_are_fitted_to_landmarks_unless_told_otherwise(run, write_cache, poses, tmp_path):
+    here = parts_of(poses)
+    focal, depth = 300.0, 4000.0
+    seen = 128 + focal * poses[..., :2] / (poses[..., 2:] + depth)
+    marks = np.full((COUNT, BLAZEPOSE_33.count, 2), 128.0, np.float32)
+    marks[:, list(BLAZEPOSE_33.indices(*LIMB_12))] = seen[:, LIMBS]
+    sure = np.ones((COUNT, BLAZEPOSE_33.count, 5), np.float32)
+    columns = {"joints_mm": poses, "landmarks_2d": marks, "landmarks": sure, "focal": np.full(COUNT, focal, np.float32)}
+    cache = write_cache(tmp_path / "landmarks", columns, here["tokens"])
+    reports = {}
+    for name, fit in (("fitted", True), ("drawn", False)):
+        evaluate((str(run),), data=cache, out=tmp_path / name, protocol="all-17", hypotheses="4", steps="2", fit=fit)
+        reports[name] = json.loads((tmp_path / name / "report.json").read_text())
+    assert "not fitted" in reports["drawn"]["run"]["predictor"]
+    estimates = {name: {number["estimate"] for number in report["numbers"]} for name, report in reports.items()}
+    assert estimates["fitted"] - estimates["drawn"] == {"fitted"}
+    fitted, drawn = (value(reports[name], "4/p-agg/mpjpe", "all-17") for name in ("fitted", "drawn"))
+    answer = load_model(run).predict(
+        CachedRecords(cache).cache.features(np.arange(COUNT)), 4, 2, hypothesis_generators(0, IDS, 4)
+    )
+    assert drawn == pytest.approx(float(mpjpe(answer.joints_mm.mean(1), torch.from_numpy(poses)).mean()), rel=1e-4)
+    assert fitted < 0.8 * drawn  # an untrained network knows nothing: what the picture shows is all that there is
+
+
+def test_people_in_pictures_are_always_fitted(run):
+    with pytest.raises(InputError, match="--no-fit is for feature caches"):
+        load_predictor(str(run), fit=False)

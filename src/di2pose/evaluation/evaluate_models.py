@@ -43,6 +43,7 @@ def evaluate(
     second_look: bool = True,
     flip_test: bool = True,
     true_boxes: bool = False,
+    fit: bool = True,
     encoder: str | None = None,
     device: str = "cpu",
     textures: Path | None = None,
@@ -76,6 +77,8 @@ def evaluate(
         flip_test: look at the crops' mirror images, too.
         true_boxes: crop people by the records' own boxes, as the paper does, instead of looking for them as a user's
             picture is (pictures only).
+        fit: fit hypotheses to the landmarks, as for a user; without it they are as the model draws them, which is what
+            methods are compared by (feature caches only).
         encoder: another image encoder than the model's own, e.g. vitpose:FOLDER.
         device: cpu, cuda, mps.
         textures: folder of the Describable Textures Dataset for the patches (left out: procedural textures).
@@ -101,6 +104,7 @@ def evaluate(
             second_look=second_look,
             flip_test=flip_test,
             true_boxes=true_boxes,
+            fit=fit,
         )
         path, several = Path(model), _integers(steps, "--steps")
         name = (path.parent if path.name == "model" else path).resolve().name if path.exists() else model
@@ -108,7 +112,7 @@ def evaluate(
             contestants.append((name, name + " (true boxes)" * true_boxes, predictor, counts or (1,), None))
             continue
         looks = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [encoder] * bool(encoder)
-        looks += ["true boxes"] * true_boxes
+        looks += ["true boxes"] * true_boxes + ["not fitted"] * (not fit)
         title = f"{name} ({', '.join([fingerprint(predictor.model), *map(str, looks)])})"
         for count in several or (None,):
             row = f"{name}-{count}-steps" if len(several) > 1 else name

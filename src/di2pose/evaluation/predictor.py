@@ -138,8 +138,9 @@ class CachedPredictor:
         calibration: Calibration | None = None,
         device: str = "cpu",
         flip_test: bool = True,
+        fit: bool = True,
     ) -> None:
-        self.model, self.records, self.cache, self.device = model, records, records.cache, device
+        self.model, self.records, self.cache, self.device, self.fit = model, records, records.cache, device, fit
         self.calibration, self.steps = calibration or Calibration.neutral(), model.config.sample_steps
         self.calibrated = calibration is not None
         self.flipped = flip_test and self.cache.has_flipped
@@ -165,7 +166,7 @@ class CachedPredictor:
         visibility = None if drawn.visibility is None else drawn.visibility.double().cpu().numpy()
         samples_mm = drawn.joints_mm.double().cpu().numpy()
         fitted = doubt = None
-        if (views := self.records.views(rows, self.flipped)) is not None:
+        if self.fit and (views := self.records.views(rows, self.flipped)) is not None:
             samples_mm, fitted, doubt = self._fitted(views, samples_mm, visibility)
         states = None if visibility is None else self.calibration.state(visibility, doubt)
         r90_mm = None
@@ -218,9 +219,12 @@ def load_predictor(
     second_look: bool = True,
     flip_test: bool = True,
     true_boxes: bool = False,
+    fit: bool = True,
 ) -> PicturePredictor | CachedPredictor | BlazePosePeer:
     """A model by its folder, its run or its name in the package, for pictures or for a cache's records; or a peer."""
     cached = isinstance(records, CachedRecords)
+    if not fit and not cached:
+        raise InputError("--no-fit is for feature caches: of pictures, people are always fitted to what was seen")
     if not Path(name).exists() and name not in checkpoint.packaged():
         if name in PEERS and not cached:
             return BlazePosePeer(name, true_boxes)
@@ -232,7 +236,7 @@ def load_predictor(
         )
     if isinstance(records, CachedRecords):
         place = find_model(name)
-        return CachedPredictor(load_model(place, device), records, Calibration.read(place), device, flip_test)
+        return CachedPredictor(load_model(place, device), records, Calibration.read(place), device, flip_test, fit)
     return PicturePredictor(Di2Pose.from_pretrained(name, device, encoder), second_look, flip_test, true_boxes)
 
 
