@@ -11,9 +11,19 @@ from di2pose.errors import InputError
 from di2pose.evaluation import paper
 from di2pose.evaluation.paper import METHODS, PAPER_METHODS, paper_number
 from di2pose.evaluation.report import METRICS
-from di2pose.files import write_text
+from di2pose.files import replacing, write_text
 from di2pose.reproduction.claims import CLAIMS, NOT_HERE, NOT_RUN, RULE, Claim, verdict
-from di2pose.reproduction.results import TOKENIZER, Results, read_results, spread
+from di2pose.reproduction.figure import draw
+from di2pose.reproduction.results import (
+    OF_HYPOTHESES,
+    SPREAD,
+    TOKENIZER,
+    Columns,
+    Results,
+    read_results,
+    spread,
+    table_of,
+)
 from di2pose.reproduction.tables import SHARES, TABLES
 from di2pose.text_table import markdown
 
@@ -38,6 +48,7 @@ PICTURES = (
     ("Failure cases", "Failure cases"),
 )
 PAIR = ("mpjpe", "pa_mpjpe")
+PLOTS = "images"
 
 
 @dataclass
@@ -60,7 +71,7 @@ class Block:
         content = results.content
         length = "its own epochs" if content["iterations"] is None else f"{content['iterations']} iterations a stage"
         about = f"Recipe {content['recipe']}, {length}, {len(content['seeds'])} seeds, commit {content['commit']}"
-        self.text.append(f"{about}: `{content['command']}`")
+        self.text += [f"{about}: `{content['command']}`", f"![{content['title']}]({plot_name(results)})"]
 
     def ended(self, missing: str, why: str) -> "Block":
         """With the verdicts; or with the one word that stands for them, and why."""
@@ -83,14 +94,22 @@ def ledger(results: Path = Path("experiments/results"), out: Path = Path("docs/l
 
     Args:
         results: folder of TABLE.json files of `di2pose ablate`; they may lie in folders of their own
-        out: the page to write
+        out: the page to write; plots are written to a folder `images` beside it
     """
     if not results.is_dir():
         raise InputError(f"{results} is no folder: expected one with TABLE.json files of `di2pose ablate`")
     stored = [read_results(path) for path in sorted(results.rglob("*.json"))]
     write_text(out, build(stored))
-    print(f"{len(stored)} files of results; written: {out}")
+    for each in stored:
+        with replacing(out.parent / plot_name(each)) as temporary:
+            draw(each).save(temporary, optimize=True)
+    print(f"{len(stored)} files of results; written: {out} and {len(stored)} plots below {out.parent / PLOTS}")
     return 0
+
+
+def plot_name(results: Results) -> str:
+    """Where the plot of a table lies, seen from the page."""
+    return f"{PLOTS}/ledger-{results.path.parent.name}-{results.table}.png"
 
 
 def build(stored: Sequence[Results]) -> str:
@@ -108,7 +127,7 @@ def build(stored: Sequence[Results]) -> str:
     parts = [
         "# Ledger: what the paper claims, and what holds here",
         "Written by `di2pose ledger` from the figures in `experiments/results`: nothing is changed by hand. Errors are "
-        "in mm, mean ± deviation over the training seeds. [reproduction.md](reproduction.md) tells how they are made.",
+        f"in mm, {SPREAD}. [reproduction.md](reproduction.md) tells how they are made.",
         f"**The rule.** {RULE}",
         markdown(["the paper's", "what it is", "verdicts"], rows),
     ]
@@ -188,9 +207,8 @@ def _open_methods(stored: Sequence[Results]) -> Block:
         licensed = {(data, key[0]) for key in PAPER_METHODS for data in _papers_own(results, *key)}
         shown = [pair for pair in results.sets() if pair[1] != TOKENIZER and pair not in licensed]
         for pair in shown:
-            rows = [[cell, *(results.told(cell, *pair, metric) for metric in metrics)] for cell in results.cells]
-            head = [f"{pair[0]}, {pair[1]}", *(METRICS[metric][0] for metric in metrics)]
-            block.text.append(markdown(head, rows))
+            columns: Columns = {METRICS[metric][0]: (metric, []) for metric in metrics}
+            block.text.append(table_of(results, *pair, columns | OF_HYPOTHESES, corner=", ".join(pair)))
             for metric in (*PAIR, "mpjpe_hidden"):
                 if results.headline("di2pose", *pair, metric):
                     block.judge(results, tuple(METHODS), *pair, metric)

@@ -40,6 +40,14 @@ DIGITS = 3
 
 Seeds = dict[int, float]
 """Training seed -> value."""
+Columns = dict[str, tuple[str, list[str]]]
+"""Heading -> metric, and the estimates to take it of; none: the cell's own."""
+OF_HYPOTHESES: Columns = {
+    "one sample": ("mpjpe", ["sample"]),
+    "best (oracle)": ("mpjpe", ["p-best"]),
+    "energy score": ("energy", ["hypotheses"]),
+    "in 90 % balls, %": ("coverage_90", ["hypotheses"]),
+}
 
 
 @dataclass(frozen=True)
@@ -70,21 +78,41 @@ class Results:
         """The headline, mean ± deviation over the seeds."""
         return spread(self.headline(cell, data, protocol, metric).values()) or "-"
 
+    def told_of(self, cell: str, data: str, protocol: str, columns: Columns) -> list[str]:
+        """A row: mean ± deviation over the seeds, and where there is one the interval over the records."""
+        found = []
+        for metric, estimates in columns.values():
+            mean = spread(self.headline(cell, data, protocol, metric, estimates).values())
+            found.append(f"{mean} {self._interval(cell, data, protocol, metric, estimates)}".strip())
+        return found
+
     def headline(self, cell: str, data: str, protocol: str, metric: str, estimates: Sequence[str] = ()) -> Seeds:
         """The estimate that stands for the cell, or the first of those asked for; of most hypotheses. It is the
         method's own, but where hypotheses are fitted to landmarks: what is not drawn is not, so there it is their mean.
         """
-        own = [each["estimate"] for each in self.content["cells"] if each["name"] == cell and each["estimate"]]
         found: Seeds = {}
         for figure in self.of(cell, data, protocol):
-            values = figure["values"]
-            fitted = any("/fitted/" in key for key in values)
-            order = [*(estimates or ([] if fitted else own)), *(() if estimates else HEADLINES)]
-            keys = [key.split("/") for key in values if key.endswith(f"/{metric}")]
-            ranked = [(order.index(e), -int(n), f"{n}/{e}/{m}") for n, e, m in keys if e in order]
-            if ranked:
-                found[figure["seed"]] = values[min(ranked)[2]]
+            if key := self._key(cell, figure, metric, estimates):
+                found[figure["seed"]] = figure["values"][key]
         return found
+
+    def _key(self, cell: str, figure: Json, metric: str, estimates: Sequence[str]) -> str | None:
+        own = [each["estimate"] for each in self.content["cells"] if each["name"] == cell and each["estimate"]]
+        values = figure["values"]
+        fitted = any("/fitted/" in key for key in values)
+        order = [*(estimates or ([] if fitted else own)), *(() if estimates else HEADLINES)]
+        keys = [key.split("/") for key in values if key.endswith(f"/{metric}")]
+        ranked = [(order.index(e), -int(n), f"{n}/{e}/{m}") for n, e, m in keys if e in order]
+        return min(ranked)[2] if ranked else None
+
+    def _interval(self, cell: str, data: str, protocol: str, metric: str, estimates: Sequence[str]) -> str:
+        """'(98 to 104)': the mean over the seeds of the 95 % bootstrap intervals over the records."""
+        bounds = [
+            figure["intervals"][key]
+            for figure in self.of(cell, data, protocol)
+            if (key := self._key(cell, figure, metric, estimates)) in figure.get("intervals", {})
+        ]
+        return "({:.0f} to {:.0f})".format(*map(fmean, zip(*bounds, strict=True))) if bounds else ""
 
 
 def read_results(path: Path) -> Results:
@@ -188,6 +216,9 @@ def to_text(content: Json) -> str:
     return f'{head.removesuffix("}").rstrip()},\n "figures": [\n{lines}\n ]\n}}\n'
 
 
+SPREAD = "mean ± deviation over the training seeds (and 95 % bootstrap interval over the records)"
+
+
 def spread(values: Iterable[float], digits: int = 1) -> str:
     """Mean ± deviation over the seeds."""
     several = list(values)
@@ -203,27 +234,26 @@ def to_markdown(results: Results) -> str:
     steps = content["iterations"]
     length = "the recipe's epochs" if steps is None else f"{steps} iterations of every stage"
     made = f"Recipe {content['recipe']}, {length}, {len(content['seeds'])} seeds, commit {content['commit']}."
-    lines = [f"# {content['title']}", "", f"{made} mm; mean ± deviation over the training seeds."]
+    lines = [f"# {content['title']}", "", f"{made} mm; {SPREAD}."]
     lines += ["", content["note"]] if content["note"] else []
     for data, protocol in results.sets():
-        columns: dict[str, tuple[str, list[str]]] = {}
+        columns: Columns = {}
         if protocol == TOKENIZER:
             columns = {"MPJPE turned": ("mpjpe", ["turned"])}
         columns |= {METRICS[m][0] if m in METRICS else m.replace("_", " "): (m, [])
                     for m in _metrics(results, data, protocol)}  # fmt: skip
-        columns |= {"one sample": ("mpjpe", ["sample"]), "best (oracle)": ("mpjpe", ["p-best"])}
-        columns |= {"energy score": ("energy", ["hypotheses"]), "in 90 % balls, %": ("coverage_90", ["hypotheses"])}
-        rows = [
-            [cell, *(spread(results.headline(cell, data, protocol, *column).values()) for column in columns.values())]
-            for cell in results.cells
-        ]
-        kept = [k for k in range(len(columns) + 1) if k == 0 or any(row[k] for row in rows)]
-        head = ["", *columns]
-        table = markdown([head[k] for k in kept], [[row[k] or "-" for k in kept] for row in rows])
-        lines += ["", f"## {data}: {protocol}", "", table]
+        lines += ["", f"## {data}: {protocol}", "", table_of(results, data, protocol, columns | OF_HYPOTHESES)]
     if content["failed"]:
         lines += ["", "Failed, and not in the tables: " + ", ".join(content["failed"]) + "."]
     return "\n".join([*lines, "", "```", content["command"], "```", ""])
+
+
+def table_of(results: Results, data: str, protocol: str, columns: Columns, corner: str = "") -> str:
+    """A row for each cell; columns that no cell has are left out."""
+    rows = [[cell, *results.told_of(cell, data, protocol, columns)] for cell in results.cells]
+    head = [corner, *columns]
+    kept = [k for k in range(len(head)) if k == 0 or any(row[k] for row in rows)]
+    return markdown([head[k] for k in kept], [[row[k] or "-" for k in kept] for row in rows])
 
 
 def _metrics(results: Results, data: str, protocol: str) -> list[str]:
