@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -144,3 +145,12 @@ def test_two_never_work_in_one_folder(cache, tmp_path, capsys):
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert main(["ablate", "occlude", *command(cache, tmp_path, "--iterations", "1")]) == 2
     assert "still works in" in capsys.readouterr().err
+
+
+def test_tokenizers_are_measured_once_on_sets_with_the_same_poses(cache, tmp_path, capsys):
+    words = ["ablate", "levels", *command(cache, tmp_path / "out", "--seeds", "1", "--iterations", "1", "--list")]
+    at = words.index("--hypotheses")
+    assert main([*words[:at], f"again={shutil.copytree(cache, tmp_path / 'again')}", *words[at:]]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(" evaluate tokenizer " in line for line in lines) == 3  # one of each cell
+    assert sum(" evaluate " in line and "/again " in line for line in lines) == 3  # poses from pictures, on both sets
