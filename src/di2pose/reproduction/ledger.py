@@ -15,7 +15,7 @@ from di2pose.files import replacing, write_text
 from di2pose.reproduction.claims import CLAIMS, NOT_HERE, NOT_RUN, RULE, Claim, verdict
 from di2pose.reproduction.figure import draw
 from di2pose.reproduction.results import (
-    OF_HYPOTHESES,
+    BESIDE,
     SPREAD,
     TOKENIZER,
     Columns,
@@ -208,7 +208,7 @@ def _open_methods(stored: Sequence[Results]) -> Block:
         shown = [pair for pair in results.sets() if pair[1] != TOKENIZER and pair not in licensed]
         for pair in shown:
             columns: Columns = {METRICS[metric][0]: (metric, []) for metric in metrics}
-            block.text.append(table_of(results, *pair, columns | OF_HYPOTHESES, corner=", ".join(pair)))
+            block.text.append(table_of(results, *pair, columns | BESIDE, corner=", ".join(pair)))
             for metric in (*PAIR, "mpjpe_hidden"):
                 if results.headline("di2pose", *pair, metric):
                     block.judge(results, tuple(METHODS), *pair, metric)

@@ -42,12 +42,15 @@ Seeds = dict[int, float]
 """Training seed -> value."""
 Columns = dict[str, tuple[str, list[str]]]
 """Heading -> metric, and the estimates to take it of; none: the cell's own."""
-OF_HYPOTHESES: Columns = {
+BESIDE: Columns = {
+    "soft decode": ("mpjpe", ["soft decode"]),
+    "its regression": ("mpjpe", ["regression"]),
     "one sample": ("mpjpe", ["sample"]),
     "best (oracle)": ("mpjpe", ["p-best"]),
     "energy score": ("energy", ["hypotheses"]),
     "in 90 % balls, %": ("coverage_90", ["hypotheses"]),
 }
+"""What stands beside the headline: MPJPE of what a method can say without drawing, and of its hypotheses."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +245,7 @@ def to_markdown(results: Results) -> str:
             columns = {"MPJPE turned": ("mpjpe", ["turned"])}
         columns |= {METRICS[m][0] if m in METRICS else m.replace("_", " "): (m, [])
                     for m in _metrics(results, data, protocol)}  # fmt: skip
-        lines += ["", f"## {data}: {protocol}", "", table_of(results, data, protocol, columns | OF_HYPOTHESES)]
+        lines += ["", f"## {data}: {protocol}", "", table_of(results, data, protocol, columns | BESIDE)]
     if content["failed"]:
         lines += ["", "Failed, and not in the tables: " + ", ".join(content["failed"]) + "."]
     return "\n".join([*lines, "", "```", content["command"], "```", ""])
