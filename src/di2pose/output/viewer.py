@@ -1,10 +1,12 @@
 """One self-contained HTML file: photo with overlay, 3D view, hypotheses, table of joints, and time for a video.
 
-The page is static/viewer.html with the data put in as JSON. It loads nothing, and its own security policy forbids it.
+The page is static/viewer.html with the viewer's style and scripts (which the page of `di2pose serve` links) and the data as
+JSON put in. It loads nothing, and its own security policy forbids it.
 """
 
 import html
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,6 +24,9 @@ FRAME_SIDE, FRAME_QUALITY = 560, 72
 MOST_FRAMES = 400
 """Of a longer video every second, third, ... frame is on the page, so that it stays below some 20 MB."""
 
+SCRIPTS = ("viewer_draw.js", "viewer.js")
+"""The viewer's own, in this order."""
+
 
 def write_page(path: Path, results: list[Result], fps: float | None) -> list[Path]:
     """The page of a photo or a video."""
@@ -30,10 +35,15 @@ def write_page(path: Path, results: list[Result], fps: float | None) -> list[Pat
     # "<" inside a script element could end it.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False).replace("<", "\\u003c")
     title = Path(results[0].image).name if results[0].image else "3D pose"
-    template = files("di2pose.output").joinpath("static/viewer.html").read_text(encoding="utf-8")
-    head, tail = template.split("__DATA__")
-    page = head.replace("__TITLE__", html.escape(title)) + text + tail
-    return [write_text(path, page)]
+    filled = {"TITLE": html.escape(title), "STYLE": _static("viewer.css"), "DATA": text}
+    filled["SCRIPT"] = "".join(map(_static, SCRIPTS))
+    # The pieces are put in side by side: a name or a photo that holds __DATA__ stays what it is.
+    pieces = re.split("__([A-Z]+)__", _static("viewer.html"))
+    return [write_text(path, "".join(filled[piece] if k % 2 else piece for k, piece in enumerate(pieces)))]
+
+
+def _static(name: str) -> str:
+    return files("di2pose.output").joinpath("static", name).read_text(encoding="utf-8")
 
 
 def page_data(results: list[Result], fps: float | None, every: int = 1) -> dict[str, object]:
