@@ -1,7 +1,7 @@
 """One self-contained HTML file: photo with overlay, 3D view, hypotheses, table of joints, and time for a video.
 
-The page is static/viewer.html with the viewer's style and scripts (which the page of `di2pose serve` links) and the data as
-JSON put in. It loads nothing, and its own security policy forbids it.
+The page is static/viewer.html with the viewer's style and scripts (which the page of `di2pose serve` links) and the data
+put in. It loads nothing, and its own security policy forbids it.
 """
 
 import html
@@ -24,7 +24,7 @@ FRAME_SIDE, FRAME_QUALITY = 560, 72
 MOST_FRAMES = 400
 """Of a longer video every second, third, ... frame is on the page, so that it stays below some 20 MB."""
 
-SCRIPTS = ("viewer_draw.js", "viewer.js")
+SCRIPTS = ("angles.js", "viewer_draw.js", "viewer.js")
 """The viewer's own, in this order."""
 
 

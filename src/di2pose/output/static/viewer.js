@@ -1,9 +1,10 @@
 "use strict";
-// The viewer: photo with overlay, 3D view, table of joints, time. The one-file page of `result.save("x.html")` has it
+// The viewer: photo with overlay, 3D view, table of joints, joint angles, time. The one-file page of `result.save("x.html")` has it
 // inside, the page of `di2pose serve` links it.
 //
 // Di2PoseViewer.mount(element, data, options) fills the element and returns the viewer.
-//   data: as output/viewer.py's page_data writes it; `frames[k].camera` ({focal, centre}) lets joints be dragged on the photo.
+//   data: as output/viewer.py's page_data writes it; `frames[k].camera` ({focal, centre}) lets joints be dragged on the photo;
+//     `nobody` is what the 3D view says when there is nobody.
 //   options, all of them optional:
 //     picture(k, ready)   what to draw under frame k instead of frames[k].photo; calls ready() when it has become another
 //     paint(pen, place)   draws over the photo; place: {scale, x, y, size} from pixels of the picture to the canvas
@@ -41,16 +42,17 @@ globalThis.Di2PoseViewer = (() => {
         <thead><tr><th scope="col">joint</th><th scope="col">x</th><th scope="col">y</th><th scope="col">z</th><th scope="col" aria-label="plus or minus, 90 %">&plusmn;</th><th scope="col">state</th></tr></thead>
         <tbody id="rows"></tbody>
       </table>
-    </section>`;
+    </section>
+    <section class="card degrees" id="angles" aria-label="Joint angles"></section>`;
 
   function mount(element, first, options = {}) {
     element.classList.add("viewer");
     element.innerHTML = PARTS;
     const at = id => document.getElementById(id);
     const photo = at("photo"), view = at("view"), tip = at("tip"), slider = at("slider");
-    const parts = Object.fromEntries(["photo", "space", "transport", "table"].map(name => [name, element.querySelector("." + name)]));
+    const parts = Object.fromEntries(["photo", "space", "transport", "table", "degrees"].map(name => [name, element.querySelector("." + name)]));
     const state = { frame: 0, person: null, joint: -1, ghosts: true, balls: true, playing: false, ...START };
-    let data, extents, pictures, lastPicture, rows, told, preview = null, colours = {};
+    let data, extents, pictures, lastPicture, rows, angles, told, preview = null, colours = {};
 
     const readColours = () => {
       const style = getComputedStyle(document.documentElement);
@@ -60,7 +62,7 @@ globalThis.Di2PoseViewer = (() => {
     const chosen = () => frame().people.find(p => p.id === state.person);
     // A pose that is shown in place of the estimate: a joint under the finger, a step of the sampler.
     const shown = person => preview && preview.id === person.id ? { ...person, ...preview } : person;
-    const scene = () => ({ names: data.joints, parents: data.parents, people: frame().people.map(shown), state, colours });
+    const scene = () => ({ names: data.joints, parents: data.parents, people: frame().people.map(shown), state, colours, nobody: data.nobody ?? "nobody was found" });
 
     function show(next) {
       data = next;
@@ -81,10 +83,12 @@ globalThis.Di2PoseViewer = (() => {
       photo.style.aspectRatio = data.size[0] + " / " + data.size[1];
       photo.setAttribute("aria-label", "Photo with the joints of " + (data.people.length === 1 ? "one person" : data.people.length + " people") + " drawn on it");
       parts.transport.hidden = data.frames.length < 2;
-      parts.table.hidden = !data.people.length;
+      parts.table.hidden = parts.degrees.hidden = !data.people.length;
       slider.max = data.frames.length - 1;
       at("rows").replaceChildren();
       rows = data.joints.map(addRow);
+      parts.degrees.replaceChildren();
+      angles = Di2PoseAngles.panel(parts.degrees, data.frames, go);
       draw();
     }
 
@@ -146,7 +150,7 @@ globalThis.Di2PoseViewer = (() => {
 
     function draw() {
       const f = frame();
-      drawPhoto(); drawView(); fillTable();
+      drawPhoto(); drawView(); fillTable(); angles.show(state.frame, state.person);
       slider.value = state.frame;
       at("person").value = state.person;
       at("time").textContent = f.time.toFixed(2) + " s \u00b7 frame " + f.index;
@@ -160,6 +164,7 @@ globalThis.Di2PoseViewer = (() => {
 
     const choose = joint => { state.joint = joint; draw(); };
     const choosePerson = id => { state.person = id; draw(); };
+    const go = k => { state.playing = false; state.frame = k; draw(); };
     const toggle = key => { state[key] = !state[key]; draw(); };
     const zoom = factor => { state.zoom = Math.min(12, Math.max(0.2, state.zoom * factor)); drawView(); };
     const rotate = (yaw, pitch) => {
@@ -312,7 +317,7 @@ globalThis.Di2PoseViewer = (() => {
     at("ghosts").onclick = () => toggle("ghosts");
     at("balls").onclick = () => toggle("balls");
     at("play").onclick = play;
-    slider.oninput = () => { state.playing = false; state.frame = Number(slider.value); draw(); };
+    slider.oninput = () => go(Number(slider.value));
     at("person").onchange = event => choosePerson(Number(event.target.value));
     for (const button of element.querySelectorAll("[data-yaw]"))
       button.onclick = () => { state.yaw = Number(button.dataset.yaw); state.pitch = Number(button.dataset.pitch); drawView(); };
@@ -321,7 +326,7 @@ globalThis.Di2PoseViewer = (() => {
     show(first);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
     new ResizeObserver(draw).observe(element);
-    return { parts, state, photo, show, draw, repaint, choose, choosePerson, play, setPreview, onPhoto, toPicture, chosen, place };
+    return { parts, state, photo, show, draw, repaint, choose, choosePerson, go, setPreview, onPhoto, toPicture, chosen, place };
   }
 
   return { mount };

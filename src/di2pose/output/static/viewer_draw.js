@@ -108,7 +108,7 @@ globalThis.Di2PoseDraw = (() => {
     canvas.places = [];
     if (!me) {
       pen.fillStyle = colours.soft; pen.font = "15px system-ui, sans-serif"; pen.textAlign = "center";
-      pen.fillText(state.person === null ? "nobody was found" : "person " + state.person + " is not in this frame", w / 2, h / 2);
+      pen.fillText(state.person === null ? scene.nobody : "person " + state.person + " is not in this frame", w / 2, h / 2);
       return;
     }
     const { low, high } = extent, scale = state.zoom * 0.84 * Math.min(h / (high - low), w / 1500);
