@@ -252,7 +252,7 @@ def test_a_name_cannot_break_out_of_the_page(tmp_path):
     nasty = result([person()], image="</script><b>.jpg", model="</script><i>", picture=photo)
     nasty.save(tmp_path / "n.html")
     text = (tmp_path / "n.html").read_text()
-    assert text.count("</script>") == 2
+    assert text.count("</script>") == 3
     assert "script&gt;&lt;b&gt;.jpg</h1>" in text
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from di2pose.files import write_text
+from di2pose.output.angles import angles_json
 from di2pose.output.overlay import data_uri, photos_of
 from di2pose.output.tables import moment, plain
 from di2pose.pose.skeleton import H36M_17
@@ -30,8 +31,11 @@ def write_page(path: Path, results: list[Result], fps: float | None) -> list[Pat
     # "<" inside a script element could end it.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False).replace("<", "\\u003c")
     title = Path(results[0].image).name if results[0].image else "3D pose"
-    template = files("di2pose.output").joinpath("static/viewer.html").read_text(encoding="utf-8")
-    head, tail = template.split("__DATA__")
+    template, angles = (
+        files("di2pose.output").joinpath(f"static/{name}").read_text(encoding="utf-8")
+        for name in ("viewer.html", "angles.js")
+    )
+    head, tail = template.replace("__ANGLES__", angles).split("__DATA__")
     page = head.replace("__TITLE__", html.escape(title)) + text + tail
     return [write_text(path, page)]
 
@@ -77,5 +81,6 @@ def _person(person: Person, number: int) -> dict[str, object]:
         "r90": plain(np.nan_to_num(person.r90_mm), 1),
         "state": [STATES.index(state) for state in person.state.tolist()],
         "px": plain(person.joints_2d, 1),
+        "angles": angles_json(person),
         "samples": plain(person.samples_mm, 0),
     }
