@@ -15,8 +15,10 @@ const STYLE = `
 .angles .scroll { overflow-x: auto; } .angles svg { display: block; width: 100%; height: 220px; cursor: crosshair; }
 .angles svg text { fill: currentColor; font-size: 11px; opacity: .75; } .angles svg .grid { stroke: currentColor; opacity: .15; }
 .angles svg .now { stroke: var(--mark, currentColor); stroke-width: 1.5; }
-@media (max-width: 480px) { .angles th, .angles td { padding: 0 4px; } .angles td small { display: block; margin: 0 0 2px; font-size: .72rem; line-height: 1; } }`;
-const SVG = "http://www.w3.org/2000/svg";
+@media (max-width: 480px) { .angles th, .angles td { padding: 0 4px; } .angles table { font-size: .79rem; } .angles td small { display: block; margin: 0 0 2px; font-size: .72rem; line-height: 1; } }`;
+const box = document.createElement("div");
+box.innerHTML = "<svg></svg>";
+const SVG = box.firstChild.namespaceURI;                        // an address of another site, even if nobody calls it, is none for this page
 const MARGIN = { left: 40, right: 12, top: 22, bottom: 22 };
 const HEIGHT = 220;
 const GUESSED = ["occluded", "out_of_frame", "unknown"];
