@@ -4,10 +4,12 @@ Axes everywhere: the camera's, x right, y down, z away from the camera. J joints
 """
 
 import dataclasses
+import re
 import tempfile
 import webbrowser
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,8 @@ from di2pose.pose.skeleton import H36M_17, Skeleton, convert, get
 if TYPE_CHECKING:
     import pandas
 
+    from di2pose.output.angles import Angle
+
 STATES = ("pinned", "seen", "occluded", "out_of_frame", "unknown")
 """From sure to not there at all; `pinned` where the user said where it is; `occluded` also where something is in sight
 but nobody can tell what; `unknown` only after `convert`, for a joint that cannot be had."""
@@ -32,6 +36,7 @@ KNOWN = ("pinned", "seen")
 WRITERS: dict[str, str] = {
     ".json": "di2pose.output.tables:write_json",
     ".csv": "di2pose.output.tables:write_csv",
+    ".angles.csv": "di2pose.output.angles_csv:write_angles",
     ".npz": "di2pose.output.tables:write_npz",
     ".parquet": "di2pose.output.parquet:write_parquet",
     ".trc": "di2pose.output.markers:write_trc",
@@ -41,7 +46,8 @@ WRITERS: dict[str, str] = {
     ".png": "di2pose.output.figure:write_figure",
     ".jpg": "di2pose.output.overlay:write_overlay",
 }
-"""File ending -> module:function of a Writer, imported when it is first needed. A new format is one line here."""
+"""File ending -> module:function of a Writer, imported when it is first needed. A new format is one line here. Of two
+endings that fit a name the longer counts."""
 Writer = Callable[[Path, list["Result"], float | None], list[Path]]
 """(path, results, frames a second or None for a photo) -> the files that were written."""
 
@@ -150,6 +156,14 @@ class Person:
     def guessed(self) -> np.ndarray:
         """(J,) bool: the joints that were neither seen nor pinned."""
         return ~np.isin(self.state, KNOWN)
+
+    @cached_property
+    def angles(self) -> "Mapping[str, Angle]":
+        """Joint angles by name, in degrees, each with its 90 % interval and its state: `angles["left_knee_flexion"]`,
+        0 where the leg is straight. docs/angles.md shows what they mean."""
+        from di2pose.output.angles import angles_of
+
+        return angles_of(self)
 
     def convert(self, skeleton: str | Skeleton) -> "Person":
         """The same person in another skeleton, by the meaning of each joint; still relative to the pelvis.
@@ -332,10 +346,11 @@ def _mean(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def _save(path: str | Path, results: list[Result], fps: float | None) -> list[Path]:
     path = Path(path)
-    suffix = {".jpeg": ".jpg", ".htm": ".html"}.get(path.suffix.lower(), path.suffix.lower())
-    if suffix not in WRITERS:
+    name = re.sub(r"\.jpeg$", ".jpg", re.sub(r"\.htm$", ".html", path.name.lower()))
+    fitting = [ending for ending in WRITERS if name.endswith(ending) and name != ending]
+    if not fitting:
         raise InputError(f"'{path.name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
-    module, function = WRITERS[suffix].split(":")
+    module, function = WRITERS[max(fitting, key=len)].split(":")
     write: Writer = getattr(import_module(module), function)
     return write(path, results, fps)
 

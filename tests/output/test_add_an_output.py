@@ -54,6 +54,6 @@ def test_the_command_line_knows_it(tmp_path, capsys):
     assert len((tmp_path / "out" / "a.heights").read_text().splitlines()) == 17
     words[words.index("json,heights")] = "depths"
     assert main(words) == 2
-    assert "--format knows json, csv, npz, parquet, trc, c3d, bvh, html, png, overlay, heights; got depths" in (
+    assert "--format knows json, csv, angles, npz, parquet, trc, c3d, bvh, html, png, overlay, heights; got depths" in (
         capsys.readouterr().err
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from di2pose.errors import InputError
 from di2pose.files import Json, replacing, write_text
+from di2pose.output.angles import angles_json
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, Skeleton
 from di2pose.result import Person, Result, numbered
@@ -183,6 +184,7 @@ def _person(person: Person) -> dict[str, object]:
         "root_mm": plain(person.root_mm),
         "root_std_mm": None if person.root_std_mm is None else plain(person.root_std_mm),
         "joints": joints,
+        "angles": angles_json(person),
         "samples_mm": plain(person.samples_mm),
     }
 

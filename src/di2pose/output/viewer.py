@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from di2pose.files import write_text
+from di2pose.output.angles import angles_json
 from di2pose.output.overlay import data_uri, photos_of
 from di2pose.output.tables import moment, plain
 from di2pose.pose.skeleton import H36M_17
@@ -87,5 +88,6 @@ def _person(person: Person, number: int) -> dict[str, object]:
         "r90": plain(np.nan_to_num(person.r90_mm), 1),
         "state": [STATES.index(state) for state in person.state.tolist()],
         "px": plain(person.joints_2d, 1),
+        "angles": angles_json(person),
         "samples": plain(person.samples_mm, 0),
     }
