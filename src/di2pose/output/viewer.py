@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from di2pose.files import write_text
+from di2pose.files import encoded
 from di2pose.output.overlay import data_uri, photos_of
 from di2pose.output.tables import moment, plain
 from di2pose.pose.skeleton import H36M_17
-from di2pose.result import STATES, Person, Result, count_people, numbered
+from di2pose.result import STATES, Files, Person, Result, count_people, numbered
 
 PHOTO_SIDE, PHOTO_QUALITY = 1280, 85
 FRAME_SIDE, FRAME_QUALITY = 560, 72
@@ -23,7 +23,7 @@ MOST_FRAMES = 400
 """Of a longer video every second, third, ... frame is on the page, so that it stays below some 20 MB."""
 
 
-def write_page(path: Path, results: list[Result], fps: float | None) -> list[Path]:
+def as_page(name: str, results: list[Result], fps: float | None) -> Files:
     """The page of a photo or a video."""
     every = -(-len(results) // MOST_FRAMES)
     data = page_data(results, fps, every)
@@ -33,7 +33,7 @@ def write_page(path: Path, results: list[Result], fps: float | None) -> list[Pat
     template = files("di2pose.output").joinpath("static/viewer.html").read_text(encoding="utf-8")
     head, tail = template.split("__DATA__")
     page = head.replace("__TITLE__", html.escape(title)) + text + tail
-    return [write_text(path, page)]
+    return {name: encoded(page)}
 
 
 def page_data(results: list[Result], fps: float | None, every: int = 1) -> dict[str, object]:
