@@ -14,8 +14,8 @@ from tqdm import tqdm
 
 from di2pose.commands.inputs import Input
 from di2pose.errors import InputError
-from di2pose.files import printable, remove_leftovers
-from di2pose.output.tables import write_json
+from di2pose.files import printable, remove_leftovers, write_files
+from di2pose.output.tables import as_json
 from di2pose.result import WRITERS, Motion, Result, count_people
 
 PICTURES = ("html", "overlay", "png")
@@ -110,7 +110,7 @@ class Written:
                 path = Path(f"{stem}{endings()[kind]}")
                 try:
                     if kind == "json" and wanted is not None and isinstance(numbers, Motion):
-                        self.files += write_json(path, list(numbers), numbers.fps, wanted)
+                        self.files += write_files(path.parent, as_json(path.name, list(numbers), numbers.fps, wanted))
                     else:
                         self.files += (shown if kind in PICTURES else numbers).save(path)
                 except InputError as error:

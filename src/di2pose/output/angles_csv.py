@@ -3,26 +3,25 @@
 import csv
 import io
 from collections.abc import Iterator
-from pathlib import Path
 
-from di2pose.files import write_text
+from di2pose.files import encoded
 from di2pose.output.angles import angles_json
 from di2pose.output.tables import moment
 from di2pose.pose.angles import DIFFERENCES, NAMES
-from di2pose.result import Result, numbered
+from di2pose.result import Files, Result, numbered
 
 PARTS = ("deg", "low_deg", "high_deg", "state")
 """Columns of each angle, in the order of the fields of `Angle`."""
 
 
-def write_angles(path: Path, results: list[Result], fps: float | None) -> list[Path]:
+def as_angles(name: str, results: list[Result], fps: float | None) -> Files:
     """One row for each frame and person; an empty cell where an angle is open."""
     text = io.StringIO(newline="")
     table = csv.writer(text, lineterminator="\n")
     columns = [f"{name}_{part}" for name in NAMES + DIFFERENCES for part in PARTS]
     table.writerow(["image", "frame", "time_s", "person", *columns])
     table.writerows(_rows(results, fps))
-    return [write_text(path, text.getvalue())]
+    return {name: encoded(text.getvalue())}
 
 
 def _rows(results: list[Result], fps: float | None) -> Iterator[list[object]]:

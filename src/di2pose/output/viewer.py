@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from di2pose.files import write_text
+from di2pose.files import encoded
 from di2pose.output.angles import angles_json
 from di2pose.output.overlay import data_uri, photos_of
 from di2pose.output.tables import moment, plain
 from di2pose.pose.skeleton import H36M_17
-from di2pose.result import STATES, Person, Result, count_people, numbered
+from di2pose.result import STATES, Files, Person, Result, count_people, numbered
 
 PHOTO_SIDE, PHOTO_QUALITY = 1280, 85
 FRAME_SIDE, FRAME_QUALITY = 560, 72
@@ -29,7 +29,7 @@ SCRIPTS = ("angles.js", "viewer_draw.js", "viewer.js")
 """The viewer's own, in this order."""
 
 
-def write_page(path: Path, results: list[Result], fps: float | None) -> list[Path]:
+def as_page(name: str, results: list[Result], fps: float | None) -> Files:
     """The page of a photo or a video."""
     every = -(-len(results) // MOST_FRAMES)
     data = page_data(results, fps, every)
@@ -40,7 +40,8 @@ def write_page(path: Path, results: list[Result], fps: float | None) -> list[Pat
     filled["SCRIPT"] = "".join(map(_static, SCRIPTS))
     # The pieces are put in side by side: a name or a photo that holds __DATA__ stays what it is.
     pieces = re.split("__([A-Z]+)__", _static("viewer.html"))
-    return [write_text(path, "".join(filled[piece] if k % 2 else piece for k, piece in enumerate(pieces)))]
+    page = "".join(filled[piece] if k % 2 else piece for k, piece in enumerate(pieces))
+    return {name: encoded(page)}
 
 
 def _static(name: str) -> str:

@@ -6,7 +6,7 @@ import { live, work } from "./work.js";
 const at = id => document.getElementById(id);
 const NUMBERS = ["max_people", "min_score", "height_m", "field_of_view"];
 const FORMATS = {
-  json: "everything but the pixels", csv: "a table for spreadsheets and R", npz: "arrays for numpy", parquet: "a typed table",
+  json: "everything but the pixels", csv: "a table for spreadsheets and R", "angles.csv": "joint angles as a table", npz: "arrays for numpy", parquet: "a typed table",
   trc: "markers for OpenSim", c3d: "markers for biomechanics", bvh: "rotations for animation", html: "a page to keep, in one file",
   png: "a figure for papers", jpg: "the photo with the pose",
 };
@@ -83,7 +83,7 @@ export function createFiles(model, request) {
         return { told: response.headers.get("Content-Disposition") ?? "", blob: await response.blob() };
       });
       if (!answer) return;
-      const ending = /filename="?[^";]*?(\.[A-Za-z0-9]+)"?(;|$)/.exec(answer.told)?.[1] ?? "." + format;
+      const ending = /\.zip"?$/.test(answer.told) ? `.${format}.zip` : "." + format;
       save(answer.blob, stem(name) + ending);
       live(`Saved ${stem(name)}${ending}`);
     };
