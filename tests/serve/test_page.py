@@ -1,9 +1,8 @@
-"""The page of `di2pose serve` in a real headless Chromium, with the packaged model behind it: every feature, at desk and
-phone width. DI2POSE_SHOTS=FOLDER keeps pictures of it."""
+"""The page of `di2pose serve` in a real headless Chromium, with the packaged model behind it: every feature, at desk
+and phone width. DI2POSE_SHOTS=FOLDER keeps pictures of it."""
 
 import base64
 import io
-import json
 import os
 import re
 import subprocess
@@ -11,6 +10,7 @@ import sys
 import time
 import zipfile
 from contextlib import closing
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -40,9 +40,9 @@ FILE = """const [name, type, data] = arguments, bytes = Uint8Array.from(atob(dat
 const box = new DataTransfer(); box.items.add(new File([bytes], name, { type }));"""
 DROP = FILE + "document.dispatchEvent(new DragEvent('drop', { dataTransfer: box, bubbles: true, cancelable: true }))"
 PASTE = FILE + "document.dispatchEvent(new ClipboardEvent('paste', { clipboardData: box, bubbles: true }))"
-SET = """const [id, value, kind] = arguments, field = document.getElementById(id);
+SET = """const [id, value] = arguments, field = document.getElementById(id);
 if (field.type === 'checkbox') field.checked = value; else field.value = value;
-field.dispatchEvent(new Event('input', { bubbles: true })); field.dispatchEvent(new Event('change', { bubbles: true }))"""
+for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind, { bubbles: true }))"""
 WIDE = """return [document.documentElement.scrollWidth, ...[...document.querySelectorAll('section, header, .notes > *')]
     .filter(e => e.offsetParent).map(e => e.getBoundingClientRect().right)]"""
 
@@ -101,8 +101,8 @@ class Page:
         return self
 
     def until(self, condition):
-        script = f"const done = arguments[0], look = () => {{ if ({condition}) done(true); else setTimeout(look, 40); }}"
-        self.browser.wait(f"{script}; look()")
+        look = f"if ({condition}) done(true); else setTimeout(look, 40);"
+        self.browser.wait(f"const done = arguments[0], look = () => {{ {look} }}; look()")
 
     def answer(self, act):
         """Do something, and wait for the server's answer to be shown."""
@@ -159,8 +159,8 @@ class Page:
 @pytest.fixture
 def page(browser, site):
     yield Page(browser, site)
-    told = [m for m in browser.messages() if "status of 401" not in m and "status of 4" not in m]
-    assert told == []
+    # A refused request (401, 422) is an error to the browser, too; the page tells it in words.
+    assert [message for message in browser.messages() if "the server responded with a status of 4" not in message] == []
     assert set(browser.run("return Object.keys(localStorage)")) <= {"theme"}
     browser.run("localStorage.clear()")
 
@@ -246,7 +246,7 @@ def test_a_joint_is_dragged_clicked_and_let_go(page, walker):
     moved = page.spot("photo", "left_wrist")
     assert np.hypot(moved[0] - at[0] - 24, moved[1] - at[1] + 36) < 16  # where they stand is estimated anew
     page.shoot("desk-pinned")
-    assert page.run("return [...document.querySelectorAll('#pinChips .chip')].map(c => c.textContent)") == ["left wrist×"]
+    assert page.text("pinChips") == "left wrist×"
     at = page.spot("view", "right_ankle")
     page.answer(lambda: page.browser.drag(at, (at[0] - 20, at[1] - 30)))  # in the 3D view
     assert page.joint("right_ankle")[1] == page.joint("left_wrist")[1] == "pinned"
@@ -267,14 +267,14 @@ def test_a_joint_is_dragged_clicked_and_let_go(page, walker):
 
 def test_a_hidden_region_is_not_looked_at(page, walker):
     page.open().drop(walker)
-    assert {page.joint(name)[1] for name in ("left_ankle", "right_ankle", "head")} == {"seen"}
+    assert {page.joint(name)[1] for name in ("left_knee", "right_knee", "head")} == {"seen"}
     page.click("[data-tool=hide]")
-    page.answer(lambda: page.draw(0.05, 0.62, 0.95, 0.98))
+    page.answer(lambda: page.draw(0.05, 0.6, 0.95, 0.98))
     page.shoot("desk-hidden")
-    assert page.joint("left_ankle")[1] == page.joint("right_ankle")[1] == "occluded"
+    assert page.joint("left_knee")[1] == page.joint("right_knee")[1] == "occluded"
     assert page.joint("head")[1] == "seen"
     page.answer(lambda: page.click("#rectChips .chip"))
-    assert page.joint("left_ankle")[1] == "seen"
+    assert page.joint("left_knee")[1] == "seen"
     page.press("h")  # by keys alone
     page.press("down", "down", "right", "left")
     page.answer(lambda: page.press("\ue007"))
@@ -364,7 +364,7 @@ def test_the_lab_covers_and_maps(page, walker):
 
 def test_angles_stand_left_against_right(page, walker):
     page.open().drop(walker).tab("angles")
-    rows = page.run("return [...document.querySelectorAll('#angles tbody tr')].map(r => [...r.cells].map(c => c.textContent))")
+    rows = page.run(TABLE.replace("#rows", "#angles tbody"))
     knee = next(row for row in rows if "knee" in row[0])
     assert all(re.match(r"\u2212?\d+°", cell) for cell in knee[1:3])
     page.shoot("desk-angles")
@@ -377,7 +377,7 @@ def test_every_format_is_saved(page, walker, tmp_path):
     formats = page.run("return [...document.querySelectorAll('#formats button')].map(b => b.dataset.format)")
     assert {"json", "csv", "npz", "trc", "c3d", "bvh", "html", "png", "jpg"} <= set(formats)
     for ending in formats:
-        page.click(f"[data-format={ending}]")
+        page.click(f"[data-format='{ending}']")
         page.until(f"document.getElementById('live').textContent === 'Saved walker.{ending}'")
     deadline = time.monotonic() + 10
     while len(list(tmp_path.glob("walker.*[!d]"))) < len(formats) and time.monotonic() < deadline:
@@ -394,8 +394,9 @@ def test_every_format_is_saved(page, walker, tmp_path):
 
 
 def test_a_video_plays_and_a_frame_becomes_a_photo(page, frames, tmp_path):
-    film = write_film(tmp_path / "walk.mp4", [np.asarray(f.resize((320, 256))) for f in frames], rate=10)
-    page.open().drop(film.read_bytes(), "walk.mp4", "video/mp4")
+    pictures = [np.asarray(frame.resize((320, 256))) for frame in frames]
+    film = write_film(tmp_path / "walk.webm", pictures, rate=10, codec="libvpx")
+    page.open().drop(film.read_bytes(), "walk.webm", "video/webm")
     assert f"1 person · {FRAMES} frames" in page.text("subtitle")
     first = page.run(TABLE)
     page.set("slider", 3)
@@ -459,16 +460,15 @@ def test_keys_help_theme_and_names(page, walker):
     background = "return getComputedStyle(document.body).backgroundColor"
     light = page.run(background)
     page.press("t", "t")
-    assert page.run("return [document.documentElement.dataset.theme, localStorage.getItem('theme')]") == ["dark", "dark"]
+    assert page.run("return localStorage.getItem('theme')") == "dark"
     assert page.run(background) != light
     page.shoot("desk-dark")
     page.run("document.getElementById('tab-sample').focus()")
     page.press("right")
     assert page.run("return document.activeElement.id") == "tab-joints"
     assert page.run("return document.querySelectorAll('[role=tabpanel]:not([hidden])').length") == 1
-    nameless = """return [...document.querySelectorAll('button, select, input, canvas, section, dialog, video')].filter(e =>
-        !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length || e.tagName === 'VIDEO'))
-        .map(e => e.outerHTML)"""
+    nameless = """return [...document.querySelectorAll('button, select, input, canvas, section, dialog')].filter(
+        e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML)"""
     assert page.run(nameless) == []
     page.open()
     assert page.run("return document.documentElement.dataset.theme") == "dark"
@@ -486,8 +486,9 @@ def test_a_phone_shows_all_of_it(page, walker):
     page.answer(lambda: page.browser.drag(at, (at[0] + 12, at[1] - 20), kind="touch"))
     assert page.joint("right_wrist")[1] == "pinned"
     page.click("[data-tool=hide]")
-    page.answer(lambda: page.draw(0.1, 0.65, 0.9, 0.95, kind="touch"))
-    assert page.joint("left_ankle")[1] == "occluded"
+    assert page.joint("left_knee")[1] == "seen"
+    page.answer(lambda: page.draw(0.1, 0.6, 0.9, 0.95, kind="touch"))
+    assert page.joint("left_knee")[1] == "occluded"
     page.shoot("phone-tools")
     page.fits()
     for tab in ("sample", "joints", "angles", "reveal", "lab", "files"):
@@ -509,10 +510,11 @@ def test_a_phone_shows_all_of_it(page, walker):
     page.fits()
 
 
-def test_the_page_loads_nothing_from_elsewhere(site):
-    static = Path(__file__).parents[2] / "src/di2pose/serve/static"
-    for file in static.iterdir():
+def test_the_page_loads_nothing_from_elsewhere():
+    files = list(resources.files("di2pose.serve").joinpath("static").iterdir())
+    assert {"index.html", "app.js", "app.css"} <= {file.name for file in files}
+    for file in files:
         text = file.read_text(encoding="utf-8")
         assert not re.findall(r"https?://", text), file.name
-        assert not re.findall(r"<script>|\son[a-z]+=", text), file.name
-    assert json.dumps(sorted(f.name for f in static.iterdir()))
+        if file.name.endswith(".html"):
+            assert not re.findall(r"<script>|\son[a-z]+=", text), file.name

@@ -1,7 +1,7 @@
 """One self-contained HTML file: photo with overlay, 3D view, hypotheses, table of joints, and time for a video.
 
-The page is static/viewer.html with the viewer's style and scripts (which the page of `di2pose serve` links) and the data
-put in. It loads nothing, and its own security policy forbids it.
+The page is static/viewer.html with the viewer's style and scripts, which the page of `di2pose serve` links, and the
+data put in. It loads nothing, and its own security policy forbids it.
 """
 
 import html

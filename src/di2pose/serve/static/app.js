@@ -83,7 +83,9 @@ async function open(file) {
   document.body.classList.toggle("video", video);
   for (const name of ["reveal", "lab"]) at("tab-" + name).disabled = video;
   for (const button of document.querySelectorAll("[data-tool]")) button.hidden = video;
-  at("grabFrame").hidden = !video;
+  at("grabFrame").hidden = !media.video;
+  at("mediaNote").textContent = media.note;
+  at("mediaNote").hidden = !media.note;
   at("pinBox").hidden = video;
   listFiles(video);
   reveal.stop(); lab.stop();
@@ -94,7 +96,6 @@ async function open(file) {
   openTab("sample");
   chips();
   await run();
-  if (media.note) live(media.note);
 }
 
 function mount(start) {
@@ -223,7 +224,7 @@ at("restart").onclick = restart;
 at("resample").onclick = () => run(true);
 at("grabFrame").onclick = async () => {
   const { video, size, name } = session.media;
-  if (video) open(await jpeg(video, size, `${name.replace(/\.[^.]*$/, "")}-${session.record?.frames[viewer.state.frame].frame_index ?? 0}.jpg`));
+  open(await jpeg(video, size, `${name.replace(/\.[^.]*$/, "")}-${session.record?.frames[viewer.state.frame].frame_index ?? 0}.jpg`));
 };
 at("helpButton").onclick = () => at("help").showModal();
 

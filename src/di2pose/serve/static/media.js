@@ -6,17 +6,19 @@ const MB = 1e6, FORM = 20000;                                // bytes that a req
 export const kindOf = file => file.type.startsWith("video/") || (!file.type && VIDEO.test(file.name)) ? "video" : "photo";
 export const stem = name => name.replace(/\.[^.]*$/, "") || name;
 
-// {file, kind, name, size or null, picture(k, ready), close()}; `note` where the file had to be made smaller.
-// A browser that cannot show the file still sends it: the server may know the format.
+const BLIND = "This browser cannot show this file; the server may read it all the same.";
+
+// {file, kind, name, size or null, picture(k, ready), close()}; `note`: what the user should know about it.
+// A file that the browser cannot show is sent all the same: the server may know the format.
 export async function openMedia(file, limits, timeOf) {
   const kind = kindOf(file), url = URL.createObjectURL(file), close = () => URL.revokeObjectURL(url);
   if (kind === "video") {
     const video = await loadVideo(url), size = video && [video.videoWidth, video.videoHeight];
-    return { file, kind, name: file.name, size, duration: video?.duration, video, picture: (k, ready) => video && seek(video, timeOf(k), ready), close };
+    return { file, kind, name: file.name, size, duration: video?.duration, video, note: video ? "" : BLIND, picture: (k, ready) => video && seek(video, timeOf(k), ready), close };
   }
   const image = await loadImage(url), size = image && [image.naturalWidth, image.naturalHeight];
   const small = image && await shrink(file, image, limits);
-  const note = small ? `The picture was made smaller to fit this server: ${small.size.join(" \u00d7 ")} pixels.` : "";
+  const note = !image ? BLIND : small ? `The picture was made smaller to fit this server: ${small.size.join(" \u00d7 ")} pixels.` : "";
   return { file: small?.file ?? file, kind, name: file.name, size: small?.size ?? size, note, picture: () => image, close };
 }
 
