@@ -49,8 +49,8 @@ WIDE = """return [document.documentElement.scrollWidth, ...[...document.querySel
 
 @pytest.fixture(scope="module")
 def site():
-    """The command itself, with the model inside the package. It asks for a token."""
-    command = [sys.executable, "-m", "di2pose", "serve", "--port", "0", "--token", TOKEN]
+    """The command itself, with the model inside the package. It asks for a token, and takes small pictures."""
+    command = [sys.executable, "-m", "di2pose", "serve", "--port", "0", "--token", TOKEN, "--max-pixels", "320000"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     server = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
     try:
@@ -211,6 +211,7 @@ def test_paste_chooser_camera_and_examples_are_ways_in(page, walker, tmp_path):
     assert "a walker" in names
     page.answer(lambda: page.click("#exampleList button:nth-child(2)"))
     assert page.text("subtitle").startswith("walker-hidden · 1 person")
+    assert "made smaller" in page.text("mediaNote")  # 650 x 530 pixels are too many here
 
 
 def test_sliders_and_seed_draw_anew(page, walker):
@@ -505,6 +506,7 @@ def test_a_phone_shows_all_of_it(page, walker):
         page.fits()
         scrolls = "const e = document.getElementById(arguments[0]); return e.scrollWidth <= e.clientWidth"
         assert page.run(scrolls, f"pane-{tab}"), tab
+        assert page.run("return [...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)")
     page.press("?")
     page.shoot("phone-help")
     page.fits()

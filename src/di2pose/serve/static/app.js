@@ -28,13 +28,15 @@ onToken(wrong => new Promise(resolve => {
   if (!dialog.open) dialog.showModal();
 }));
 
+const nextTheme = createTheme(() => viewer?.repaint());
+at("helpButton").onclick = () => at("help").showModal();
 const model = await json("/v1/model").catch(error => { fail(error.message); throw error; });
 const host = {
   viewer: () => viewer, session: () => session, tools: () => tools, personFields, person: () => person(session.record), showPerson,
   taken, layer: (...a) => lab.layer(...a), patchSide: () => lab.patchSide(), changed: edited, model,
 };
 const tools = createTools(host), lab = createLab(host), reveal = createReveal(host), pins = createPins(host);
-const settings = createSettings(model, edited), nextTheme = createTheme(() => viewer?.repaint());
+const settings = createSettings(model, edited);
 const openTab = createTabs(name => {
   if (name !== "reveal") reveal.stop();
   if (name === "angles") viewer?.draw();                     // the plot needs to know how wide it is
@@ -73,7 +75,7 @@ async function open(file) {
   const media = await openMedia(file, model.limits, timeOf);
   if (mine !== loading) return media.close();
   const { video_seconds: most } = model.limits;
-  if (media.duration > most + 0.5) return fail(`The video lasts ${Math.round(media.duration)} s; this server takes ${most} s: cut it shorter.`);
+  if (media.duration > most + 0.5) { media.close(); return fail(`The video lasts ${Math.round(media.duration)} s; this server takes ${most} s: cut it shorter.`); }
   session.media?.close();
   session = { ...fresh(), media, file: media.file, kind: media.kind, name: media.name };
   const video = media.kind === "video";
@@ -143,7 +145,7 @@ async function run(anew = false) {
   live(summary);
   chips();
   chosen();
-  if (!viewer.state.person && !payload(mine.record).people.length) {
+  if (viewer.state.person === null) {
     fail("Nobody was found." + (video ? "" : " Draw a box where somebody is."));
     if (!video && tools.state.tool !== "add") tools.use("add");
   }
@@ -226,7 +228,6 @@ at("grabFrame").onclick = async () => {
   const { video, size, name } = session.media;
   open(await jpeg(video, size, `${name.replace(/\.[^.]*$/, "")}-${session.record?.frames[viewer.state.frame].frame_index ?? 0}.jpg`));
 };
-at("helpButton").onclick = () => at("help").showModal();
 
 const { limits } = model, mb = bytes => (bytes / 1e6).toFixed(0) + " MB";
 at("limits").textContent = `Photos up to ${mb(limits.bytes)} (bigger ones are made smaller here), videos up to ${limits.video_seconds} s and ${mb(limits.video_bytes)}.`;

@@ -1,6 +1,8 @@
 // The picture or video itself: what kind it is, how big, and what to draw of it. It stays in this page's memory.
 
 const VIDEO = /\.(mp4|m4v|mov|mkv|webm|avi)$/i;
+const SHOWN = 1600;                                          // px of the longer side
+const PATIENCE = 5000;                                       // ms for the first frame of a video
 const MB = 1e6, FORM = 20000;                                // bytes that a request has beside its file
 
 export const kindOf = file => file.type.startsWith("video/") || (!file.type && VIDEO.test(file.name)) ? "video" : "photo";
@@ -17,9 +19,9 @@ export async function openMedia(file, limits, timeOf) {
     return { file, kind, name: file.name, size, duration: video?.duration, video, note: video ? "" : BLIND, picture: (k, ready) => video && seek(video, timeOf(k), ready), close };
   }
   const image = await loadImage(url), size = image && [image.naturalWidth, image.naturalHeight];
-  const small = image && await shrink(file, image, limits);
+  const shown = image && screenful(image, size), small = image && await shrink(file, image, limits);
   const note = !image ? BLIND : small ? `The picture was made smaller to fit this server: ${small.size.join(" \u00d7 ")} pixels.` : "";
-  return { file: small?.file ?? file, kind, name: file.name, size: small?.size ?? size, note, picture: () => image, close };
+  return { file: small?.file ?? file, kind, name: file.name, size: small?.size ?? size, note, picture: () => shown, close };
 }
 
 async function loadImage(url) {
@@ -28,18 +30,26 @@ async function loadImage(url) {
   try { await image.decode(); return image; } catch { return null; }
 }
 
+// Large photos are made smaller once, not each time that they are drawn.
+function screenful(image, [width, height]) {
+  const factor = SHOWN / Math.max(width, height);
+  return factor >= 1 ? image : painted(image, [width, height].map(side => Math.round(side * factor)));
+}
+
 function loadVideo(url) {
   const video = document.createElement("video");
   Object.assign(video, { muted: true, playsInline: true, preload: "auto", src: url });
   return new Promise(resolve => {
     video.onloadeddata = () => resolve(video.videoWidth ? video : null);
     video.onerror = () => resolve(null);
+    setTimeout(() => resolve(video.videoWidth ? video : null), PATIENCE);
   });
 }
 
 // The video at a time, as soon as it is there; while it seeks, the frame before.
 function seek(video, time, ready) {
-  if (!video.seeking && Math.abs(video.currentTime - time) > 1e-3) {
+  if (!video.seeking && video.wanted !== time) {
+    video.wanted = time;                                     // not currentTime, which stays behind past the end
     video.onseeked = ready;
     video.currentTime = time;
   }
@@ -55,13 +65,17 @@ async function shrink(file, image, { bytes, pixels }) {
   return { size, file: await jpeg(image, size, file.name) };
 }
 
-export async function jpeg(source, size, name) {
+function painted(source, size) {
   const canvas = Object.assign(document.createElement("canvas"), { width: size[0], height: size[1] });
   const pen = canvas.getContext("2d");
   pen.fillStyle = "#fff"; pen.fillRect(0, 0, ...size);
   pen.imageSmoothingQuality = "high";
   pen.drawImage(source, 0, 0, ...size);
-  const blob = await new Promise(resolve => canvas.toBlob(resolve, "image/jpeg", 0.92));
+  return canvas;
+}
+
+export async function jpeg(source, size, name) {
+  const blob = await new Promise(resolve => painted(source, size).toBlob(resolve, "image/jpeg", 0.92));
   return new File([blob], stem(name) + ".jpg", { type: "image/jpeg" });
 }
 

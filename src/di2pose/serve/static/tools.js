@@ -17,10 +17,12 @@ export function createTools(host) {
   const drawing = () => ["hide", "add", "patch"].includes(state.tool);
 
   function use(tool) {
-    state.tool = state.tool === tool ? "look" : tool;
+    const before = state.tool, canvas = host.viewer()?.photo;
+    state.tool = before === tool ? "look" : tool;
     state.draft = from = null;
-    const canvas = host.viewer()?.photo;
     if (canvas) {
+      // Whoever drew by keys goes on where they began.
+      if (!drawing() && document.activeElement === canvas) document.querySelector(`[data-tool=${before}], #patchTool`).focus({ preventScroll: true });
       canvas.style.touchAction = drawing() ? "none" : "";
       canvas.classList.toggle("crosshair", drawing());
       canvas.tabIndex = drawing() ? 0 : -1;

@@ -10,7 +10,7 @@ export const cancel = () => running?.abort();
 export const live = text => { at("live").textContent = text; };
 
 export function fail(message) {
-  at("alertText").textContent = message;
+  at("alertText").textContent = message.charAt(0).toUpperCase() + message.slice(1);
   at("alert").hidden = !message;
 }
 
