@@ -12,11 +12,12 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation, Slerp
 
+from di2pose.data.sample import OCCLUDED
 from di2pose.errors import InputError
-from di2pose.people import raster
 from di2pose.people.body import draw_shape, model
 from di2pose.people.motion import NODES, RATE, Library, library
 from di2pose.people.occluders import boxes, furniture_around, furniture_in_front
+from di2pose.people.raster import Mesh
 from di2pose.people.render import Plan
 from di2pose.people.retarget import node_turns
 from di2pose.people.scene import Figure, Picture, take_picture
@@ -25,13 +26,15 @@ from di2pose.people.wardrobe import draw_outfit, dress
 
 FILL = 0.86
 """Of half the picture's side: how far the farthest joint of all frames is from its middle."""
+LEAST_HIDDEN, ATTEMPTS = 2, 12
+"""Joints of the first frame that furniture in front has to hide, and how often a place for it is tried."""
 ROLES = ("person", "motion", "place", "camera", "things", "light")
 """What is drawn, each from a generator of its own."""
 
 
 def film(plan: Plan, number: int, seconds: float = 4.0, fps: float = 12.0, hidden: bool = False) -> Iterator[Picture]:
     """The frames of film `number`, 256 x 256; everything follows from (seed, split, number). `hidden`: a piece of
-    furniture stands before the person from the first frame to the last."""
+    furniture stands before the person from the first frame to the last, and hides some joints at least in the first."""
 
     def generator(role: str) -> np.random.Generator:
         split = ("train", "test").index(plan.split)
@@ -47,28 +50,33 @@ def film(plan: Plan, number: int, seconds: float = 4.0, fps: float = 12.0, hidde
     turns = turns[: round(seconds * fps)]
     figures = [_standing(Figure(person, person.rig.pose(each), np.zeros(3))) for each in turns]
     view = _camera(np.stack([figure.joints for figure in figures]), figures[0].facing, generator("camera"))
+    clip, occlusion = int(poses.clip[first]), "furniture" if hidden else "none"
+
+    def taken(figure: Figure, around: list[Mesh]) -> Picture:
+        """With the same light, room and lens in every frame."""
+        mesh, light = figure.mesh(), generator("light")
+        return take_picture(figure, [mesh, *around], [mesh], view, 0.0, occlusion, plan.photos, light)
+
     things = generator("things")
-    places = furniture_around(figures[0].joints, view, 0.0, things)
-    places += furniture_in_front(figures[0].joints, view, 0.0, things) if hidden else []
-    around = [raster.join([boxes(places, things)])] if places else []
-    clip = int(poses.clip[first])
+    behind = furniture_around(figures[0].joints, view, 0.0, things)
+    for _ in range(ATTEMPTS):
+        places = behind + (furniture_in_front(figures[0].joints, view, 0.0, things) if hidden else [])
+        around = [boxes(places, things)] if places else []
+        if not hidden or np.sum(taken(figures[0], around).sample.visibility == OCCLUDED) >= LEAST_HIDDEN:
+            break
     for k, figure in enumerate(figures):
-        mesh = figure.mesh()
-        occlusion = "furniture" if hidden else "none"
-        taken = take_picture(
-            figure, [mesh, *around], [mesh], view, 0.0, occlusion, plan.photos, generator("light")
-        )  # the same light, room and lens in every frame
+        made = taken(figure, around)
         about = {"time_s": k / fps, "mirrored": mirrored, "stature_m": shape.stature_m}
         sample = replace(
-            taken.sample,
+            made.sample,
             id=f"film_{plan.split}_{plan.seed}_{number:04d}_{k:04d}",
             split=plan.split,
             subject=poses.subjects[clip],
             sequence=poses.clips[clip],
             frame=k,
-            extra=taken.sample.extra | about,
+            extra=made.sample.extra | about,
         )
-        yield replace(taken, sample=sample)
+        yield replace(made, sample=sample)
 
 
 def _stretch(poses: Library, seconds: float, generator: np.random.Generator) -> tuple[int, int]:
@@ -76,12 +84,12 @@ def _stretch(poses: Library, seconds: float, generator: np.random.Generator) -> 
     count = int(np.ceil(seconds * RATE)) + 1
     allowed = np.zeros(len(poses.clip), bool)
     allowed[np.concatenate([frames for frames, _ in poses.members.values()])] = True
-    whole = allowed[: len(allowed) - count + 1] & (poses.clip[: len(allowed) - count + 1] == poses.clip[count - 1 :])
-    clips = np.unique(poses.clip[: len(whole)][whole])
+    starts = np.arange(max(len(allowed) - count + 1, 0))
+    starts = starts[allowed[starts] & (poses.clip[starts] == poses.clip[starts + count - 1])]
+    clips = np.unique(poses.clip[starts])
     if not len(clips):
         raise InputError(f"no clip of the motion is {seconds:g} seconds long: ask for a shorter film, or give others")
-    starts = np.flatnonzero(whole & (poses.clip[: len(whole)] == generator.choice(clips)))
-    return int(generator.choice(starts)), count
+    return int(generator.choice(starts[poses.clip[starts] == generator.choice(clips)])), count
 
 
 def _between(turns: Float[np.ndarray, "K 20 3 3"], fps: float) -> Float[np.ndarray, "F 20 3 3"]:
