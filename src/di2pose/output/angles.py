@@ -1,8 +1,8 @@
 """Joint angles of people with 90 % intervals. What each angle means: docs/angles.md.
 
 An interval is what the angle does over poses as they might be: the estimate, moved as the hypotheses differ from each
-other, joint by joint so far as the calibrated covariance says. Cross-joint agreement is thus the hypotheses', the size
-of the error the calibration's.
+other, each joint as far as its calibrated covariance says. Which joints move together is thus told by the hypotheses,
+and how far by the calibration: an error of the whole body's heading turns all joints and bends no knee.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Float
 
-from di2pose.pose.angles import joint_angles, joints_of, with_differences, wrapped
+from di2pose.pose.angles import joint_angles, joints_of, possible, with_differences, wrapped
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import STATES, Person
 
@@ -44,7 +44,7 @@ def angles_of(person: Person) -> Mapping[str, Angle]:
     found = {}
     for name, degrees in estimate.items():
         state = STATES[int(rank[list(H36M_17.indices(*joints_of(name)))].max())]
-        found[name] = Angle(float(degrees), *_interval(float(degrees), drawn[name]), state)
+        found[name] = Angle(float(degrees), *_interval(name, float(degrees), drawn[name]), state)
     return MappingProxyType(found)
 
 
@@ -64,14 +64,19 @@ def plausible_poses(person: Person, count: int = DRAWS) -> Float[np.ndarray, "n 
     return person.joints_mm + wanted[:, None] * moved
 
 
-def _interval(degrees: float, drawn: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """Where 90 % of the drawn angles lie, and the estimate with them; NaN where too many are open."""
+def _interval(name: str, degrees: float, drawn: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    """As far to either side as 90 % of the drawn angles go to the farther one, within what is possible.
+
+    To one side they often go further: noise bends a straight knee and straightens none. It bent the estimate in the
+    same way, so that the truth lies as likely on the other side. NaN where most of the drawn poses leave it open.
+    """
     off = wrapped(drawn - degrees)
     off = off[np.isfinite(off)]
     if len(off) < len(drawn) / 2:
         return np.nan, np.nan
-    low, high = np.quantile(off, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return degrees + min(float(low), 0.0), degrees + max(float(high), 0.0)
+    reach = float(np.abs(np.quantile(off, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])).max())
+    least, most = possible(name)
+    return max(degrees - reach, least), min(degrees + reach, most)
 
 
 def angles_json(person: Person) -> dict[str, dict[str, object]]:

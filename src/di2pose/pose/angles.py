@@ -25,6 +25,8 @@ NAMES = (*(f"{side}_{name}" for name in PAIRED for side in SIDES), *SINGLE)
 DIFFERENCE = "_difference"
 DIFFERENCES = tuple(f"{name}{DIFFERENCE}" for name in PAIRED)
 """Left minus right."""
+UNSIGNED = ("knee_flexion", "elbow_flexion", "shoulder_elevation", "trunk_lean")
+"""Told from 0 to 180: nobody says to which side."""
 SHORTEST = 0.2
 """Sine of the least angle to an axis for which a direction about that axis is told: 11.5 degrees."""
 UP = np.array([0.0, -1.0, 0.0])
@@ -56,6 +58,14 @@ def joints_of(name: str) -> tuple[str, ...]:
         "trunk_rotation": (*_TRUNK, "left_shoulder", "right_shoulder"),
         "neck_flexion": (*_ARM, "head"),
     }.get(name, _TRUNK)
+
+
+def possible(name: str) -> tuple[float, float]:
+    """Between which degrees an angle lies; without end where it goes all the way round (180 is -180 then)."""
+    stem = name.partition("_")[2] if name.startswith(SIDES) else name
+    if stem in UNSIGNED:
+        return 0.0, 180.0
+    return (-90.0, 90.0) if stem == "hip_abduction" else (-np.inf, np.inf)
 
 
 def joint_angles(joints_mm: Float[np.ndarray, "*B 17 3"]) -> dict[str, Float[np.ndarray, "*B"]]:
