@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -12,9 +12,17 @@ from di2pose.call_options import usable_device
 from di2pose.errors import InputError, require
 from di2pose.serve.refusal import Limits
 
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+    from di2pose.pipeline import Di2Pose
+    from di2pose.serve.worker import Worker
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN = "DI2POSE_TOKEN"
 """Of the environment: a flag could be read in the list of processes."""
+MOST_HEAD = 32_768
+"""Bytes of a request's head."""
 
 
 def serve(
@@ -96,28 +104,38 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
+def build(
+    model: "Di2Pose", limits: Limits, queue: tuple[int, int], hosts: tuple[str, ...], token: str | None
+) -> "tuple[Server, Worker]":
+    """The server and its worker, neither started. queue: how many may wait, how many are looked at together."""
+    import uvicorn
+
+    from di2pose.serve.app import Service, build_app
+    from di2pose.serve.protocol import TimedProtocol
+    from di2pose.serve.worker import Worker
+
+    worker = Worker(model, *queue)
+    config = uvicorn.Config(
+        build_app(Service(model, worker, limits), hosts, token), http=TimedProtocol, ws="none", lifespan="off",
+        log_config=None, access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=15,
+        timeout_graceful_shutdown=10, h11_max_incomplete_event_size=MOST_HEAD,
+    )  # fmt: skip
+    return uvicorn.Server(config), worker
+
+
 def _run(
     listening: socket.socket, name: str | None, device: str, limits: Limits, queue: tuple[int, int],
     hosts: tuple[str, ...], token: str | None,
 ) -> None:  # fmt: skip
-    import uvicorn
-
     from di2pose.pipeline import Di2Pose
-    from di2pose.serve.app import Service, build_app
-    from di2pose.serve.protocol import TimedProtocol
-    from di2pose.serve.worker import Worker
 
     print("loading the model", flush=True)
     model = Di2Pose.from_pretrained(name, device)
     model.load_detector()
     model.encoder  # noqa: B018  # what is missing is told before the first request
-    worker = Worker(model, *queue)
-    app = build_app(Service(model, worker, limits), hosts, token)
+    server, worker = build(model, limits, queue, hosts, token)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    config = uvicorn.Config(
-        app, http=TimedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
-        timeout_keep_alive=15, timeout_graceful_shutdown=10, h11_max_incomplete_event_size=32_768, proxy_headers=False,
-    )  # fmt: skip
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every request that is no HTTP
     host, port = listening.getsockname()[:2]
     if hosts[0] not in LOOPBACK and token is None:
         print(
@@ -128,7 +146,7 @@ def _run(
     print(f"di2pose: http://{shown}:{port}/  (Ctrl-C ends it)", flush=True)
     worker.start()
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
     except KeyboardInterrupt:
         print("ended", flush=True)
     finally:
