@@ -73,8 +73,8 @@ def serve(
     for flag, value in (("max-waiting", max_waiting), ("batch", batch), ("max-hypotheses", max_hypotheses)):
         if value < 1:
             raise InputError(f"--{flag} must be 1 or more, got {value}")
-    listening = bind(host, port)
     chosen = usable_device(device)
+    listening = bind(host, port)
     limits = Limits(
         bytes=max_bytes, pixels=max_pixels, hypotheses=max_hypotheses, people=max_people, video_bytes=max_video_bytes,
         video_seconds=max_video_seconds, work_s=timeout, upload_s=upload_timeout,
@@ -86,20 +86,21 @@ def serve(
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens there; taken before the model is loaded, so that a port in use is told at once."""
+    if not 0 <= port < 2**16:
+        raise InputError(f"cannot listen at {host}, port {port}: a port is a number from 0 to 65535")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.socket(family, socket.SOCK_STREAM)
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         raise InputError(f"cannot listen at {host}, port {port}: {error}") from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(128)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         listening.close()
-        why = getattr(error, "strerror", None) or error
         raise InputError(
-            f"cannot listen at {host}, port {port}: {why}. Choose another with --port, or 0 for any free one"
+            f"cannot listen at {host}, port {port}: {error.strerror or error}. Choose another with --port, or 0 for any free one"
         ) from error
     return listening
 
@@ -114,6 +115,7 @@ def build(
     from di2pose.serve.protocol import TimedProtocol
     from di2pose.serve.worker import Worker
 
+    logging.getLogger("uvicorn.access").disabled = True  # it would log what is asked for
     worker = Worker(model, *queue)
     config = uvicorn.Config(
         build_app(Service(model, worker, limits), hosts, token), http=TimedProtocol, ws="none", lifespan="off",
