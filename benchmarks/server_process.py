@@ -59,10 +59,15 @@ class Server:
 
     def ask(self, path: str, body: bytes, timeout_s: float = 300.0) -> tuple[int, bytes]:
         """Status and body of the answer to a form."""
+        return self.ask_again(path, body, timeout_s)[:2]
+
+    def ask_again(self, path: str, body: bytes, timeout_s: float = 300.0) -> tuple[int, bytes, float | None]:
+        """The same, and in how many seconds to come again, where the answer says so."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         try:
             connection.request("POST", path, body, {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"})
             answer = connection.getresponse()
-            return answer.status, answer.read()
+            later = answer.getheader("Retry-After")
+            return answer.status, answer.read(), None if later is None else float(later)
         finally:
             connection.close()

@@ -138,8 +138,13 @@ def test_an_answer_that_takes_too_long_is_given_up(model, photos):
     with running(model, Limits(work_s=0.3)) as service:
         with service.held():
             late = service.post("/v1/predict", photos[0], **QUICK)
-        assert (late.status, late.error) == (504, "timeout")
+        assert (late.status, late.error) == (503, "busy")  # never begun
         assert service.worker.waiting == 0
+    with running(model, Limits(video_work_s=0.01)) as service:
+        slow = service.post("/v1/lab", photos[0], **QUICK, boxes=[BOX], grid=12)
+        assert (slow.status, slow.error) == (504, "timeout")
+        service.wait_idle()  # it stopped at the next patch, and the next request is answered
+        assert service.post("/v1/predict", photos[4], **QUICK).status == 200
 
 
 def test_photos_need_not_wait_for_the_end_of_a_long_job(service, photos):

@@ -73,7 +73,7 @@ class Service:
                 return answer.result()
             if left.done():
                 raise ClientDisconnect
-            raise Refusal(504, "the answer took too long: ask for less, or try again later", retry_after_s=30)
+            raise job.late()
         finally:
             job.abandon()
             left.cancel()

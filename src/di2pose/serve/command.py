@@ -99,9 +99,8 @@ def bind(host: str, port: int) -> socket.socket:
         listening.listen(128)
     except OSError as error:
         listening.close()
-        raise InputError(
-            f"cannot listen at {host}, port {port}: {error.strerror or error}. Choose another with --port, or 0 for any free one"
-        ) from error
+        advice = "choose another with --port, or 0 for any free one"
+        raise InputError(f"cannot listen at {host}, port {port}: {error.strerror or error}; {advice}") from error
     return listening
 
 

@@ -41,11 +41,21 @@ class Job:
         self.gone = True
         self.future.cancel()
 
+    @property
+    def begun(self) -> bool:
+        return self.future.running() or self.future.done()
+
+    def late(self) -> Refusal:
+        """Its time is over."""
+        if not self.begun:
+            return Refusal(503, "too many requests were before this one: try again later", LONGEST_RETRY_S)
+        return Refusal(504, "the answer took too long: ask for fewer hypotheses or steps, or a smaller grid")
+
     def check(self) -> None:
         if self.gone:
             raise Refusal(503, "nobody waits for the answer")
         if time.monotonic() > self.until:
-            raise Refusal(504, "the answer took too long: ask for fewer hypotheses or steps, or try again later")
+            raise self.late()
 
 
 class PhotoJob(Job):
@@ -107,9 +117,10 @@ class Worker:
         self._thread.join()
 
     def submit(self, job: Job) -> "Future[Any]":
-        """Put a job at the end of the queue; a Refusal where that is full."""
+        """Put a job at the end of the queue; a Refusal where that is full, or too long for the job's time."""
         with self._changed:
-            if self._closing or len(self._jobs) >= self.most_waiting:
+            late = len(self._jobs) * self._seconds > job.until - time.monotonic()
+            if self._closing or late or len(self._jobs) >= self.most_waiting:
                 message = f"{len(self._jobs)} requests wait already: try again in a moment"
                 raise Refusal(503, message, retry_after_s=self.retry_after_s)
             self._jobs.append(job)
