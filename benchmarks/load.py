@@ -142,7 +142,7 @@ def photos(count: int) -> list[bytes]:
         for k in range(count):
             x0, y0, x1, y1 = 510 - 5 * (k // 2), 464 - 3 * (k // 2), 1160 - 4 * (k // 2), 994
             data = io.BytesIO()
-            video.frame(60 + 9 * k).crop((x0, y0, x1, y1)).save(data, "JPEG", quality=92)
+            video.frame(100 + 3 * k).crop((x0, y0, x1, y1)).save(data, "JPEG", quality=92)
             found.append(data.getvalue())
     return found
 

@@ -82,13 +82,6 @@ class Running:
             end.set()
             job.future.result(60)
 
-    def wait_idle(self, timeout=60):
-        """Until the worker has nothing to do."""
-        end = time.monotonic() + timeout
-        while self.worker.busy or self.worker.waiting:
-            assert time.monotonic() < end, "the worker is still busy"
-            time.sleep(0.01)
-
     def wait_for(self, count, timeout=60):
         """Until so many requests wait."""
         end = time.monotonic() + timeout

@@ -52,6 +52,8 @@ def test_a_token_is_asked_of_all_but_health_and_the_page(model, photos):
                 assert service.get(path).error == "unauthorised"
             answer = service.post("/v1/predict", photos[4], **QUICK)
             assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+            for host in ("127.0.0.1/a?", "127.0.0.1/a#", "localhost/v1/health?", "127.0.0.1\\"):  # no way round it
+                assert service.get("/v1/model", **given, Host=host).status in (401, 403)
             assert service.get("/v1/health").status == service.get("/").status == service.get("/docs").status == 200
 
 

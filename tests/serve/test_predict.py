@@ -3,6 +3,7 @@
 import base64
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image
 from serve.running import QUICK, file_of, opened, running
 
 from di2pose.result import Result
-from di2pose.serve.refusal import Limits
+from di2pose.serve.refusal import Limits, Refusal
 from di2pose.serve.worker import AloneJob
 
 BOX = [20.0, 10.0, 200.0, 250.0]
@@ -140,11 +141,21 @@ def test_an_answer_that_takes_too_long_is_given_up(model, photos):
             late = service.post("/v1/predict", photos[0], **QUICK)
         assert (late.status, late.error) == (503, "busy")  # never begun
         assert service.worker.waiting == 0
-    with running(model, Limits(video_work_s=0.01)) as service:
-        slow = service.post("/v1/lab", photos[0], **QUICK, boxes=[BOX], grid=12)
-        assert (slow.status, slow.error) == (504, "timeout")
-        service.wait_idle()  # it stopped at the next patch, and the next request is answered
-        assert service.post("/v1/predict", photos[4], **QUICK).status == 200
+        begun = AloneJob(0.3, _work_for_ever)
+        service.worker.submit(begun)
+        with pytest.raises(Refusal) as late:
+            begun.future.result(60)
+        assert late.value.status == 504
+    left = AloneJob(60, _work_for_ever)
+    with running(model) as service:
+        service.worker.submit(left)
+    assert left.future.exception(60).status == 503  # a service that ends waits for nobody
+
+
+def _work_for_ever(model, between):
+    while True:
+        between()
+        time.sleep(0.01)
 
 
 def test_photos_need_not_wait_for_the_end_of_a_long_job(service, photos):

@@ -21,7 +21,7 @@ OF_A_PICTURE = ("boxes", "occluded")
 ALONE = ("pin", "keep_tokens")
 """Options that are about one picture of one person."""
 MEMORY = 0.8
-"""How much of the mean time of a job the earlier ones make up."""
+"""How much of the mean time of a photo the earlier ones make up."""
 LONGEST_RETRY_S = 60.0
 Alone = Callable[[Di2Pose, Between], Any]
 
@@ -166,13 +166,15 @@ class Worker:
                 self._settle(job, lambda job=job: job.run(self.model, lambda: self._between(job)))  # type: ignore[misc]
         opened = [(job, picture) for job in photos if (picture := self._open(job)) is not None]
         self._look(opened)
-        if batch:
-            each = (time.monotonic() - began) / len(batch)
+        if photos:
+            each = (time.monotonic() - began) / len(photos)
             self._seconds = MEMORY * self._seconds + (1 - MEMORY) * each
 
     def _between(self, job: Job) -> None:
         """Between two pictures of a long job: is it still wanted; and photos that wait need not wait for its end."""
         job.check()
+        if self._closing:
+            raise Refusal(503, "the service ends: try another", retry_after_s=LONGEST_RETRY_S)
         with self._changed:
             first = next((other for other in self._jobs if isinstance(other, PhotoJob)), None)
             batch = [] if first is None else self._take(first)
