@@ -146,20 +146,23 @@ class Di2PoseNetwork(nn.Module):
     @torch.no_grad()
     def reveal(
         self, features: Float[Tensor, "B L F"], steps: int | Sequence[int], generator: Noise
-    ) -> Iterator[tuple[int, Int[Tensor, "B N"], Bool[Tensor, "B N"], Float[Tensor, "B 17 3"]]]:
-        """Algorithm 2 step by step, one hypothesis an image: s, k_s, which tokens have the value already that they end
-        with, and the pose that is known by then: the decoder gets those tokens, and for the others the probabilities
-        that the network gives them."""
+    ) -> list[tuple[int, Bool[Tensor, "B N"], Float[Tensor, "B 17 3"]]]:
+        """Algorithm 2 step by step, one hypothesis an image: s, which tokens of k_s have the value already that they
+        end with, and the pose that is known by then: the decoder gets those tokens, and for the others the
+        probabilities that the network gives them."""
         condition, grid = self.condition(features), step_grid(steps, self.schedule)
         states = list(self._states(condition, 1, grid, generator, "stationary", Constraints()))
         k0 = states[-1]
         sure = functional.one_hot(k0, self.schedule.codes).float()              # B N C
+        seen = []
         for s, ks in zip(grid, states, strict=True):
             decided = ks == k0                                                  # B N
             p0 = sure
             if s:
                 p0 = self.denoiser(ks, torch.full((len(ks),), s, device=ks.device), condition).float().softmax(-1)
-            yield s, ks, decided, self.tokenizer.decode_soft(torch.where(decided.unsqueeze(-1), sure, p0))
+            pose = self.tokenizer.decode_soft(torch.where(decided.unsqueeze(-1), sure, p0))
+            seen.append((s, decided, pose))
+        return seen
 
     def _states(
         self, condition: Condition, hypotheses: int, grid: list[int], generator: Noise, start: Start, known: Constraints

@@ -6,6 +6,7 @@ import time
 import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +26,7 @@ from di2pose.serve import openapi
 from di2pose.serve.body import Held, Upload, check_head, read_upload
 from di2pose.serve.examples import Examples
 from di2pose.serve.fields import PICTURE, VIDEO, field_table, read_fields
-from di2pose.serve.guard import Guard, refused
+from di2pose.serve.guard import HEADERS, Guard, refused
 from di2pose.serve.jobs import estimate_motion, lab_grid, reveal_steps, with_patch
 from di2pose.serve.media import MEDIA, formats, static_files
 from di2pose.serve.pictures import check_picture, check_video
@@ -44,6 +45,9 @@ class Service:
     """Everything behind the routes of `table.ROUTES`."""
 
     def __init__(self, model: Di2Pose, worker: Worker, limits: Limits) -> None:
+        diffusion = getattr(model.config, "diffusion", None)
+        self.diffusion_steps = 1 if diffusion is None else int(diffusion.steps)
+        limits = replace(limits, steps=min(limits.steps, self.diffusion_steps))
         self.model, self.worker, self.limits = model, worker, limits
         self.held = Held(limits.held_bytes)
         self.fields = field_table(limits)
@@ -59,6 +63,7 @@ class Service:
             upload = await asyncio.to_thread(read_upload, request, body, entry.files)
             if upload.kind == PICTURE and len(body) > self.limits.bytes:
                 raise Refusal(413, f"a request with a picture may have {self.limits.bytes} bytes, {len(body)} came")
+            del body
             known = {name: self.fields[name] for name in entry.fields}
             yield upload, DEFAULTS | read_fields(upload.fields, known, video=upload.kind == VIDEO)
 
@@ -73,9 +78,10 @@ class Service:
                 return answer.result()
             if left.done():
                 raise ClientDisconnect
-            raise Refusal(504, "the answer took too long: ask for less, or try again later", retry_after_s=30)
+            raise job.late()
         finally:
             job.abandon()
+            answer.cancel()
             left.cancel()
 
     async def looked_at(
@@ -143,7 +149,6 @@ class Service:
     @cached_property
     def description(self) -> dict[str, Any]:
         config = self.model.config
-        diffusion = getattr(config, "diffusion", None)
         names = H36M_17.joints
         return {
             "name": str(config.name),
@@ -154,7 +159,7 @@ class Service:
             "defaults": DEFAULTS | {"steps": config.sample_steps},
             "limits": self.limits.public(),
             "formats": formats(),
-            "diffusion_steps": 1 if diffusion is None else diffusion.steps,
+            "diffusion_steps": self.diffusion_steps,
         }
 
     async def examples(self, request: Request, entry: Entry) -> Response:
@@ -236,12 +241,14 @@ def build_app(service: Service, hosts: tuple[str, ...] = (), token: str | None =
         return Response(status_code=GONE)
 
     async def on_bug(request: Request, error: Exception) -> Response:
-        return JSONResponse(Refusal(500, "the program failed: please report it").body, 500)
+        return JSONResponse(Refusal(500, "the program failed: please report it").body, 500, HEADERS)
 
-    return Starlette(
+    app = Starlette(
         routes=[route(entry) for entry in ROUTES],
         middleware=[Middleware(Guard, hosts=hosts, token=token)],
         exception_handlers={
             Refusal: on_refusal, HTTPException: on_http, ClientDisconnect: on_gone, Exception: on_bug,
         },
     )  # fmt: skip
+    app.router.redirect_slashes = False  # it would send people to whatever the Host header names
+    return app

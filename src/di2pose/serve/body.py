@@ -45,26 +45,29 @@ class Held:
         """The whole body, for as long as it is needed."""
         body, taken = bytearray(), 0
         try:
-            async with asyncio.timeout(limits.upload_s):
-                async for chunk in request.stream():
-                    self.now += len(chunk)
-                    taken += len(chunk)
-                    if len(body) + len(chunk) > most:
-                        raise Refusal(413, f"such a request may have {most} bytes, more came: send a smaller file")
-                    if self.now > self.most:
-                        raise Refusal(503, "too many requests are in memory: try again soon", retry_after_s=5)
-                    body += chunk
-        except TimeoutError as error:
-            self.now -= taken
-            raise Refusal(408, f"the request did not arrive within {limits.upload_s:g} s: send it again") from error
-        except BaseException:
-            self.now -= taken
-            raise
-        request.state.whole = True
-        try:
-            yield bytes(body)
+            try:
+                async with asyncio.timeout(limits.upload_s):
+                    async for chunk in request.stream():
+                        self.now += len(chunk)
+                        taken += len(chunk)
+                        if taken > most:
+                            raise Refusal(413, f"such a request may have {most} bytes, more came: send a smaller file")
+                        if self.now > self.most:
+                            raise Refusal(503, "too many requests are in memory: try again soon", retry_after_s=5)
+                        body += chunk
+            except TimeoutError as error:
+                raise Refusal(408, f"the request did not arrive within {limits.upload_s:g} s: send it again") from error
+            request.state.whole = True
+            yield _emptied(body)
         finally:
             self.now -= taken
+
+
+def _emptied(body: bytearray) -> bytes:
+    """Its content, which is then in memory once and not twice."""
+    content = bytes(body)
+    body.clear()
+    return content
 
 
 def check_head(request: Request, most: int) -> None:

@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -12,9 +12,17 @@ from di2pose.call_options import usable_device
 from di2pose.errors import InputError, require
 from di2pose.serve.refusal import Limits
 
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+    from di2pose.pipeline import Di2Pose
+    from di2pose.serve.worker import Worker
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN = "DI2POSE_TOKEN"
 """Of the environment: a flag could be read in the list of processes."""
+MOST_HEAD = 32_768
+"""Bytes of a request's head."""
 
 
 def serve(
@@ -65,8 +73,8 @@ def serve(
     for flag, value in (("max-waiting", max_waiting), ("batch", batch), ("max-hypotheses", max_hypotheses)):
         if value < 1:
             raise InputError(f"--{flag} must be 1 or more, got {value}")
-    listening = bind(host, port)
     chosen = usable_device(device)
+    listening = bind(host, port)
     limits = Limits(
         bytes=max_bytes, pixels=max_pixels, hypotheses=max_hypotheses, people=max_people, video_bytes=max_video_bytes,
         video_seconds=max_video_seconds, work_s=timeout, upload_s=upload_timeout,
@@ -78,46 +86,57 @@ def serve(
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens there; taken before the model is loaded, so that a port in use is told at once."""
+    if not 0 <= port < 2**16:
+        raise InputError(f"cannot listen at {host}, port {port}: a port is a number from 0 to 65535")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.socket(family, socket.SOCK_STREAM)
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         raise InputError(f"cannot listen at {host}, port {port}: {error}") from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(128)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         listening.close()
-        why = getattr(error, "strerror", None) or error
-        raise InputError(
-            f"cannot listen at {host}, port {port}: {why}. Choose another with --port, or 0 for any free one"
-        ) from error
+        advice = "choose another with --port, or 0 for any free one"
+        raise InputError(f"cannot listen at {host}, port {port}: {error.strerror or error}; {advice}") from error
     return listening
+
+
+def build(
+    model: "Di2Pose", limits: Limits, queue: tuple[int, int], hosts: tuple[str, ...], token: str | None
+) -> "tuple[Server, Worker]":
+    """The server and its worker, neither started. queue: how many may wait, how many are looked at together."""
+    import uvicorn
+
+    from di2pose.serve.app import Service, build_app
+    from di2pose.serve.protocol import TimedProtocol
+    from di2pose.serve.worker import Worker
+
+    logging.getLogger("uvicorn.access").disabled = True  # it would log what is asked for
+    worker = Worker(model, *queue)
+    config = uvicorn.Config(
+        build_app(Service(model, worker, limits), hosts, token), http=TimedProtocol, ws="none", lifespan="off",
+        log_config=None, access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=15,
+        timeout_graceful_shutdown=10, h11_max_incomplete_event_size=MOST_HEAD,
+    )  # fmt: skip
+    return uvicorn.Server(config), worker
 
 
 def _run(
     listening: socket.socket, name: str | None, device: str, limits: Limits, queue: tuple[int, int],
     hosts: tuple[str, ...], token: str | None,
 ) -> None:  # fmt: skip
-    import uvicorn
-
     from di2pose.pipeline import Di2Pose
-    from di2pose.serve.app import Service, build_app
-    from di2pose.serve.protocol import TimedProtocol
-    from di2pose.serve.worker import Worker
 
     print("loading the model", flush=True)
     model = Di2Pose.from_pretrained(name, device)
     model.load_detector()
     model.encoder  # noqa: B018  # what is missing is told before the first request
-    worker = Worker(model, *queue)
-    app = build_app(Service(model, worker, limits), hosts, token)
+    server, worker = build(model, limits, queue, hosts, token)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    config = uvicorn.Config(
-        app, http=TimedProtocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
-        timeout_keep_alive=15, timeout_graceful_shutdown=10, h11_max_incomplete_event_size=32_768, proxy_headers=False,
-    )  # fmt: skip
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every request that is no HTTP
     host, port = listening.getsockname()[:2]
     if hosts[0] not in LOOPBACK and token is None:
         print(
@@ -128,7 +147,7 @@ def _run(
     print(f"di2pose: http://{shown}:{port}/  (Ctrl-C ends it)", flush=True)
     worker.start()
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
     except KeyboardInterrupt:
         print("ended", flush=True)
     finally:

@@ -74,6 +74,7 @@ SHARED = (
     "hypotheses", "steps", "seed", "max_people", "min_score", "height_m", "field_of_view", "second_look", "boxes",
     "occluded", "pin", "keep_tokens",
 )  # fmt: skip
+REVEAL = tuple(name for name in SHARED if name not in ("pin", "keep_tokens"))
 LAB = (*SHARED, "patch", "grid", "at")
 
 

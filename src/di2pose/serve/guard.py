@@ -2,6 +2,7 @@
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ HEADERS = {
 }
 OPEN = ("/v1/health",)
 """What of /v1 needs no token."""
+HOST = re.compile(r"([\w.-]+|\[[0-9A-Fa-f:.]+\])(:\d+)?", re.ASCII)
 ALWAYS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -68,7 +70,7 @@ class Guard:
             raise Refusal(403, f"this service is not called '{host[:60]}': start it with --allow-host {host[:60]}")
         if request.method not in ("GET", "HEAD") and not self._from_here(request):
             raise Refusal(403, "a page of another site may not ask this service")
-        path = request.url.path
+        path = request.scope["path"]  # by which the routes are found; that of `request.url` has the Host header in it
         if self.token is not None and path.startswith("/v1/") and path not in OPEN:
             kind, _, given = request.headers.get("authorization", "").partition(" ")
             if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.token):
@@ -98,11 +100,9 @@ def has_body(request: Request) -> bool:
 
 
 def _name(host: str) -> str:
-    """Without the port."""
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""
+    """Without the port; empty where it is no name and no address."""
+    found = HOST.fullmatch(host)
+    return found[1].strip("[]").lower() if found else ""
 
 
 def _is_address(host: str) -> bool:

@@ -72,8 +72,7 @@ def reveal_steps(model: Di2Pose, content: bytes, options: Options, between: Betw
     steps = []
     features = encoded.pick([row]).output.features
     noise = hypothesis_generators(options["seed"], [row], 1)
-    for s, _, decided, joints_mm in network.reveal(features, result.steps, noise):
-        between()
+    for s, decided, joints_mm in network.reveal(features, result.steps, noise):
         pose = joints_mm[0].double().cpu().numpy() @ turn
         steps.append({"step": s, "joints_mm": plain(pose), "decided": decided[0].tolist()})
     return {"steps": steps, "box_px": plain(crop.detection.box)}
@@ -105,6 +104,8 @@ def lab_grid(
     clean_mm = model(picture, **alone).people[0].joints_mm
     places = placements(person.box, patch * min(picture.size), count)
     together = max(1, min(TOGETHER, BATCH_PIXELS // (picture.width * picture.height)))
+    if alone.get("pin") or alone.get("keep_tokens"):  # these are about one picture
+        together = 1
     per_picture = {name: alone.pop(name) for name in ("boxes", "occluded") if name in alone}
     moved_mm: list[float] = []
     for first in range(0, len(places), together):

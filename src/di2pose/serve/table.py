@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from di2pose.serve.fields import LAB, PICTURE, SHARED, VIDEO
+from di2pose.serve.fields import LAB, PICTURE, REVEAL, SHARED, VIDEO
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ ROUTES = (
     Entry("POST", "/v1/files/{format}", "files", "the file that result.save('x.FORMAT') writes; where everybody gets a "
           "file of their own, a ZIP archive of all", "*/*", (PICTURE, VIDEO), SHARED),
     Entry("POST", "/v1/reveal", "reveal", "one person's tokens, recovered step by step, and the pose of each step",
-          files=(PICTURE,), fields=SHARED),
+          files=(PICTURE,), fields=REVEAL),
     Entry("POST", "/v1/lab", "lab", "occlusion lab: how far a patch moves the estimate, by where it lies; with `at` "
           "the answer of predict for a picture with that patch", files=(PICTURE,), fields=LAB),
 )  # fmt: skip

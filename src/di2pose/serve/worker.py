@@ -21,7 +21,7 @@ OF_A_PICTURE = ("boxes", "occluded")
 ALONE = ("pin", "keep_tokens")
 """Options that are about one picture of one person."""
 MEMORY = 0.8
-"""How much of the mean time of a job the earlier ones make up."""
+"""How much of the mean time of a photo the earlier ones make up."""
 LONGEST_RETRY_S = 60.0
 Alone = Callable[[Di2Pose, Between], Any]
 
@@ -41,11 +41,21 @@ class Job:
         self.gone = True
         self.future.cancel()
 
+    @property
+    def begun(self) -> bool:
+        return self.future.running() or self.future.done()
+
+    def late(self) -> Refusal:
+        """Its time is over."""
+        if not self.begun:
+            return Refusal(503, "too many requests were before this one: try again later", LONGEST_RETRY_S)
+        return Refusal(504, "the answer took too long: ask for fewer hypotheses or steps, or a smaller grid")
+
     def check(self) -> None:
         if self.gone:
             raise Refusal(503, "nobody waits for the answer")
         if time.monotonic() > self.until:
-            raise Refusal(504, "the answer took too long: ask for fewer hypotheses or steps, or try again later")
+            raise self.late()
 
 
 class PhotoJob(Job):
@@ -107,9 +117,10 @@ class Worker:
         self._thread.join()
 
     def submit(self, job: Job) -> "Future[Any]":
-        """Put a job at the end of the queue; a Refusal where that is full."""
+        """Put a job at the end of the queue; a Refusal where that is full, or too long for the job's time."""
         with self._changed:
-            if self._closing or len(self._jobs) >= self.most_waiting:
+            late = len(self._jobs) * self._seconds > job.until - time.monotonic()
+            if self._closing or late or len(self._jobs) >= self.most_waiting:
                 message = f"{len(self._jobs)} requests wait already: try again in a moment"
                 raise Refusal(503, message, retry_after_s=self.retry_after_s)
             self._jobs.append(job)
@@ -155,13 +166,15 @@ class Worker:
                 self._settle(job, lambda job=job: job.run(self.model, lambda: self._between(job)))  # type: ignore[misc]
         opened = [(job, picture) for job in photos if (picture := self._open(job)) is not None]
         self._look(opened)
-        if batch:
-            each = (time.monotonic() - began) / len(batch)
+        if photos:
+            each = (time.monotonic() - began) / len(photos)
             self._seconds = MEMORY * self._seconds + (1 - MEMORY) * each
 
     def _between(self, job: Job) -> None:
         """Between two pictures of a long job: is it still wanted; and photos that wait need not wait for its end."""
         job.check()
+        if self._closing:
+            raise Refusal(503, "the service ends: try another", retry_after_s=LONGEST_RETRY_S)
         with self._changed:
             first = next((other for other in self._jobs if isinstance(other, PhotoJob)), None)
             batch = [] if first is None else self._take(first)
