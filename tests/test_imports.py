@@ -29,6 +29,7 @@ LEVEL |= {"pipeline": MODEL | ROAD | {"image", "calibration", "network", "result
 BELOW = {*LEVEL, *BASE}
 LEVEL |= {"training": BELOW, "evaluation": BELOW | {"training"}, "video": BELOW - {"people", "occlusion"}}
 LEVEL |= {"commands": BELOW | {"video"}, "reproduction": BELOW | {"training", "evaluation"}}
+LEVEL |= {"serve": BELOW | {"video", "commands"}}
 # Of the image room, the dataset side may use the crop and the reader only.
 IMAGE_FOR_DATA = {"di2pose.image.crop", "di2pose.image.read"}
 

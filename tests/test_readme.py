@@ -1,14 +1,17 @@
 """What the README shows, runs."""
 
 import re
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from serve.running import running
 from video.films import write_film
 
+from di2pose import Di2Pose
 from di2pose.assets import extract, fetch
 from di2pose.cli import COMMANDS, main
 from di2pose.video.stream import Stream
@@ -28,7 +31,11 @@ def test_python_blocks_run(block, tmp_path, monkeypatch):
         frames = islice(Stream(extract("pose2sim-videos", name) / name), 4)
         small = [np.asarray(frame.picture.resize((324, 576), Image.Resampling.BOX)) for frame in frames]
         write_film(tmp_path / "walk.mp4", small, rate=10)
-    exec(compile(block, "README.md", "exec"), {})
+    with ExitStack() as stack:
+        if "127.0.0.1:8000" in block:
+            service = stack.enter_context(running(Di2Pose.from_pretrained()))
+            block = block.replace(":8000", f":{service.port}")
+        exec(compile(block, "README.md", "exec"), {})
 
 
 @pytest.mark.parametrize("name", COMMANDS)

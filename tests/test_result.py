@@ -158,10 +158,11 @@ def test_a_file_that_is_no_result_is_refused(tmp_path, text, message):
 
 def test_the_ending_says_what_is_written(tmp_path):
     with pytest.raises(
-        InputError, match=r"'out.xls' must end in one of .json .csv .npz .parquet .trc .c3d .bvh .html .png .jpg"
+        InputError, match=r"'out.xls' must end in one of .json .csv .angles.csv .npz .parquet .trc .c3d .bvh .html"
     ):
         result([person()]).save(tmp_path / "out.xls")
-    assert list(WRITERS) == [".json", ".csv", ".npz", ".parquet", ".trc", ".c3d", ".bvh", ".html", ".png", ".jpg"]
+    tables, motion = [".json", ".csv", ".angles.csv", ".npz", ".parquet"], [".trc", ".c3d", ".bvh"]
+    assert list(WRITERS) == [*tables, *motion, ".html", ".png", ".jpg"]
 
 
 def test_people_of_two_skeletons_do_not_mix():

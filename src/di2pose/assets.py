@@ -13,7 +13,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -144,14 +144,10 @@ def extract(name: str, *prefixes: str) -> Path:
 
     No prefix means everything. The members keep their paths. A finished folder is returned at once.
     """
-    asset = _lookup(name)
-    if asset.member is not None:
-        raise InputError(f"asset '{name}' is the single file {asset.member}: use fetch('{name}'), not extract")
-    wanted = tuple(sorted(prefixes)) or ("",)
-    key = hashlib.sha256("\n".join((asset.sha256, *wanted)).encode()).hexdigest()[:16]
-    folder = cache_dir() / "extracted" / f"{name}-{key}"
+    folder = _folder(name, prefixes)
     if folder.is_dir():
         return folder
+    asset, wanted = _lookup(name), tuple(prefixes) or ("",)
     archive = fetch(name)
     with _scratch() as scratch:
         half_way = scratch / "members"
@@ -177,6 +173,21 @@ def extract(name: str, *prefixes: str) -> Path:
             if not folder.is_dir():  # another process was first: its folder is the same
                 raise
     return folder
+
+
+def extracted(name: str, *prefixes: str) -> Path | None:
+    """The folder that `extract` gives, where it is in the cache already. Fetches nothing."""
+    folder = _folder(name, prefixes)
+    return folder if folder.is_dir() else None
+
+
+def _folder(name: str, prefixes: Sequence[str]) -> Path:
+    asset = _lookup(name)
+    if asset.member is not None:
+        raise InputError(f"asset '{name}' is the single file {asset.member}: use fetch('{name}'), not extract")
+    wanted = tuple(sorted(prefixes)) or ("",)
+    key = hashlib.sha256("\n".join((asset.sha256, *wanted)).encode()).hexdigest()[:16]
+    return cache_dir() / "extracted" / f"{name}-{key}"
 
 
 def _lookup(name: str) -> Asset:

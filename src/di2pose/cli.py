@@ -15,6 +15,7 @@ from di2pose.files import printable
 COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("di2pose.commands.predict:predict", "photos and videos to 3D poses, pages and files"),
     "demo": ("di2pose.commands.demo:demo", "a real photo to a 3D pose and a page to look at"),
+    "serve": ("di2pose.serve.command:serve", "a page and a REST service: drop a photo, turn the pose"),
     "doctor": ("di2pose.commands.doctor:doctor", "what works on this machine, and how to mend what does not"),
     "licences": ("di2pose.commands.licences:licences", "of everything that is shipped, fetched or stood upon"),
     "data prepare": ("di2pose.data.prepare:prepare", "bring a dataset into the one prepared form"),

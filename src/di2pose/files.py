@@ -12,7 +12,7 @@ import platform
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -94,9 +94,19 @@ def write_bytes(path: Path, content: bytes) -> Path:
     return path
 
 
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Whole files by their names, in a folder."""
+    return [write_bytes(folder / name, content) for name, content in contents.items()]
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8. Bytes of a file name that are no UTF-8 are escaped as JSON does, `\\udcff`."""
+    return text.encode(errors="backslashreplace")
+
+
 def write_text(path: Path, text: str) -> Path:
-    """`text` as a whole file, in UTF-8. Bytes of a file name that are no UTF-8 are escaped as JSON does, `\\udcff`."""
-    return write_bytes(path, text.encode(errors="backslashreplace"))
+    """`text` as a whole file, `encoded`."""
+    return write_bytes(path, encoded(text))
 
 
 def write_json(path: Path, value: object, indent: int | None = 1) -> Path:

@@ -5,12 +5,13 @@
 Algorithm 1 of the paper is `loss`, Algorithm 2 `predict_tokens`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from di2pose.config import Config
 from di2pose.diffusion.adapter import reading_losses
@@ -137,10 +138,36 @@ class Di2PoseNetwork(nn.Module):
         """
         check_hypotheses(hypotheses)
         condition = features if isinstance(features, Condition) else self.condition(features)
-        images = len(condition.keys[0])
         known = constraints or Constraints()
-
         grid = step_grid(steps, self.schedule, None if known.warm is None else known.warm[1])
+        *_, tokens = self._states(condition, hypotheses, grid, generator, start, known)
+        return tokens.unflatten(0, (len(condition.keys[0]), hypotheses))
+
+    @torch.no_grad()
+    def reveal(
+        self, features: Float[Tensor, "B L F"], steps: int | Sequence[int], generator: Noise
+    ) -> list[tuple[int, Bool[Tensor, "B N"], Float[Tensor, "B 17 3"]]]:
+        """Algorithm 2 step by step, one hypothesis an image: s, which tokens of k_s have the value already that they
+        end with, and the pose that is known by then: the decoder gets those tokens, and for the others the
+        probabilities that the network gives them."""
+        condition, grid = self.condition(features), step_grid(steps, self.schedule)
+        states = list(self._states(condition, 1, grid, generator, "stationary", Constraints()))
+        k0 = states[-1]
+        sure = functional.one_hot(k0, self.schedule.codes).float()              # B N C
+        seen = []
+        for s, ks in zip(grid, states, strict=True):
+            decided = ks == k0                                                  # B N
+            p0 = sure
+            if s:
+                p0 = self.denoiser(ks, torch.full((len(ks),), s, device=ks.device), condition).float().softmax(-1)
+            pose = self.tokenizer.decode_soft(torch.where(decided.unsqueeze(-1), sure, p0))
+            seen.append((s, decided, pose))
+        return seen
+
+    def _states(
+        self, condition: Condition, hypotheses: int, grid: list[int], generator: Noise, start: Start, known: Constraints
+    ) -> Iterator[Int[Tensor, "rows N"]]:
+        """k_s of every (image, hypothesis), at each step of the grid."""
 
         def of_all(ks: Tensor, s: Tensor) -> Tensor:
             return self.denoiser(ks, s, condition).float().softmax(-1)
@@ -149,11 +176,11 @@ class Di2PoseNetwork(nn.Module):
         if known.pins is not None:
             pins_mm, pinned = (part.repeat_interleave(hypotheses, 0) for part in known.pins)
             predict_p0 = towards_pins(of_all, self.tokenizer.decode_soft, pins_mm, pinned)
-        states = sample(
+        return sample(
             predict_p0,
             self.schedule,
             grid,
-            (images * hypotheses, self.config.tokenizer.tokens),
+            (len(condition.keys[0]) * hypotheses, self.config.tokenizer.tokens),
             generator,
             start,
             warm=None if known.warm is None else (known.warm[0].flatten(0, -2), known.warm[1]),
@@ -162,8 +189,6 @@ class Di2PoseNetwork(nn.Module):
             device=self.device,
             levels=self.config.tokenizer.digits,
         )  # fmt: skip
-        *_, tokens = states
-        return tokens.unflatten(0, (images, hypotheses))
 
     @torch.no_grad()
     def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:

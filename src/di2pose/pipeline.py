@@ -180,25 +180,30 @@ class Di2Pose(nn.Module):
         results: list[Result] = []
         for batch in batches(images, boxes, occluded):
             queries = [open_query(request, camera, field_of_view) for request in batch]
-            people = [
-                self.load_detector(detector).detect(query.picture, max_people=max_people + SPARE)
-                if query.request.boxes is None
-                else given(query.request.boxes)
-                for query in queries
-            ]
-            owners = [k for k, found in enumerate(people) for _ in found]
-            crops = [
-                replace(
-                    self.crop(query.picture, person, query.camera, query.request.hidden, query.assumed),
-                    others=tuple(other.box for other in found if other is not person),
-                )
-                for query, found in zip(queries, people, strict=True)
-                for person in found
-            ]
-            encoded = self.encode(crops, second_look)
+            owners, encoded = self.look(queries, max_people, detector, second_look)
             known = (height_m, pin or {}, keep_tokens or {})
             results += self._answer(queries, owners, encoded, drawing, known, (max_people, min_score))
         return results if isinstance(images, list | tuple) else results[0]
+
+    def look(
+        self, queries: Sequence[ImageQuery], max_people: int, detector: str | Detector | None, second_look: bool
+    ) -> tuple[list[int], EncodedCrops]:
+        """Whoever may be in the pictures, encoded, the largest first; and the number of each one's picture."""
+        people = [
+            self.load_detector(detector).detect(query.picture, max_people=max_people + SPARE)
+            if query.request.boxes is None
+            else given(query.request.boxes)
+            for query in queries
+        ]
+        crops = [
+            replace(
+                self.crop(query.picture, person, query.camera, query.request.hidden, query.assumed),
+                others=tuple(other.box for other in found if other is not person),
+            )
+            for query, found in zip(queries, people, strict=True)
+            for person in found
+        ]
+        return [k for k, found in enumerate(people) for _ in found], self.encode(crops, second_look)
 
     def _answer(
         self,

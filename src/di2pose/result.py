@@ -4,10 +4,12 @@ Axes everywhere: the camera's, x right, y down, z away from the camera. J joints
 """
 
 import dataclasses
+import re
 import tempfile
 import webbrowser
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +19,14 @@ from jaxtyping import Float
 from PIL import Image
 
 from di2pose.errors import InputError, require
+from di2pose.files import write_files
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, Skeleton, convert, get
 
 if TYPE_CHECKING:
     import pandas
+
+    from di2pose.output.angles import Angle
 
 STATES = ("pinned", "seen", "occluded", "out_of_frame", "unknown")
 """From sure to not there at all; `pinned` where the user said where it is; `occluded` also where something is in sight
@@ -30,20 +35,24 @@ KNOWN = ("pinned", "seen")
 """States of joints that are not guessed."""
 
 WRITERS: dict[str, str] = {
-    ".json": "di2pose.output.tables:write_json",
-    ".csv": "di2pose.output.tables:write_csv",
-    ".npz": "di2pose.output.tables:write_npz",
-    ".parquet": "di2pose.output.parquet:write_parquet",
-    ".trc": "di2pose.output.markers:write_trc",
-    ".c3d": "di2pose.output.c3d_writer:write_c3d",
-    ".bvh": "di2pose.output.bvh_writer:write_bvh",
-    ".html": "di2pose.output.viewer:write_page",
-    ".png": "di2pose.output.figure:write_figure",
-    ".jpg": "di2pose.output.overlay:write_overlay",
+    ".json": "di2pose.output.tables:as_json",
+    ".csv": "di2pose.output.tables:as_csv",
+    ".angles.csv": "di2pose.output.angles_csv:as_angles",
+    ".npz": "di2pose.output.tables:as_npz",
+    ".parquet": "di2pose.output.parquet:as_parquet",
+    ".trc": "di2pose.output.markers:as_trc",
+    ".c3d": "di2pose.output.c3d_writer:as_c3d",
+    ".bvh": "di2pose.output.bvh_writer:as_bvh",
+    ".html": "di2pose.output.viewer:as_page",
+    ".png": "di2pose.output.figure:as_figure",
+    ".jpg": "di2pose.output.overlay:as_overlay",
 }
-"""File ending -> module:function of a Writer, imported when it is first needed. A new format is one line here."""
-Writer = Callable[[Path, list["Result"], float | None], list[Path]]
-"""(path, results, frames a second or None for a photo) -> the files that were written."""
+"""File ending -> module:function of a Writer, imported when it is first needed. A new format is one line here. Of two
+endings that fit a name the longer counts."""
+Files = dict[str, bytes]
+"""Contents by the files' names."""
+Writer = Callable[[str, list["Result"], float | None], Files]
+"""(file name, results, frames a second or None for a photo) -> the file of that name, or of several people one each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +160,14 @@ class Person:
         """(J,) bool: the joints that were neither seen nor pinned."""
         return ~np.isin(self.state, KNOWN)
 
+    @cached_property
+    def angles(self) -> "Mapping[str, Angle]":
+        """Joint angles by name, in degrees, each with its 90 % interval and its state: `angles["left_knee_flexion"]`,
+        0 where the leg is straight. docs/angles.md shows what they mean."""
+        from di2pose.output.angles import angles_of
+
+        return angles_of(self)
+
     def convert(self, skeleton: str | Skeleton) -> "Person":
         """The same person in another skeleton, by the meaning of each joint; still relative to the pelvis.
 
@@ -224,6 +241,10 @@ class Result:
         """
         return _save(path, [self], None)
 
+    def to_files(self, name: str) -> Files:
+        """What `save` would write under that name, in memory: contents by the files' names."""
+        return _files(name, [self], None)
+
     def to_pandas(self) -> "pandas.DataFrame":
         """One row for each person and joint, with the columns of the CSV file; needs the extra `pandas`."""
         return _to_pandas([self], None)
@@ -293,6 +314,10 @@ class Motion:
         """As `Result.save`; .trc, .c3d and .bvh get a file for each track."""
         return _save(path, list(self.results), float(self.fps))
 
+    def to_files(self, name: str) -> Files:
+        """As `Result.to_files`."""
+        return _files(name, list(self.results), float(self.fps))
+
     def to_pandas(self) -> "pandas.DataFrame":
         """As `Result.to_pandas`: one row for each frame, person and joint."""
         return _to_pandas(list(self.results), float(self.fps))
@@ -331,13 +356,17 @@ def _mean(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _save(path: str | Path, results: list[Result], fps: float | None) -> list[Path]:
-    path = Path(path)
-    suffix = {".jpeg": ".jpg", ".htm": ".html"}.get(path.suffix.lower(), path.suffix.lower())
-    if suffix not in WRITERS:
-        raise InputError(f"'{path.name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
-    module, function = WRITERS[suffix].split(":")
-    write: Writer = getattr(import_module(module), function)
-    return write(path, results, fps)
+    return write_files(Path(path).parent, _files(Path(path).name, results, fps))
+
+
+def _files(name: str, results: list[Result], fps: float | None) -> Files:
+    plain = re.sub(r"\.jpeg$", ".jpg", re.sub(r"\.htm$", ".html", name.lower()))
+    fitting = [ending for ending in WRITERS if plain.endswith(ending) and plain != ending]
+    if not fitting:
+        raise InputError(f"'{name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
+    module, function = WRITERS[max(fitting, key=len)].split(":")
+    writer: Writer = getattr(import_module(module), function)
+    return writer(name, results, fps)
 
 
 def _read_json(path: str | Path) -> tuple[list[Result], float | None]:

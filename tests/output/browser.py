@@ -21,13 +21,13 @@ KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015"}
 class Browser:
     """One window. Scripts are function bodies; coordinates are CSS pixels of the window."""
 
-    def __init__(self, profile: Path):
+    def __init__(self, profile: Path, flags=()):
         self.driver = subprocess.Popen(
             [CHROMEDRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | {"LANG": "C"}
         )
         ready = next(m for line in self.driver.stdout if (m := re.search(rb"successfully on port (\d+)", line)))
         self.root = f"http://127.0.0.1:{int(ready[1])}/session"
-        options = {"binary": CHROMIUM, "args": [*FLAGS, f"--user-data-dir={profile}"]}
+        options = {"binary": CHROMIUM, "args": [*FLAGS, *flags, f"--user-data-dir={profile}"]}
         wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
         self.root += "/" + self.call("", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
 
@@ -44,12 +44,12 @@ class Browser:
         self.driver.wait()
         self.driver.stdout.close()
 
-    def open(self, page: Path, width=1400, height=900, dark=False, phone=False):
+    def open(self, page: Path | str, width=1400, height=900, dark=False, phone=False):
         metrics = {"width": width, "height": height, "deviceScaleFactor": 2 if phone else 1, "mobile": phone}
         self.devtools("Emulation.setDeviceMetricsOverride", metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.devtools("Emulation.setEmulatedMedia", {"features": [scheme]})
-        self.call("/url", {"url": page.as_uri()})
+        self.call("/url", {"url": page if isinstance(page, str) else page.as_uri()})
 
     def devtools(self, command, parameters):
         return self.call("/goog/cdp/execute", {"cmd": command, "params": parameters})
@@ -87,9 +87,15 @@ class Browser:
         strokes = [{"type": kind, "value": KEYS.get(k, k)} for k in keys for kind in ("keyDown", "keyUp")]
         self._act([{"type": "key", "id": "keys", "actions": strokes}])
 
+    def find(self, selector):
+        return self.call("/element", {"using": "css selector", "value": selector})[ELEMENT]
+
     def click(self, selector):
-        element = self.call("/element", {"using": "css selector", "value": selector})[ELEMENT]
-        self.call(f"/element/{element}/click")
+        self.call(f"/element/{self.find(selector)}/click")
+
+    def type(self, selector, text):
+        """Into a field; the path of a file into a file chooser."""
+        self.call(f"/element/{self.find(selector)}/value", {"text": text})
 
     def messages(self):
         """What the console said since the last call."""

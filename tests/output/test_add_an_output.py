@@ -11,12 +11,13 @@ from di2pose.result import WRITERS, Motion
 MODULE = '''
 """The names of all joints and how high they stand, one a line."""
 
-from di2pose.files import write_text
+from di2pose.files import encoded
 
 
-def write_heights(path, results, fps):
-    joints = [(name, person[name]) for one in results for person in one.people for name in person.skeleton.joints]
-    return [write_text(path, "".join(f"{name} {-joint.xyz_mm[1]:.1f}\\n" for name, joint in joints))]
+def as_heights(name, results, fps):
+    people = [person for one in results for person in one.people]
+    lines = [f"{joint} {-person[joint].xyz_mm[1]:.1f}\\n" for person in people for joint in person.skeleton.joints]
+    return {name: encoded("".join(lines))}
 '''
 
 
@@ -25,7 +26,7 @@ def heights(tmp_path, monkeypatch):
     """The one file, where Python finds it, and the one line."""
     (tmp_path / "heights_of_joints.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(WRITERS, ".heights", "heights_of_joints:write_heights")
+    monkeypatch.setitem(WRITERS, ".heights", "heights_of_joints:as_heights")
 
 
 @pytest.mark.usefixtures("heights")
@@ -54,6 +55,6 @@ def test_the_command_line_knows_it(tmp_path, capsys):
     assert len((tmp_path / "out" / "a.heights").read_text().splitlines()) == 17
     words[words.index("json,heights")] = "depths"
     assert main(words) == 2
-    assert "--format knows json, csv, npz, parquet, trc, c3d, bvh, html, png, overlay, heights; got depths" in (
+    assert "--format knows json, csv, angles, npz, parquet, trc, c3d, bvh, html, png, overlay, heights; got depths" in (
         capsys.readouterr().err
     )

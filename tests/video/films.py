@@ -18,10 +18,10 @@ def number_in(picture):
     return int((stripes * 2 ** np.arange(8)).sum())
 
 
-def write_film(path, pictures, rate=30, times_ms=None, **options):
-    """A video of RGB arrays; `times_ms` gives each frame its own time stamp."""
+def write_film(path, pictures, rate=30, times_ms=None, codec="mpeg4", **options):
+    """A video of RGB arrays; `times_ms` gives each frame its own time stamp. Browsers do not play mpeg4, but libvpx."""
     with av.open(str(path), "w", options=options) as container:
-        stream = container.add_stream("mpeg4", rate=1000 if times_ms is not None else rate, options={"g": "12"})
+        stream = container.add_stream(codec, rate=1000 if times_ms is not None else rate, options={"g": "12"})
         for k, picture in enumerate(pictures):
             if k == 0:
                 stream.width, stream.height, stream.pix_fmt = picture.shape[1], picture.shape[0], "yuv420p"

@@ -14,8 +14,8 @@ from tqdm import tqdm
 
 from di2pose.commands.inputs import Input
 from di2pose.errors import InputError
-from di2pose.files import printable, remove_leftovers
-from di2pose.output.tables import write_json
+from di2pose.files import printable, remove_leftovers, write_files
+from di2pose.output.tables import as_json
 from di2pose.result import WRITERS, Motion, Result, count_people
 
 PICTURES = ("html", "overlay", "png")
@@ -33,7 +33,8 @@ MOST_IGNORED = 6
 
 def endings() -> dict[str, str]:
     """Every format of `Result.save`: its name on the command line -> the ending of the file."""
-    return {"overlay" if end == ".jpg" else end[1:]: ".overlay.jpg" if end == ".jpg" else end for end in WRITERS}
+    written = [".overlay.jpg" if end == ".jpg" else end for end in WRITERS]
+    return {end.split(".")[1]: end for end in written}
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
@@ -65,8 +66,7 @@ def ready_folder(folder: Path) -> Path:
 
 def _ending(path: Path) -> str:
     """`.json`, `.overlay.mp4`."""
-    overlay = ".overlay" if Path(path.stem).suffix == ".overlay" else ""
-    return overlay + path.suffix
+    return max((end for end in (*endings().values(), FILM) if path.name.endswith(end)), key=len)
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Written:
                 path = Path(f"{stem}{endings()[kind]}")
                 try:
                     if kind == "json" and wanted is not None and isinstance(numbers, Motion):
-                        self.files += write_json(path, list(numbers), numbers.fps, wanted)
+                        self.files += write_files(path.parent, as_json(path.name, list(numbers), numbers.fps, wanted))
                     else:
                         self.files += (shown if kind in PICTURES else numbers).save(path)
                 except InputError as error:
@@ -203,7 +203,7 @@ class RunLog:
         counts = [f"{count} {kind}{'s' * (count != 1)}" for kind, count in sorted(self.done.items())]
         lines = [f"{', '.join(counts) or 'nothing'} done, {count_people(self.people)}"]
         if self.files:
-            kinds = Counter("overlay" if path.suffix in (".jpg", ".mp4") else path.suffix[1:] for path in self.files)
+            kinds = Counter(_ending(path).split(".")[1] for path in self.files)
             counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
             lines.append(f"written to {printable(self.folder)}: {counted}")
         if self.empty.total():

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
+from typing import IO
 
 import tflite
 import torch
@@ -63,7 +64,7 @@ def without_information() -> Iterator[None]:
     """What C++ writes to stderr, without its lines of information ("INFO: Created TensorFlow Lite XNNPACK ...")."""
     with ExitStack() as stack:
         try:
-            said = stack.enter_context(tempfile.TemporaryFile())
+            said = stack.enter_context(_scratch_file())
             stderr = os.dup(2)
         except OSError:  # no stderr, or no room
             yield
@@ -76,6 +77,13 @@ def without_information() -> Iterator[None]:
             os.close(stderr)
             said.seek(0)
             os.write(2, b"".join(line for line in said if not line.startswith(b"INFO: ")))
+
+
+def _scratch_file() -> IO[bytes]:
+    """In memory where the system can: a service writes nothing to the disk."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("di2pose-stderr"), "w+b")
+    return tempfile.TemporaryFile()
 
 
 def cut(file: TfliteFile, outputs: Sequence[int]) -> bytes:

@@ -1,9 +1,11 @@
 """Image file -> RGB pixels, the right way up. Nothing that a file holds may fill the memory by surprise."""
 
+import io
 import math
 import struct
 import threading
 import warnings
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +38,12 @@ FOCAL = "di2pose_focal"
 """Where a picture's `info` keeps its ExifFocal."""
 _UNIT_MM = {2: 25.4, 3: 10.0, 4: 1.0, 5: 0.001}
 """FocalPlaneResolutionUnit: inch, cm, mm, um."""
+
+DAMAGE = (
+    OSError, SyntaxError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError,
+    struct.error, zlib.error,
+)  # fmt: skip
+"""What Pillow raises for files that are not whole, or were made to mislead it."""
 
 _pillows_limit = threading.Lock()
 
@@ -77,9 +85,22 @@ def read_image(path: str | Path) -> Image.Image:
     Grey, palette and CMYK are converted, 16 bits are scaled, and what is transparent is put on white, as viewers do.
     """
     path = Path(path)
-    with _opened(path) as image:
+    with _opened(path, str(path)) as image:
         _check_size(path, image, MOST_MEGAPIXELS)
         return upright_rgb(image)
+
+
+def decode_image(content: bytes, formats: tuple[str, ...], name: str = "the picture") -> Image.Image:
+    """As `read_image`, of a file's bytes, which must be of one of Pillow's formats by these names. Whoever gives them
+    has looked at the size in the header before: see `header_size`."""
+    with _opened(io.BytesIO(content), name, formats) as image:
+        return upright_rgb(image)
+
+
+def header_size(content: bytes, formats: tuple[str, ...], name: str = "the picture") -> tuple[int, int]:
+    """(width, height) as the header says; nothing is unpacked."""
+    with _opened(io.BytesIO(content), name, formats) as image:
+        return image.size
 
 
 def read_photo(path: str | Path, most_megapixels: float = MOST_MEGAPIXELS) -> Photo:
@@ -89,7 +110,7 @@ def read_photo(path: str | Path, most_megapixels: float = MOST_MEGAPIXELS) -> Ph
     JPEG, has to be unpacked whole, and is refused above `most_megapixels`.
     """
     path = Path(path)
-    with _opened(path) as image:
+    with _opened(path, str(path)) as image:
         size = image.size[::-1] if image.getexif().get(0x0112) in SIDEWAYS else image.size
         factor = math.ceil(math.sqrt(_megapixels(image) / SHRINK_FROM))
         if factor > 1 and image.format in ("JPEG", "MPO") and not image.info.get("progressive"):
@@ -108,10 +129,10 @@ def read_photo(path: str | Path, most_megapixels: float = MOST_MEGAPIXELS) -> Ph
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _opened(source: Path | io.BytesIO, name: str, formats: tuple[str, ...] | None = None) -> Iterator[Image.Image]:
     """The file, its header read and its pixels not yet; whatever is wrong with it, then or later, is an InputError."""
-    if not path.is_file():
-        raise InputError(f"no image file at {path}")
+    if isinstance(source, Path) and not source.is_file():
+        raise InputError(f"no image file at {source}")
     try:
         with warnings.catch_warnings():
             # A damaged EXIF block or a palette's transparency is no reason to trouble anybody.
@@ -120,22 +141,22 @@ def _opened(path: Path) -> Iterator[Image.Image]:
                 # Pillow would refuse by size before a JPEG could be asked for fewer pixels: our own check follows.
                 before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
                 try:
-                    image = Image.open(path)
+                    image = Image.open(source, formats=formats)
                 finally:
                     Image.MAX_IMAGE_PIXELS = before
             with image:
                 yield image
     except UnidentifiedImageError as error:
         kinds = "JPEG, PNG, WebP, TIFF, BMP, ..."
-        if path.suffix.lower() in (".heic", ".heif"):
+        if name.lower().endswith((".heic", ".heif")):
             kinds += "; a phone's HEIC: share or export it as JPEG"
-        raise InputError(f"{path} is not an image that can be read ({kinds})") from error
+        raise InputError(f"{name} is not an image that can be read ({kinds})") from error
     except (Image.DecompressionBombError, MemoryError) as error:
-        raise InputError(f"{path} is too large to be unpacked: {error}. Shrink it first") from error
+        raise InputError(f"{name} is too large to be unpacked: {error}. Shrink it first") from error
     except InputError:
         raise
-    except (OSError, SyntaxError, EOFError, ValueError) as error:
-        raise InputError(f"{path} is damaged and cannot be decoded: {error}. Export or copy it again") from error
+    except DAMAGE as error:
+        raise InputError(f"{name} is damaged and cannot be decoded: {error}. Export or copy it again") from error
 
 
 def _megapixels(image: Image.Image) -> float:
@@ -167,7 +188,7 @@ def exif_focal(image: Image.Image) -> ExifFocal | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a damaged EXIF block is no reason to trouble anybody
             tags = image.getexif().get_ifd(IFD.Exif)
-    except (OSError, SyntaxError, EOFError, ValueError, TypeError, KeyError, AttributeError, struct.error):
+    except DAMAGE:
         return None
     sides = sorted(_number(tags, tag) for tag in (Base.ExifImageWidth, Base.ExifImageHeight))
     mm_35 = _number(tags, Base.FocalLengthIn35mmFilm)

@@ -9,18 +9,17 @@ alone. F frames.
 
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
 from di2pose.errors import InputError
-from di2pose.files import write_text
-from di2pose.output.markers import STILL_RATE, write_each, y_up
+from di2pose.files import encoded
+from di2pose.output.markers import STILL_RATE, for_each, y_up
 from di2pose.pose.bones import rebuild
 from di2pose.pose.skeleton import H36M_17, bone_lengths
-from di2pose.result import Person, Result
+from di2pose.result import Files, Person, Result
 
 SIDEWAYS = {"hip", "shoulder", "elbow", "wrist"}
 """Joints that lie to the side of their parent in the T-pose; knees and ankles lie below, the trunk and head above."""
@@ -43,16 +42,16 @@ class Node:
     """What stands in place of the offset, frame by frame: for the root, and for a bone that stretches."""
 
 
-def write_bvh(path: Path, results: list[Result], fps: float | None) -> list[Path]:
+def as_bvh(name: str, results: list[Result], fps: float | None) -> Files:
     """A file for each person. Frames in which they were lost are filled in between their neighbours."""
 
-    def one(path: Path, frames: list[Person | None], first: int) -> None:
+    def one(name: str, frames: list[Person | None], first: int) -> bytes:
         if {person.skeleton for person in frames if person is not None} != {H36M_17}:
             raise InputError("BVH is written from Human3.6M's 17 joints: save the people before they are converted")
         joints = _fill([None if person is None else y_up(person) for person in frames])
-        write_text(path, _text(solve(joints), 1 / (fps or STILL_RATE)))
+        return encoded(_text(solve(joints), 1 / (fps or STILL_RATE)))
 
-    return write_each(path, results, one)
+    return for_each(name, results, one)
 
 
 def solve(joints_mm: Float[np.ndarray, "F 17 3"]) -> list[Node]:

@@ -11,14 +11,12 @@ be negative.
 """
 
 import struct
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
-from di2pose.files import write_bytes
-from di2pose.output.markers import STILL_RATE, joint_names, write_each, y_up
-from di2pose.result import Person, Result
+from di2pose.output.markers import STILL_RATE, for_each, joint_names, y_up
+from di2pose.result import Files, Person, Result
 
 BLOCK = 512
 MOST_RESIDUAL = 127
@@ -30,20 +28,20 @@ MOST_FRAME = 65_535
 Value = list[str] | list[int] | list[float]
 
 
-def write_c3d(path: Path, results: list[Result], fps: float | None) -> list[Path]:
+def as_c3d(name: str, results: list[Result], fps: float | None) -> Files:
     """A file for each person. A point's residual is its spread, std_mm, to half a |POINT:SCALE|; -1 where the point is
     missing."""
 
-    def one(path: Path, frames: list[Person | None], first: int) -> None:
+    def one(name: str, frames: list[Person | None], first: int) -> bytes:
         joints = joint_names(frames)
         points = np.full((len(frames), len(joints), 3), np.nan)
         spread = np.full((len(frames), len(joints)), np.nan)
         for k, person in enumerate(frames):
             if person is not None:
                 points[k], spread[k] = y_up(person), person.std_mm
-        write_bytes(path, c3d_bytes(joints, points, spread, fps or STILL_RATE, first + 1))
+        return c3d_bytes(joints, points, spread, fps or STILL_RATE, first + 1)
 
-    return write_each(path, results, one)
+    return for_each(name, results, one)
 
 
 def c3d_bytes(

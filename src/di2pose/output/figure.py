@@ -1,6 +1,6 @@
 """A figure for papers: the photo with its overlay beside two views of the 3D poses and their hypotheses."""
 
-from pathlib import Path
+import io
 
 import numpy as np
 from jaxtyping import Float
@@ -8,9 +8,8 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from di2pose.errors import InputError
-from di2pose.files import replacing
 from di2pose.output.overlay import Pen, draw_bones, draw_overlay, moved, photo_of, side_colour
-from di2pose.result import Person, Result
+from di2pose.result import Files, Person, Result
 
 HEIGHT, GAP, CAPTION = 900, 24, 52
 """Pixels: of the panels, between them, and of the line of text below."""
@@ -22,14 +21,13 @@ VIEWS = (("as the camera sees it", 0.0, 6.0), ("from the camera's left", 90.0, 6
 """Caption, and degrees by which the viewer walks round the people and looks down on them."""
 
 
-def write_figure(path: Path, results: list[Result], fps: float | None) -> list[Path]:
+def as_figure(name: str, results: list[Result], fps: float | None) -> Files:
     """One PNG of a photo or of one frame, at 300 dots an inch."""
     if len(results) != 1:
-        raise InputError(f"{path.name}: a figure shows one picture: save a single frame, motion[12].save(...)")
-    figure = draw_figure(results[0])
-    with replacing(path) as temporary:
-        figure.save(temporary, "PNG", dpi=(DPI, DPI))
-    return [path]
+        raise InputError(f"{name}: a figure shows one picture: save a single frame, motion[12].save(...)")
+    file = io.BytesIO()
+    draw_figure(results[0]).save(file, "PNG", dpi=(DPI, DPI))
+    return {name: file.getvalue()}
 
 
 def draw_figure(result: Result) -> Image.Image:

@@ -13,10 +13,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from di2pose.data.frames import Video
 from di2pose.errors import InputError
-from di2pose.files import replacing
 from di2pose.image.read import read_image
 from di2pose.pose.skeleton import Skeleton
-from di2pose.result import Person, Result, numbered
+from di2pose.result import Files, Person, Result, numbered
 
 Colour = tuple[int, int, int] | tuple[int, int, int, int]
 Point = tuple[float, float]
@@ -146,16 +145,16 @@ def overlay_of(result: Result, most: int = MOST_SIDE) -> Image.Image | None:
     return draw_overlay(photo, people)
 
 
-def write_overlay(path: Path, results: list[Result], fps: float | None) -> list[Path]:
+def as_overlay(name: str, results: list[Result], fps: float | None) -> Files:
     """One JPEG of a photo or of one frame."""
     if len(results) != 1:
-        raise InputError(f"{path.name}: an overlay shows one picture: save a single frame, motion[12].save(...)")
+        raise InputError(f"{name}: an overlay shows one picture: save a single frame, motion[12].save(...)")
     drawn = overlay_of(results[0])
     if drawn is None:
-        raise InputError(f"{path.name}: an overlay needs the photo, and this result has neither its path nor pixels")
-    with replacing(path) as temporary:
-        drawn.save(temporary, "JPEG", quality=92, subsampling=0)
-    return [path]
+        raise InputError(f"{name}: an overlay needs the photo, and this result has neither its path nor pixels")
+    file = io.BytesIO()
+    drawn.save(file, "JPEG", quality=92, subsampling=0)
+    return {name: file.getvalue()}
 
 
 def _width(person: Person, size: tuple[int, int]) -> float:

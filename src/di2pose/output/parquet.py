@@ -4,13 +4,14 @@ A file's own metadata says how its rows were made and which pictures it is about
 has no rows, and is known all the same.
 """
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from di2pose.errors import InputError, require
-from di2pose.files import Json, replacing
+from di2pose.files import Json, write_bytes
 from di2pose.output.tables import (
     AXES,
     FORMAT,
@@ -21,7 +22,7 @@ from di2pose.output.tables import (
     Cell,
     joint_records,
 )
-from di2pose.result import Result
+from di2pose.result import Files, Result
 
 KEY = b"di2pose"
 """Of the JSON in a file's metadata."""
@@ -29,9 +30,9 @@ TEXT, WHOLE = ("image", "joint", "state"), ("frame", "person")
 """Columns of words and of whole numbers; all others hold floats of 64 bits, null where a number is not known."""
 
 
-def write_parquet(path: Path, results: list[Result], fps: float | None) -> list[Path]:
+def as_parquet(name: str, results: list[Result], fps: float | None) -> Files:
     """One photo or one video."""
-    return [write_rows(path, joint_records(results, fps)[1], about(results[0], fps))]
+    return {name: row_bytes(joint_records(results, fps)[1], about(results[0], fps))}
 
 
 def about(first: Result, fps: float | None = None) -> Json:
@@ -42,6 +43,11 @@ def about(first: Result, fps: float | None = None) -> Json:
 
 
 def write_rows(path: Path, rows: Sequence[Sequence[Cell]], notes: Json) -> Path:
+    """A whole file of `row_bytes`."""
+    return write_bytes(path, row_bytes(rows, notes))
+
+
+def row_bytes(rows: Sequence[Sequence[Cell]], notes: Json) -> bytes:
     """Rows of `joint_records`, of one picture or of many, and notes for the file's metadata."""
     parquet = require("pyarrow.parquet", extra="parquet")
     arrow = require("pyarrow", extra="parquet")
@@ -53,9 +59,9 @@ def write_rows(path: Path, rows: Sequence[Sequence[Cell]], notes: Json) -> Path:
             column = tuple(text.encode(errors="backslashreplace").decode() for text in map(str, column))
         arrays.append(arrow.array(column, field.type, from_pandas=True))  # NaN becomes null
     table = arrow.Table.from_arrays(arrays, schema=schema.with_metadata({KEY: json.dumps(notes).encode()}))
-    with replacing(path) as temporary, temporary.open("wb") as file:  # Arrow opens no path that is not UTF-8
-        parquet.write_table(table, file)
-    return path
+    file = io.BytesIO()
+    parquet.write_table(table, file)
+    return file.getvalue()
 
 
 def read_notes(path: Path) -> Json:

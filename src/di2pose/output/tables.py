@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from di2pose.errors import InputError
-from di2pose.files import Json, replacing, write_text
+from di2pose.files import Json, encoded
+from di2pose.output.angles import angles_json
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, Skeleton
-from di2pose.result import Person, Result, numbered
+from di2pose.result import Files, Person, Result, numbered
 
 FORMAT, FORMAT_VERSION = "di2pose.result", 1
 UNITS = {"mm": "millimetres", "px": "pixels of the upright picture, from its top left corner", "s": "seconds"}
@@ -30,7 +31,7 @@ PERSON_COLUMNS = (
 JOINT_COLUMNS = ("x_mm", "y_mm", "z_mm", "std_mm", "r90_mm", "state", "u_px", "v_px")
 
 
-def write_json(path: Path, results: list[Result], fps: float | None, wanted: int | None = None) -> list[Path]:
+def as_json(name: str, results: list[Result], fps: float | None, wanted: int | None = None) -> Files:
     """One object; a line for each frame, so that a long file can still be looked at. `wanted`: about how many frames
     there would have been, where the run was stopped; then the file says that it is partial."""
     first, skeleton = results[0], _skeleton(results)
@@ -50,11 +51,11 @@ def write_json(path: Path, results: list[Result], fps: float | None, wanted: int
         head |= {"partial": True, "frames_done": len(results), "frames_wanted": wanted}
     lines = [f"{json.dumps(key)}: {_dump(value)}" for key, value in head.items()]
     frames = ",\n".join(_dump(_frame(result)) for result in results)
-    return [write_text(path, "{" + ",\n".join(lines) + f',\n"frames": [\n{frames}\n]}}\n')]
+    return {name: encoded("{" + ",\n".join(lines) + f',\n"frames": [\n{frames}\n]}}\n')}
 
 
 def read_json(path: Path) -> tuple[list[Result], float | None]:
-    """What `write_json` wrote: the results and the rate, None for a photo."""
+    """What `as_json` gave: the results and the rate, None for a photo."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -104,7 +105,7 @@ def joint_records(results: list[Result], fps: float | None) -> tuple[list[str], 
     return [*PERSON_COLUMNS, "joint", *JOINT_COLUMNS], rows
 
 
-def write_csv(path: Path, results: list[Result], fps: float | None) -> list[Path]:
+def as_csv(name: str, results: list[Result], fps: float | None) -> Files:
     """One row for each frame and person."""
     text = io.StringIO(newline="")
     table = csv.writer(text, lineterminator="\n")
@@ -113,10 +114,10 @@ def write_csv(path: Path, results: list[Result], fps: float | None) -> list[Path
     for (image, frame, time_s, *about), cells in person_rows(results, fps):
         numbers = [*about, *(cell for joint in cells.values() for cell in joint)]
         table.writerow([image, frame, _cell(time_s, 6), *(_cell(value, DIGITS) for value in numbers)])
-    return [write_text(path, text.getvalue())]
+    return {name: encoded(text.getvalue())}
 
 
-def write_npz(path: Path, results: list[Result], fps: float | None) -> list[Path]:
+def as_npz(name: str, results: list[Result], fps: float | None) -> Files:
     """One row for each frame and person in every array; text about the run as one JSON string, `meta`."""
     skeleton = _skeleton(results)
     rows = [(k, number, p) for k, result in enumerate(results) for number, p in numbered(result.people)]
@@ -136,19 +137,19 @@ def write_npz(path: Path, results: list[Result], fps: float | None) -> list[Path
     shapes: dict[str, tuple[int, ...]] = {"joints_mm": (skeleton.count, 3), "covariance_mm2": (skeleton.count, 3, 3)}
     shapes |= {"std_mm": (skeleton.count,), "r90_mm": (skeleton.count,), "joints_2d": (skeleton.count, 2)}
     shapes |= {"mean_mm": (skeleton.count, 3), "root_mm": (3,), "root_std_mm": (3,), "box": (4,), "score": ()}
-    for name, shape in shapes.items():
-        told = [getattr(person, name) for person in people]
+    for part, shape in shapes.items():
+        told = [getattr(person, part) for person in people]
         rows_of = [np.full(shape, np.nan) if each is None else each for each in told]
-        arrays[name] = np.array(rows_of, np.float64).reshape(count, *shape)
+        arrays[part] = np.array(rows_of, np.float64).reshape(count, *shape)
     first = results[0]
     meta = {"format": FORMAT, "format_version": FORMAT_VERSION, "units": UNITS, "axes": AXES, "fps": fps}
     meta |= {"model": first.model, "version": first.version, "seed": first.seed, "steps": first.steps}
     meta |= {"skeleton": skeleton.name, "image": first.image, "size": first.size, "camera": first.camera.to_json()}
     meta |= {"camera_source": first.camera_source}
     arrays["meta"] = np.array(json.dumps(meta))
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-    return [path]
+    file = io.BytesIO()
+    np.savez_compressed(file, allow_pickle=False, **arrays)
+    return {name: file.getvalue()}
 
 
 def _frame(result: Result) -> dict[str, object]:
@@ -183,6 +184,7 @@ def _person(person: Person) -> dict[str, object]:
         "root_mm": plain(person.root_mm),
         "root_std_mm": None if person.root_std_mm is None else plain(person.root_std_mm),
         "joints": joints,
+        "angles": angles_json(person),
         "samples_mm": plain(person.samples_mm),
     }
 

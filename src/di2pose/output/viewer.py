@@ -1,20 +1,23 @@
 """One self-contained HTML file: photo with overlay, 3D view, hypotheses, table of joints, and time for a video.
 
-The page is static/viewer.html with the data put in as JSON. It loads nothing, and its own security policy forbids it.
+The page is static/viewer.html with the viewer's style and scripts, which the page of `di2pose serve` links, and the
+data put in. It loads nothing, and its own security policy forbids it.
 """
 
 import html
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
-from di2pose.files import write_text
+from di2pose.files import encoded
+from di2pose.output.angles import angles_json
 from di2pose.output.overlay import data_uri, photos_of
 from di2pose.output.tables import moment, plain
 from di2pose.pose.skeleton import H36M_17
-from di2pose.result import STATES, Person, Result, count_people, numbered
+from di2pose.result import STATES, Files, Person, Result, count_people, numbered
 
 PHOTO_SIDE, PHOTO_QUALITY = 1280, 85
 FRAME_SIDE, FRAME_QUALITY = 560, 72
@@ -22,18 +25,27 @@ FRAME_SIDE, FRAME_QUALITY = 560, 72
 MOST_FRAMES = 400
 """Of a longer video every second, third, ... frame is on the page, so that it stays below some 20 MB."""
 
+SCRIPTS = ("angles.js", "viewer_draw.js", "viewer.js")
+"""The viewer's own, in this order."""
 
-def write_page(path: Path, results: list[Result], fps: float | None) -> list[Path]:
+
+def as_page(name: str, results: list[Result], fps: float | None) -> Files:
     """The page of a photo or a video."""
     every = -(-len(results) // MOST_FRAMES)
     data = page_data(results, fps, every)
     # "<" inside a script element could end it.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False).replace("<", "\\u003c")
     title = Path(results[0].image).name if results[0].image else "3D pose"
-    template = files("di2pose.output").joinpath("static/viewer.html").read_text(encoding="utf-8")
-    head, tail = template.split("__DATA__")
-    page = head.replace("__TITLE__", html.escape(title)) + text + tail
-    return [write_text(path, page)]
+    filled = {"TITLE": html.escape(title), "STYLE": _static("viewer.css"), "DATA": text}
+    filled["SCRIPT"] = "".join(map(_static, SCRIPTS))
+    # The pieces are put in side by side: a name or a photo that holds __DATA__ stays what it is.
+    pieces = re.split("__([A-Z]+)__", _static("viewer.html"))
+    page = "".join(filled[piece] if k % 2 else piece for k, piece in enumerate(pieces))
+    return {name: encoded(page)}
+
+
+def _static(name: str) -> str:
+    return files("di2pose.output").joinpath("static", name).read_text(encoding="utf-8")
 
 
 def page_data(results: list[Result], fps: float | None, every: int = 1) -> dict[str, object]:
@@ -77,5 +89,6 @@ def _person(person: Person, number: int) -> dict[str, object]:
         "r90": plain(np.nan_to_num(person.r90_mm), 1),
         "state": [STATES.index(state) for state in person.state.tolist()],
         "px": plain(person.joints_2d, 1),
+        "angles": angles_json(person),
         "samples": plain(person.samples_mm, 0),
     }

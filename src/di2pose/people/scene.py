@@ -81,8 +81,6 @@ def draw_picture(
     if seat is not None:
         ground, carrying = furnish(seat, figure.person, meshes[0].vertices, joints, generator)
     view = draw_view(joints, figure.facing, ground, generator, attacked, settled=seat is not None)
-    joints_camera = view.to_camera(joints)
-    points = view.to_pixels(joints_camera)
     if other is not None:
         meshes.append(_placed(other, joints, view, ground, occlusion == "person", generator).mesh())
     people = len(meshes)
@@ -91,10 +89,26 @@ def draw_picture(
     blocks = furniture_in_front(joints, view, ground, generator) if in_front else []
     around = carrying + [boxes(group, generator) for group in (places, blocks) if group]
     meshes += [raster.join(around)] if around else []  # each layer costs a walk over all samples
+    casting = meshes[:people] + carrying
+    cut = 0.15 if seat is None else CUT_SETTLED
+    return take_picture(figure, meshes, casting, view, ground, occlusion, photos, generator, attacked, cut)
 
+
+def take_picture(
+    figure: Figure, meshes: list[Mesh], casting: list[Mesh], view: View, ground: float, occlusion: str,
+    photos: tuple[Path, ...], generator: np.random.Generator, attacked: bool = False, cut: float | None = None,
+) -> Picture:  # fmt: skip
+    """Light, backdrop, patches, border and sensor: what is left when everything stands before the camera.
+
+    `meshes`: the figure's first; `casting`: those that cast shadows. `cut`: how often the photo's border cuts the
+    person; None: there is no border.
+    """
+    joints = figure.joints
+    joints_camera = view.to_camera(joints)
+    points = view.to_pixels(joints_camera)
     layers = project(meshes, view)
     triangle, inverse_depth = draw(layers)
-    light = draw_light(view, meshes[:people] + carrying, generator)
+    light = draw_light(view, casting, generator)
     colour, cover = np.zeros((SIZE, SIZE, 3), np.float32), np.zeros((SIZE, SIZE), np.float32)
     layers[0].shade(triangle, inverse_depth, light, view, colour, cover)
     subject = cover.copy()
@@ -107,7 +121,7 @@ def draw_picture(
         mask, texture = patch(points, generator, LARGE if attacked else ANY)
         colour[mask] = texture[mask] * float(light.colours[0].mean())
         pasted |= mask
-    inside, cuts = photo_border(points, view.roll, generator, 0.15 if seat is None else CUT_SETTLED)
+    inside, cuts = (None, False) if cut is None else photo_border(points, view.roll, generator, cut)
     jpeg = develop(colour, subject, generator, inside)
     seen = visibility(figure.person, joints_camera[:, 2], points, triangle, inverse_depth, pasted, inside)
 

@@ -92,7 +92,7 @@ def draw_view(
     chance = generator.random()
     kind = "detector" if chance < 0.8 else "upright" if chance < 0.93 else "close"
 
-    upright = _look(position, joints[0] if kind != "close" else joints[8] * 0.7 + joints[0] * 0.3)
+    upright = look(position, joints[0] if kind != "close" else joints[8] * 0.7 + joints[0] * 0.3)
     tilt = np.radians(generator.normal(0, 3))  # a hand-held photo is not quite level
     level = _about_axis(tilt) @ upright
     flat = _flat(level, position, joints)
@@ -155,7 +155,7 @@ def _radius(flat: np.ndarray, joints: tuple[int, ...]) -> float:
     return float(np.linalg.norm(flat[list(joints)] - flat[list(HIPS)].mean(axis=0), axis=1).max())
 
 
-def _look(position: np.ndarray, target: np.ndarray) -> np.ndarray:
+def look(position: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Rotation of a level camera (z up in the world) that looks from `position` to `target`."""
     ahead = (target - position) / np.linalg.norm(target - position)
     right = np.cross(ahead, [0.0, 0, 1])

@@ -10,7 +10,6 @@ runs over several frames at once.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -31,7 +30,7 @@ from di2pose.result import Motion, Person, Result
 from di2pose.video.body import growing_body, one_body
 from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, likely, whole_tracks
 from di2pose.video.smooth import smooth
-from di2pose.video.stream import Frame, Stream
+from di2pose.video.stream import Frame, Source, Stream
 from di2pose.video.track import Sighting, Tracker
 
 BATCH = 8
@@ -54,7 +53,7 @@ class TrackedFrame(NamedTuple):
 
 def video_results(
     model: Di2Pose,
-    source: Stream | str | Path | int,
+    source: Stream | Source,
     *,
     hypotheses: int = 8,
     steps: int | None = None,
@@ -77,7 +76,8 @@ def video_results(
     A stream does not know what comes: the bones of a track are what its frames so far tell, and settle within a second
     or so. `estimate_video` knows the whole of a track. Frames on their own: smoothed=False, same_body=False, least_s=0.
 
-    source: a video file, a camera's index, or a `Stream`, which says afterwards whether the video was whole
+    source: a video file, its bytes (`VideoBytes`), a camera's index, or a `Stream`, which says afterwards whether the
+        video was whole
     hypotheses, steps, camera, field_of_view, height_m, max_people, min_score: as for a photo, see `Di2Pose.__call__`
     seed: the noise of a hypothesis depends on (seed, track, frame, hypothesis) alone
     smoothed: see `video.smooth`; results then come some frames late
@@ -120,7 +120,7 @@ def video_results(
     return growing_body(results, height_m) if same_body else results
 
 
-def estimate_video(model: Di2Pose, source: Stream | str | Path | int, **options: Any) -> Motion:
+def estimate_video(model: Di2Pose, source: Stream | Source, **options: Any) -> Motion:
     """Everybody in a video, all at once. The options are those of `video_results`; but a track has one body from its
     first frame to its last, and fragments of one person are joined."""
     stream = source if isinstance(source, Stream) else Stream(source)

@@ -1,11 +1,12 @@
 """The frames of a video file or a camera, one after the other: memory does not grow with the video's length."""
 
+import io
 import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from PIL import Image
 
@@ -63,6 +64,21 @@ class Broken:
         return ", ".join(parts) + ". Copy or export it again to have the rest"
 
 
+class VideoBytes(NamedTuple):
+    """A video file in memory."""
+
+    content: bytes
+    container: str
+    """FFmpeg's name of its format. FFmpeg does not choose, for some formats name other files, and opens no other."""
+
+    def __str__(self) -> str:
+        return "the video"
+
+
+Source = str | Path | int | VideoBytes
+"""A file, the index of a camera, or the bytes of a file."""
+
+
 class BrokenVideoWarning(UserWarning):
     """Given once, at the end, for a video of which only a part could be read; `args[0]` is the `Broken`."""
 
@@ -72,19 +88,19 @@ class TimeStampWarning(UserWarning):
 
 
 class Stream:
-    """The frames of `source`, a path or the index of a camera. Iterating again starts again.
+    """The frames of `source`, a path, the index of a camera, or the bytes of a file. Iterating again starts again.
 
     Every `every`-th frame from `start` to before `stop` (seconds) is given. Those before `start` must be decoded too.
     A damaged video gives what can be read; then `broken` says what is missing and a BrokenVideoWarning is given. Where
     the time stamps stand still, frames are counted by the codec's rate; `note` and a TimeStampWarning say so.
     """
 
-    def __init__(self, source: str | Path | int, every: int = 1, start: float = 0.0, stop: float | None = None) -> None:
+    def __init__(self, source: Source, every: int = 1, start: float = 0.0, stop: float | None = None) -> None:
         if every < 1 or not (start >= 0 and (stop is None or stop > start)):
             raise InputError(f"a video needs every >= 1 and 0 <= start < stop in seconds, got {every}, {start}, {stop}")
         self.source, self.every, self.start, self.stop = source, every, start, stop
         self.broken: Broken | None = None
-        container, video = _open(source)
+        container, video = open_video(source)
         with container:
             rate = video.average_rate or video.guessed_rate
             self.rate = float(rate) if rate else ASSUMED_RATE
@@ -104,8 +120,8 @@ class Stream:
 
     @property
     def name(self) -> str | None:
-        """The file's path; None for a camera."""
-        return None if isinstance(self.source, int) else str(self.source)
+        """The file's path; None for a camera and for bytes."""
+        return str(self.source) if isinstance(self.source, str | Path) else None
 
     @property
     def fps(self) -> float:
@@ -126,7 +142,7 @@ class Stream:
         self.broken = None
         if self.note:
             warnings.warn(self.note, TimeStampWarning, stacklevel=2)
-        container, video = _open(self.source)
+        container, video = open_video(self.source)
         with container:
             yield from self._frames(container, video)
 
@@ -160,10 +176,15 @@ class Stream:
             raise InputError(f"{self.source} ends after {until:.2f} s, before start = {self.start} s")
 
 
-def _open(source: str | Path | int) -> "tuple[InputContainer, VideoStream]":
+def open_video(source: Source) -> "tuple[InputContainer, VideoStream]":
     """PyAV's container and its first video stream."""
     av = require("av", extra="video")
-    if isinstance(source, int):
+    options: dict[str, Any] = {}
+    advice = "it is no video, or its end (which may hold its index) is missing. Copy or export it again"
+    name: str | io.BytesIO
+    if isinstance(source, VideoBytes):
+        name, options = io.BytesIO(source.content), {"format": source.container, "io_open": _open_nothing}
+    elif isinstance(source, int):
         if sys.platform not in CAMERAS:
             raise InputError("cameras can be read on Linux and macOS only: record to a file and give its path")
         device, pattern = CAMERAS[sys.platform]
@@ -172,18 +193,21 @@ def _open(source: str | Path | int) -> "tuple[InputContainer, VideoStream]":
     else:
         if not Path(source).is_file():
             raise InputError(f"no video file at {source}")
-        name, options = str(source), {}
-        advice = "it is no video, or its end (which may hold its index) is missing. Copy or export it again"
+        name = str(source)
     try:
         container = av.open(name, **options)
     except (OSError, ValueError, av.error.FFmpegError) as error:
-        raise InputError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}; {advice}") from error
+        raise InputError(f"cannot read {source}: {getattr(error, 'strerror', None) or error}; {advice}") from error
     if not container.streams.video:
         container.close()
-        raise InputError(f"{name} has no video stream, only sound or data: give a file with pictures")
+        raise InputError(f"{source} has no video stream, only sound or data: give a file with pictures")
     video = container.streams.video[0]
     video.thread_type = "AUTO"
     return container, video
+
+
+def _open_nothing(url: str, flags: int, options: dict[str, str]) -> None:
+    raise InputError("the video names another file, which is not opened")
 
 
 def _stands_still(container: "InputContainer", video: "VideoStream") -> bool:

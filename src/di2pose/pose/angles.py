@@ -1,0 +1,149 @@
+"""Joint angles of a pose, in degrees, as practitioners mean them: 0 is somebody who stands upright, arms hanging.
+
+Joints in camera axes (x right, y down, z away), Human3.6M's 17. docs/angles.md shows every angle in a picture. What a
+pose leaves open (a thigh along the hips' own axis has no flexion) is NaN.
+
+A bone that can swing to every side is told by two numbers. At the hip: flexion about the axis of the hips, then
+abduction away from the middle, as the International Society of Biomechanics has it (Grood and Suntay's order). At the
+shoulder, neck and trunk, where that order breaks down in ordinary poses (an arm held out sideways would have no
+flexion): the angle of the swing from the rest direction, shared between the two planes as its axis is (a rotation
+vector), which breaks down only where the bone points straight against its rest direction.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from di2pose.errors import InputError
+from di2pose.pose.skeleton import H36M_17
+
+SIDES = ("left", "right")
+PAIRED = ("knee_flexion", "hip_flexion", "hip_abduction", "elbow_flexion", "shoulder_elevation", "shoulder_flexion",
+          "shoulder_abduction")  # fmt: skip
+"""Angles of both sides."""
+SINGLE = ("trunk_lean", "trunk_forward_lean", "trunk_side_lean", "trunk_rotation", "neck_flexion")
+NAMES = (*(f"{side}_{name}" for name in PAIRED for side in SIDES), *SINGLE)
+DIFFERENCE = "_difference"
+DIFFERENCES = tuple(f"{name}{DIFFERENCE}" for name in PAIRED)
+"""Left minus right."""
+UNSIGNED = ("knee_flexion", "elbow_flexion", "shoulder_elevation", "trunk_lean")
+"""Told from 0 to 180: nobody says to which side."""
+SHORTEST = 0.2
+"""Sine of the least angle to an axis for which a direction about that axis is told: 11.5 degrees."""
+UP = np.array([0.0, -1.0, 0.0])
+
+_HIPS = ("left_hip", "right_hip")
+_TRUNK = (*_HIPS, "pelvis", "thorax")
+_LIMB = {"knee_flexion": ("hip", "knee", "ankle"), "elbow_flexion": ("shoulder", "elbow", "wrist")}
+_ARM = ("left_shoulder", "right_shoulder", "pelvis", "thorax")
+
+
+def joints_of(name: str) -> tuple[str, ...]:
+    """The joints that an angle is made of: what is not known of one of them is not known of the angle."""
+    if name in DIFFERENCES:
+        stem = name.removesuffix(DIFFERENCE)
+        return tuple(dict.fromkeys(joint for side in SIDES for joint in joints_of(f"{side}_{stem}")))
+    if name not in NAMES:
+        raise InputError(f"no angle is called '{name}'; there are {', '.join(NAMES + DIFFERENCES)}")
+    side, _, stem = name.partition("_")
+    if stem in _LIMB:
+        return tuple(f"{side}_{joint}" for joint in _LIMB[stem])
+    if stem.startswith("hip_"):
+        return (*(_TRUNK if stem == "hip_flexion" else _HIPS), f"{side}_knee")
+    if stem == "shoulder_elevation":
+        return (f"{side}_shoulder", f"{side}_elbow", "pelvis", "thorax")
+    if stem.startswith("shoulder_"):
+        return (*_ARM, f"{side}_elbow")
+    return {
+        "trunk_lean": ("pelvis", "thorax"),
+        "trunk_rotation": (*_TRUNK, "left_shoulder", "right_shoulder"),
+        "neck_flexion": (*_ARM, "head"),
+    }.get(name, _TRUNK)
+
+
+def possible(name: str) -> tuple[float, float]:
+    """Between which degrees an angle lies; without end where it goes all the way round (180 is -180 then)."""
+    stem = name.partition("_")[2] if name.startswith(SIDES) else name
+    if stem in UNSIGNED:
+        return 0.0, 180.0
+    return (-90.0, 90.0) if stem == "hip_abduction" else (-np.inf, np.inf)
+
+
+def joint_angles(joints_mm: Float[np.ndarray, "*B 17 3"]) -> dict[str, Float[np.ndarray, "*B"]]:
+    """Every angle of NAMES, degrees; NaN where a joint is not known or the pose leaves the angle open."""
+    shape = joints_mm.shape[:-2]
+    at = dict(zip(H36M_17.joints, np.moveaxis(joints_mm.reshape(-1, 17, 3).astype(np.float64), 1, 0), strict=True))
+    found: dict[str, np.ndarray] = {}
+    trunk = _unit(at["thorax"] - at["pelvis"])
+    hips = _unit(at["left_hip"] - at["right_hip"])
+    shoulders = _unit(at["left_shoulder"] - at["right_shoulder"])
+    pelvis_up, chest_left = _across(trunk, hips), _across(shoulders, trunk)
+    pelvis_front, chest_front = np.cross(hips, pelvis_up), np.cross(chest_left, trunk)
+    for side, sign in zip(SIDES, (1.0, -1.0), strict=True):
+        for name, (start, middle, end) in _LIMB.items():
+            upper, lower = at[f"{side}_{middle}"] - at[f"{side}_{start}"], at[f"{side}_{end}"] - at[f"{side}_{middle}"]
+            found[f"{side}_{name}"] = _between(_unit(upper), _unit(lower))
+        thigh = _unit(at[f"{side}_knee"] - at[f"{side}_hip"])
+        flexion = np.arctan2(_dot(thigh, pelvis_front), -_dot(thigh, pelvis_up))
+        beside = _dot(thigh, sign * hips)
+        found[f"{side}_hip_flexion"] = np.degrees(np.where(1 - beside**2 >= SHORTEST**2, flexion, np.nan))
+        found[f"{side}_hip_abduction"] = np.degrees(np.arcsin(np.clip(beside, -1, 1)))
+        arm = _unit(at[f"{side}_elbow"] - at[f"{side}_shoulder"])
+        elevation, forwards, outwards = _swing(arm, -trunk, chest_front, sign * chest_left)
+        found[f"{side}_shoulder_elevation"] = elevation
+        found[f"{side}_shoulder_flexion"], found[f"{side}_shoulder_abduction"] = forwards, outwards
+    level_left = _across(hips, UP)  # where the hips point, seen from above
+    lean = _swing(trunk, UP, np.cross(level_left, UP), level_left)
+    found["trunk_lean"], found["trunk_forward_lean"], found["trunk_side_lean"] = lean
+    # About the trunk, the way that the thumb of the right hand shows along it: to the left is positive.
+    hips_left = _across(hips, trunk)
+    turned = np.arctan2(_dot(np.cross(hips_left, chest_left), trunk), _dot(hips_left, chest_left))
+    found["trunk_rotation"] = np.degrees(turned)
+    found["neck_flexion"] = _swing(_unit(at["head"] - at["thorax"]), trunk, chest_front, chest_left)[1]
+    return {name: found[name].reshape(shape) for name in NAMES}
+
+
+def with_differences(angles: dict[str, Float[np.ndarray, "*B"]]) -> dict[str, Float[np.ndarray, "*B"]]:
+    """The angles, and of every angle of both sides the left one minus the right one, -180 to 180."""
+    off = {name: np.asarray(angles[f"left_{name}"] - angles[f"right_{name}"]) for name in PAIRED}
+    return angles | {f"{name}{DIFFERENCE}": wrapped(value) for name, value in off.items()}
+
+
+def wrapped(degrees: Float[np.ndarray, "*B"]) -> Float[np.ndarray, "*B"]:
+    """The same direction, from -180 up to 180."""
+    return np.asarray((degrees + 180) % 360 - 180)
+
+
+def _swing(
+    bone: np.ndarray, rest: np.ndarray, front: np.ndarray, out: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How far a direction has swung from `rest`, and its shares towards `front` and `out`, which are unit vectors
+    across `rest`."""
+    angle = _between(bone, rest)
+    forwards, outwards = _dot(bone, front), _dot(bone, out)
+    reach = np.hypot(forwards, outwards)
+    open_ = (reach < SHORTEST) & (angle > 90)  # straight against rest: every way leads there
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.where(open_, np.nan, np.where(reach < 1e-9, 0.0, angle / reach))
+    return angle, share * forwards, share * outwards
+
+
+def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.einsum("...i,...i->...", a, b)
+
+
+def _between(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Degrees between unit vectors, exact for small ones, too."""
+    return np.degrees(2 * np.arctan2(np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1)))
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    """Of length 1; NaN where there is no length."""
+    length = np.linalg.norm(vector, axis=-1, keepdims=True)
+    return vector / np.where(length > 1e-6, length, np.nan)
+
+
+def _across(vector: np.ndarray, axis: np.ndarray) -> np.ndarray:
+    """The unit vector across `axis` (a unit vector) that `vector` (another) leans to; NaN where it leans nowhere."""
+    rest = vector - _dot(vector, axis)[..., None] * axis
+    length = np.linalg.norm(rest, axis=-1, keepdims=True)
+    return rest / np.where(length >= SHORTEST, length, np.nan)

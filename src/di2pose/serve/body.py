@@ -1,0 +1,192 @@
+"""A request's body -> its file and its fields. In memory alone, counted while it is read, with a time limit."""
+
+import asyncio
+import base64
+import binascii
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from email.message import Message
+from typing import Any, NamedTuple
+
+from starlette.requests import ClientDisconnect, Request
+
+from di2pose.serve.fields import PICTURE, VIDEO
+from di2pose.serve.refusal import Limits, Refusal
+
+MOST_PARTS, MOST_HEADER, MOST_FIELD = 32, 4_000, 200_000
+"""Parts of a form; bytes of one part's headers, and of a text field."""
+DRAIN_BYTES, DRAIN_S = 128_000_000, 10.0
+"""What is still read, and thrown away, of a request that is refused: who is sending hears no answer."""
+KINDS = (
+    "send multipart/form-data with the file in the field 'image' (or 'video'), or application/json with the file as "
+    "base64 under 'image'"
+)
+
+
+class Upload(NamedTuple):
+    """What a request brought."""
+
+    kind: str
+    """'image' or 'video'."""
+    content: bytes
+    fields: dict[str, Any]
+    """JSON values of the other fields."""
+
+
+class Held:
+    """Counts the bytes of all requests that are in memory."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.now = most, 0
+
+    @asynccontextmanager
+    async def reading(self, request: Request, limits: Limits, most: int) -> AsyncIterator[bytes]:
+        """The whole body, for as long as it is needed."""
+        body, taken = bytearray(), 0
+        try:
+            try:
+                async with asyncio.timeout(limits.upload_s):
+                    async for chunk in request.stream():
+                        self.now += len(chunk)
+                        taken += len(chunk)
+                        if taken > most:
+                            raise Refusal(413, f"such a request may have {most} bytes, more came: send a smaller file")
+                        if self.now > self.most:
+                            raise Refusal(503, "too many requests are in memory: try again soon", retry_after_s=5)
+                        body += chunk
+            except TimeoutError as error:
+                raise Refusal(408, f"the request did not arrive within {limits.upload_s:g} s: send it again") from error
+            request.state.whole = True
+            yield _emptied(body)
+        finally:
+            self.now -= taken
+
+
+def _emptied(body: bytearray) -> bytes:
+    """Its content, which is then in memory once and not twice."""
+    content = bytes(body)
+    body.clear()
+    return content
+
+
+def check_head(request: Request, most: int) -> None:
+    """What the headers alone tell: too large, or of a kind that nobody reads."""
+    kind = _content_type(request)[0]
+    if kind not in ("multipart/form-data", "application/json"):
+        raise Refusal(415, f"the content type is '{kind[:60]}': {KINDS}")
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > most:
+        raise Refusal(413, f"such a request may have {most} bytes, {length[:20]} were announced: send a smaller file")
+
+
+async def drain(request: Request) -> None:
+    """Throw away what still comes, so that the client gets to read why it is refused."""
+    if "expect" in request.headers:  # it waits to be asked for the body
+        return
+    left = DRAIN_BYTES
+    with suppress(TimeoutError, ClientDisconnect, RuntimeError):  # RuntimeError: all of it was read before
+        async with asyncio.timeout(DRAIN_S):
+            async for chunk in request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    return
+
+
+def read_upload(request: Request, body: bytes, allowed: tuple[str, ...] = (PICTURE,)) -> Upload:
+    """The parts of a body. `allowed`: the fields that may hold the file, of which one must be there."""
+    kind, boundary = _content_type(request)
+    files, fields = _read_json(body) if kind == "application/json" else _read_form(body, boundary)
+    if wrong := sorted(files.keys() - set(allowed)):
+        raise Refusal(400, f"a file in the field '{wrong[0][:40]}' is not expected here, but in {' or '.join(allowed)}")
+    if len(files) != 1:
+        raise Refusal(400, f"one file is needed, in the field {' or '.join(allowed)}, got {len(files)}: {KINDS}")
+    ((name, content),) = files.items()
+    if not content:
+        raise Refusal(422, f"the file in '{name}' is empty: choose another")
+    return Upload(name, content, fields)
+
+
+def _content_type(request: Request) -> tuple[str, str]:
+    """The type, and the boundary where it is a form."""
+    kind, options = _parse_header(request.headers.get("content-type", ""))
+    return kind, options.get("boundary", "")
+
+
+def _parse_header(text: str) -> tuple[str, dict[str, str]]:
+    """'form-data; name="image"' -> what stands first, and the options behind it."""
+    message = Message()
+    message["content-type"] = text
+    first, *options = message.get_params() or [("", "")]
+    return first[0].lower(), {key.lower(): value for key, value in options if isinstance(value, str)}
+
+
+def _read_json(body: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
+    record = parse_json(body, "the request")
+    if not isinstance(record, dict):
+        raise Refusal(400, f"the request must be a JSON object, got {type(record).__name__}")
+    files = {}
+    for name in (PICTURE, VIDEO):
+        if name in record:
+            text = record.pop(name)
+            try:
+                files[name] = base64.b64decode(text, validate=True) if isinstance(text, str) else None
+            except (binascii.Error, ValueError):
+                files[name] = None
+            if files[name] is None:
+                raise Refusal(400, f"'{name}' must be the file's bytes in base64, without a prefix like data:")
+    return {name: content for name, content in files.items() if content is not None}, record
+
+
+def parse_json(text: bytes, what: str) -> Any:
+    """JSON as its standard has it: no NaN, and no depth that would overflow a stack."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no JSON")
+
+    try:
+        return json.loads(text.decode(), parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        reason = "too deep" if isinstance(error, RecursionError) else str(error)[:80]
+        raise Refusal(400, f"{what} must be JSON in UTF-8: {reason}") from error
+
+
+def _read_form(body: bytes, boundary: str) -> tuple[dict[str, bytes], dict[str, Any]]:
+    files: dict[str, bytes] = {}
+    fields: dict[str, Any] = {}
+    for disposition, content in _parts(body, boundary.encode("latin-1", "replace")):
+        kind, options = _parse_header(disposition)
+        name = options.get("name", "")
+        if kind != "form-data" or not name:
+            raise Refusal(400, f"every part of a form needs a Content-Disposition with a name: {KINDS}")
+        if name in files or name in fields:
+            raise Refusal(400, f"the field '{name[:40]}' came twice: give it once")
+        if name in (PICTURE, VIDEO):
+            files[name] = content
+        elif len(content) > MOST_FIELD:
+            raise Refusal(413, f"the field '{name[:40]}' has {len(content)} bytes, {MOST_FIELD} are allowed")
+        else:
+            fields[name] = parse_json(content, f"the field '{name[:40]}'")
+    return files, fields
+
+
+def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bytes]]:
+    """(Content-Disposition, content) of every part of a form (RFC 7578) that is whole.
+
+        --BOUNDARY CRLF headers CRLF CRLF content CRLF --BOUNDARY ... CRLF --BOUNDARY--
+    """
+    damaged = Refusal(400, f"the form is damaged or was cut off: {KINDS}")
+    mark = b"\r\n--" + boundary
+    if not boundary or not body.startswith(mark[2:]):
+        raise damaged
+    at = len(mark) - 2
+    for _ in range(MOST_PARTS):
+        end, head = body.find(mark, at), body.find(b"\r\n\r\n", at, at + MOST_HEADER)
+        if body.startswith(b"--", at):
+            return
+        if not at < head < end:
+            raise damaged
+        lines = [line.partition(":") for line in body[at:head].decode("utf-8", "replace").split("\r\n")]
+        yield next((v for name, _, v in lines if name.lower() == "content-disposition"), ""), body[head + 4 : end]
+        at = end + len(mark)
+    raise Refusal(400, f"a form may have {MOST_PARTS} parts, more came")

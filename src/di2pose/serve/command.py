@@ -1,0 +1,154 @@
+"""`di2pose serve`: the page and the REST service, in one process."""
+
+import logging
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from di2pose.call_options import usable_device
+from di2pose.errors import InputError, require
+from di2pose.serve.refusal import Limits
+
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+    from di2pose.pipeline import Di2Pose
+    from di2pose.serve.worker import Worker
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TOKEN = "DI2POSE_TOKEN"
+"""Of the environment: a flag could be read in the list of processes."""
+MOST_HEAD = 32_768
+"""Bytes of a request's head."""
+
+
+def serve(
+    model: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str | None = None,
+    allow_host: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...")] = (),
+    device: str = "auto",
+    max_waiting: int = 64,
+    batch: int = 8,
+    max_bytes: int = Limits.bytes,
+    max_pixels: int = Limits.pixels,
+    max_hypotheses: int = Limits.hypotheses,
+    max_people: int = Limits.people,
+    max_video_bytes: int = Limits.video_bytes,
+    max_video_seconds: float = Limits.video_seconds,
+    timeout: float = Limits.work_s,
+    upload_timeout: float = Limits.upload_s,
+) -> int:
+    """Open the page and the REST service; Ctrl-C ends them. docs/serve.md describes both.
+
+    Pictures stay in memory and are forgotten with the answer; nothing about them is logged.
+
+    Args:
+        model: Name or folder of a model (left out: the one inside the package).
+        host: Address to listen at. 127.0.0.1: this machine alone; 0.0.0.0: everybody who can reach it.
+        port: Port to listen at; 0: any free one.
+        token: What callers of /v1 must send as `Authorization: Bearer TOKEN` (left out: $DI2POSE_TOKEN, else none).
+        allow_host: Names under which the service is reached, e.g. behind a proxy. Addresses in numbers always count.
+        device: auto, cpu, cuda or mps.
+        max_waiting: Requests that may wait; more are told to come again.
+        batch: Photos that are looked at together, at most.
+        max_bytes: Of a request with a picture.
+        max_pixels: Of a picture, or of a frame.
+        max_hypotheses: Of one request.
+        max_people: Of one request.
+        max_video_bytes: Of a request with a video.
+        max_video_seconds: Of a video.
+        timeout: Seconds from a request to its answer.
+        upload_timeout: Seconds that a request may take to arrive.
+    """
+    for package in ("starlette", "uvicorn"):
+        require(package, extra="serve")
+    token = os.environ.get(TOKEN) if token is None else token
+    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        raise InputError("the token must be printable ASCII without spaces at its ends, and not empty")
+    for flag, value in (("max-waiting", max_waiting), ("batch", batch), ("max-hypotheses", max_hypotheses)):
+        if value < 1:
+            raise InputError(f"--{flag} must be 1 or more, got {value}")
+    chosen = usable_device(device)
+    listening = bind(host, port)
+    limits = Limits(
+        bytes=max_bytes, pixels=max_pixels, hypotheses=max_hypotheses, people=max_people, video_bytes=max_video_bytes,
+        video_seconds=max_video_seconds, work_s=timeout, upload_s=upload_timeout,
+    )  # fmt: skip
+    with listening:
+        _run(listening, model, chosen, limits, (max_waiting, batch), (host, *allow_host), token)
+    return 0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens there; taken before the model is loaded, so that a port in use is told at once."""
+    if not 0 <= port < 2**16:
+        raise InputError(f"cannot listen at {host}, port {port}: a port is a number from 0 to 65535")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"cannot listen at {host}, port {port}: {error}") from error
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        advice = "choose another with --port, or 0 for any free one"
+        raise InputError(f"cannot listen at {host}, port {port}: {error.strerror or error}; {advice}") from error
+    return listening
+
+
+def build(
+    model: "Di2Pose", limits: Limits, queue: tuple[int, int], hosts: tuple[str, ...], token: str | None
+) -> "tuple[Server, Worker]":
+    """The server and its worker, neither started. queue: how many may wait, how many are looked at together."""
+    import uvicorn
+
+    from di2pose.serve.app import Service, build_app
+    from di2pose.serve.protocol import TimedProtocol
+    from di2pose.serve.worker import Worker
+
+    logging.getLogger("uvicorn.access").disabled = True  # it would log what is asked for
+    worker = Worker(model, *queue)
+    config = uvicorn.Config(
+        build_app(Service(model, worker, limits), hosts, token), http=TimedProtocol, ws="none", lifespan="off",
+        log_config=None, access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=15,
+        timeout_graceful_shutdown=10, h11_max_incomplete_event_size=MOST_HEAD,
+    )  # fmt: skip
+    return uvicorn.Server(config), worker
+
+
+def _run(
+    listening: socket.socket, name: str | None, device: str, limits: Limits, queue: tuple[int, int],
+    hosts: tuple[str, ...], token: str | None,
+) -> None:  # fmt: skip
+    from di2pose.pipeline import Di2Pose
+
+    print("loading the model", flush=True)
+    model = Di2Pose.from_pretrained(name, device)
+    model.load_detector()
+    model.encoder  # noqa: B018  # what is missing is told before the first request
+    server, worker = build(model, limits, queue, hosts, token)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every request that is no HTTP
+    host, port = listening.getsockname()[:2]
+    if hosts[0] not in LOOPBACK and token is None:
+        print(
+            f"warning: everybody who can reach {host} may use this service. Give it a --token, or --host 127.0.0.1",
+            file=sys.stderr,
+        )
+    shown = "localhost" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+    print(f"di2pose: http://{shown}:{port}/  (Ctrl-C ends it)", flush=True)
+    worker.start()
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        print("ended", flush=True)
+    finally:
+        worker.close()

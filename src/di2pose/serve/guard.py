@@ -1,0 +1,113 @@
+"""Who may ask: host, origin and token are checked before anything is read; every answer gets its safety headers."""
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from di2pose.serve.body import drain
+from di2pose.serve.refusal import Refusal
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' blob: data:; style-src 'self' 'unsafe-inline'; media-src 'self' blob:; "
+        "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+OPEN = ("/v1/health",)
+"""What of /v1 needs no token."""
+HOST = re.compile(r"([\w.-]+|\[[0-9A-Fa-f:.]+\])(:\d+)?", re.ASCII)
+ALWAYS = ("localhost", "127.0.0.1", "::1")
+
+
+class Guard:
+    """ASGI middleware. `hosts`: the names under which the service may be asked; an address in numbers is always one,
+    for no foreign page can make its own name of that."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] = (), token: str | None = None) -> None:
+        self.app = app
+        self.hosts = {host.lower().strip("[]") for host in (*ALWAYS, *hosts)}
+        self.token = None if token is None else token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def safe_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        request = Request(scope, receive)
+        try:
+            self.check(request)
+        except Refusal as refusal:
+            response = await refused(request, refusal)
+            await response(scope, receive, safe_send)
+            return
+        await self.app(scope, receive, safe_send)
+
+    def check(self, request: Request) -> None:
+        """By the headers alone."""
+        host = _name(request.headers.get("host", ""))
+        if host not in self.hosts and not _is_address(host):
+            raise Refusal(403, f"this service is not called '{host[:60]}': start it with --allow-host {host[:60]}")
+        if request.method not in ("GET", "HEAD") and not self._from_here(request):
+            raise Refusal(403, "a page of another site may not ask this service")
+        path = request.scope["path"]  # by which the routes are found; that of `request.url` has the Host header in it
+        if self.token is not None and path.startswith("/v1/") and path not in OPEN:
+            kind, _, given = request.headers.get("authorization", "").partition(" ")
+            if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.token):
+                raise Refusal(401, "a token is needed, and it must be the right one: Authorization: Bearer TOKEN")
+
+    def _from_here(self, request: Request) -> bool:
+        """Whether no page asks, or one of this service; a browser says so."""
+        origin = request.headers.get("origin")
+        if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            return False
+        return origin is None or urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+
+
+async def refused(request: Request, refusal: Refusal) -> JSONResponse:
+    """The answer; what still comes of the request is thrown away, and the connection ends."""
+    headers = dict(refusal.headers)
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if has_body(request) and not getattr(request.state, "whole", False):
+        await drain(request)
+        headers["Connection"] = "close"
+    return JSONResponse(refusal.body, refusal.status, headers)
+
+
+def has_body(request: Request) -> bool:
+    return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+
+
+def _name(host: str) -> str:
+    """Without the port; empty where it is no name and no address."""
+    found = HOST.fullmatch(host)
+    return found[1].strip("[]").lower() if found else ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,83 @@
+"""The bytes of a picture or a video that somebody sent: looked at before they are unpacked."""
+
+from collections.abc import Callable, Iterator
+
+from PIL import Image
+
+from di2pose.errors import InputError, require
+from di2pose.image.read import LEAST_PIXELS, decode_image, header_size
+from di2pose.serve.refusal import Limits, Refusal
+from di2pose.video.stream import Frame, Stream, VideoBytes, open_video
+
+Between = Callable[[], None]
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF")
+"""What browsers show. Others of Pillow's are not tried: some call programs."""
+CONTAINERS = ((4, b"ftyp", "mov"), (0, b"\x1aE\xdf\xa3", "matroska"), (0, b"RIFF", "avi"))
+"""Where in a video's first bytes stands what -> FFmpeg's reader. It must not choose by itself: some formats name other
+files."""
+
+
+def check_picture(content: bytes, limits: Limits) -> int:
+    """The pixels that the header promises, if they are allowed."""
+    try:
+        width, height = header_size(content, FORMATS)
+    except InputError as error:
+        known = "JPEG, PNG, WebP, GIF, BMP or AVIF"
+        raise Refusal(415, f"the file is no picture that can be read: send a whole {known} ({error})") from error
+    if width * height > limits.pixels:
+        raise Refusal(413, f"a picture may have {limits.pixels} pixels, this one has {width}x{height}: shrink it first")
+    if min(width, height) < LEAST_PIXELS:
+        raise Refusal(422, f"a picture needs {LEAST_PIXELS} pixels a side, this one has {width}x{height}")
+    return width * height
+
+
+def decode_picture(content: bytes) -> Image.Image:
+    """Upright RGB."""
+    try:
+        return decode_image(content, FORMATS)
+    except InputError as error:
+        raise Refusal(422, str(error)) from error
+
+
+def check_video(content: bytes, limits: Limits) -> VideoBytes:
+    """The video, if its pictures are not too large and not too many: by a pass over its packets, which unpacks none."""
+    av = require("av", extra="video")
+    container = next((name for at, mark, name in CONTAINERS if content[at : at + len(mark)] == mark), None)
+    if container is None:
+        raise Refusal(415, "the file is no video that can be read: send MP4, MOV, WebM, MKV or AVI")
+    source = VideoBytes(content, container)
+    try:
+        opened, video = open_video(source)
+        with opened:
+            size = (video.width, video.height)
+            stamps = [packet.pts for packet in opened.demux(video) if packet.pts is not None]
+            seconds = float((max(stamps) - min(stamps)) * (video.time_base or 0)) if stamps else 0.0
+    except InputError as error:
+        raise Refusal(422, str(error)) from error
+    except (av.error.FFmpegError, ValueError, OverflowError) as error:
+        raise Refusal(422, f"the video cannot be read ({type(error).__name__}): copy or export it again") from error
+    most = round(limits.video_rate * limits.video_seconds)
+    if size[0] * size[1] > limits.pixels:
+        raise Refusal(413, f"a frame may have {limits.pixels} pixels, this video's have {size[0]}x{size[1]}: shrink it")
+    if seconds > limits.video_seconds:
+        raise Refusal(413, f"a video may last {limits.video_seconds:g} s, this one lasts {seconds:.1f} s: cut it")
+    if len(stamps) > most:
+        raise Refusal(413, f"a video may have {most} frames, this one has {len(stamps)}: cut it")
+    return source
+
+
+class WatchedStream(Stream):
+    """A stream that calls `between` before each of its frames, and `seen` with each."""
+
+    def __init__(self, source: VideoBytes, limits: Limits, between: Between, seen: Callable[[Frame], None]) -> None:
+        super().__init__(source)
+        self.limits, self.between, self.seen = limits, between, seen
+
+    def __iter__(self) -> Iterator[Frame]:
+        for frame in super().__iter__():
+            self.between()
+            width, height = frame.picture.size
+            if width * height > self.limits.pixels:  # a stream may change its size half-way
+                raise Refusal(413, f"a frame may have {self.limits.pixels} pixels, this one has {width}x{height}")
+            self.seen(frame)
+            yield frame

@@ -1,0 +1,62 @@
+// The server: the one place that knows the token, what errors look like, and when to try again.
+
+export class ServerError extends Error {
+  constructor(message, status, code) { super(message); this.status = status; this.code = code; }
+}
+
+const RETRIES = 8, LONGEST_WAIT = 20;
+let token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
+if (token) history.replaceState(null, "", location.pathname);         // not for the address bar or the history
+
+// Asks the user for a token; set by app.js. Resolves to null when they do not want to.
+let askToken = async () => null;
+export const onToken = ask => { askToken = ask; };
+
+const pause = (seconds, signal) => new Promise((resolve, reject) => {
+  const timer = setTimeout(resolve, 1000 * seconds);
+  signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+});
+
+// A multipart form: the file under `image` or `video`, every other field as JSON.
+export function form(file, kind, fields) {
+  const body = new FormData();
+  body.append(kind === "video" ? "video" : "image", file, file.name ?? "picture");
+  for (const [key, value] of Object.entries(fields)) if (value !== undefined) body.append(key, JSON.stringify(value));
+  return body;
+}
+
+// The answer to a request; asks for the token where one is needed and comes again where the server is busy.
+export async function call(path, { body, signal, say = () => {} } = {}) {
+  for (let turn = 0, refused = false; ; turn++) {
+    const headers = token ? { Authorization: "Bearer " + token } : {};
+    let answer;
+    try {
+      answer = await fetch(path, { method: body ? "POST" : "GET", body, headers, signal, cache: "no-store" });
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      throw new ServerError("The server does not answer. Is di2pose serve still running?", 0, "unreachable");
+    }
+    if (answer.ok) return answer;
+    const { message, code } = await trouble(answer);
+    if (answer.status === 401) {
+      const given = await askToken(refused || token !== "");
+      if (given === null) throw new ServerError(message, 401, code);
+      token = given; refused = true;
+    } else if (code === "busy" && turn < RETRIES) {
+      const wait = Math.min(LONGEST_WAIT, Number(answer.headers.get("Retry-After")) || 1);
+      say(`The server is busy: trying again in ${Math.ceil(wait)} s`);
+      await pause(wait, signal);
+      say("");
+    } else throw new ServerError(message, answer.status, code);
+  }
+}
+
+export const json = async (path, options) => (await call(path, options)).json();
+
+async function trouble(answer) {
+  try {
+    const { error } = await answer.json();
+    if (error?.message) return error;
+  } catch { /* not ours: a proxy's page, for instance */ }
+  return { code: "unknown", message: `The server answered ${answer.status} ${answer.statusText}` };
+}

@@ -1,0 +1,255 @@
+// The page of `di2pose serve`: holds the picture, what is asked about it and the answer, and puts the parts together.
+import { form, json, onToken } from "./api.js";
+import { about, empty, number, payload, whose } from "./data.js";
+import { createIntake } from "./intake.js";
+import { createLab } from "./lab.js";
+import { jpeg, openMedia, refused } from "./media.js";
+import { createPins } from "./pins.js";
+import { createReveal } from "./reveal.js";
+import { createFiles, createSettings, createTabs, createTheme } from "./settings.js";
+import { createTools } from "./tools.js";
+import { busy, cancel, fail, live, work } from "./work.js";
+
+const at = id => document.getElementById(id);
+const TITLE = at("subtitle").textContent;
+// One picture: hidden regions, boxes that the user drew, boxes of those found without them, joints pinned by person,
+// the server's answer without pins and what it was asked, and the answer that is shown.
+const fresh = () => ({ media: null, file: null, kind: "photo", name: "", hidden: [], drawn: [], found: [], pins: new Map(), base: null, asked: "", record: null });
+let session = fresh(), viewer = null, loading = 0;
+
+onToken(wrong => new Promise(resolve => {
+  const dialog = at("tokenDialog");
+  at("tokenText").classList.toggle("wrong", wrong);
+  if (wrong) at("tokenText").textContent = "That token was not the right one. It is the word after di2pose serve --token.";
+  at("token").value = "";
+  at("tokenForm").onsubmit = () => resolve(at("token").value);
+  at("tokenCancel").onclick = () => dialog.close();
+  dialog.onclose = () => resolve(null);                      // after a submit this comes too late to count
+  if (!dialog.open) dialog.showModal();
+}));
+
+const nextTheme = createTheme(() => viewer?.repaint());
+at("helpButton").onclick = () => at("help").showModal();
+const model = await json("/v1/model").catch(error => { fail(error.message); throw error; });
+const host = {
+  viewer: () => viewer, session: () => session, tools: () => tools, personFields, person: () => person(session.record), showPerson,
+  taken, layer: (...a) => lab.layer(...a), patchSide: () => lab.patchSide(), changed: edited, model,
+};
+const tools = createTools(host), lab = createLab(host), reveal = createReveal(host), pins = createPins(host);
+const settings = createSettings(model, edited);
+const openTab = createTabs(name => {
+  if (name !== "reveal") reveal.stop();
+  if (name === "angles") viewer?.draw();                     // the plot needs to know how wide it is
+});
+const listFiles = createFiles(model, () => {
+  const { media, name, kind } = session, fields = kind === "video" ? settings.fields(true) : session.pins.size ? personFields() : wholeFields();
+  return { name, body: form(media.file, kind, fields) };
+});
+createIntake(open);
+
+// The chosen person in the server's JSON; undefined where they are not in the frame.
+function person(record) {
+  return record?.frames[viewer.state.frame]?.people.find((p, place) => number(p, place) === viewer.state.person);
+}
+
+// Everybody in the picture. Boxes replace the detector, so those whom it found go along with the drawn ones.
+function wholeFields() {
+  const fields = settings.fields(session.kind === "video");
+  if (session.hidden.length) fields.occluded = session.hidden;
+  if (session.drawn.length) fields.boxes = [...session.found, ...session.drawn];
+  return fields;
+}
+
+// One person, by place; the chosen one if none is named.
+function personFields(id = viewer.state.person) {
+  const { max_people, min_score, ...fields } = wholeFields(), held = session.pins.get(id);
+  const someone = (session.base ?? session.record).frames[0].people[id];
+  return { ...fields, boxes: someone && [someone.box_px], ...held && { pin: held } };
+}
+
+async function open(file) {
+  const mine = ++loading, trouble = refused(file, model.limits);
+  fail(trouble);
+  if (trouble) return;
+  cancel();
+  const media = await openMedia(file, model.limits, timeOf);
+  if (mine !== loading) return media.close();
+  const { video_seconds: most } = model.limits;
+  if (media.duration > most + 0.5) { media.close(); return fail(`The video lasts ${Math.round(media.duration)} s; this server takes ${most} s: cut it shorter.`); }
+  session.media?.close();
+  session = { ...fresh(), media, file: media.file, kind: media.kind, name: media.name };
+  const video = media.kind === "video";
+  at("start").hidden = true;
+  at("stage").hidden = at("panel").hidden = at("restart").hidden = at("tools").hidden = false;
+  at("subtitle").textContent = media.name;
+  document.body.classList.toggle("video", video);
+  for (const name of ["reveal", "lab"]) at("tab-" + name).disabled = video;
+  for (const button of document.querySelectorAll("[data-tool]")) button.hidden = video;
+  at("grabFrame").hidden = !media.video;
+  at("mediaNote").textContent = media.note;
+  at("mediaNote").hidden = !media.note;
+  at("pinBox").hidden = video;
+  listFiles(video);
+  reveal.stop(); lab.stop();
+  const start = empty(media.size ?? [4, 3]);
+  if (viewer) viewer.show(start); else mount(start);
+  tools.use("look");
+  if (!video && matchMedia("(pointer: fine)").matches) tools.use("pin");
+  openTab("sample");
+  chips();
+  await run();
+}
+
+function mount(start) {
+  const options = {
+    picture: (k, ready) => session.media?.picture(k, ready), paint: tools.paint, changed: chosen,
+    get pin() { return tools.state.tool === "pin" && session.record && !reveal.playing() ? pins.pin : null; },
+  };
+  viewer = Di2PoseViewer.mount(at("stage"), start, options);
+  viewer.parts.photo.append(at("tools"));
+  at("pane-joints").append(viewer.parts.table);
+  at("pane-angles").append(viewer.parts.degrees);
+  at("stage").append(at("panel"));
+  tools.listen(viewer);
+}
+
+const timeOf = k => (session.record?.frames[k]?.time_s ?? 0) + 0.4 / (session.record?.fps || 30);
+
+// Ask the server, show what it says. What was asked already is not asked again, unless `anew`.
+async function run(anew = false) {
+  const mine = session, fields = wholeFields(), asked = JSON.stringify(fields), video = mine.kind === "video";
+  if (!mine.file) return;
+  const title = video ? "Following everybody through the video" : mine.record ? "Drawing the pose anew" : "Looking for people";
+  const done = await work(title, async (signal, say) => {
+    const ask = asking => json(video ? "/v1/video" : "/v1/predict", { body: form(mine.file, mine.kind, asking), signal, say });
+    const base = anew || asked !== mine.asked ? await ask(fields) : mine.base;
+    const kept = carried(mine, base), people = [...base.frames[0].people];
+    for (const [id, pin] of kept) {
+      const answer = await ask({ ...personFields(id), boxes: [people[id].box_px], pin });
+      if (answer.frames[0].people.length) people[id] = answer.frames[0].people[0];
+    }
+    return { base, kept, record: kept.size ? { ...base, frames: [{ ...base.frames[0], people }] } : base };
+  });
+  if (mine !== session) return;
+  if (!done) {
+    if (mine.record) viewer.setPreview(null); else viewer.show({ ...empty(viewer.place().size), nobody: "no answer" });
+    return;
+  }
+  Object.assign(mine, { base: done.base, asked, pins: done.kept, record: done.record });
+  at("stage").dataset.answers = Number(at("stage").dataset.answers ?? 0) + 1;
+  if (!mine.drawn.length) mine.found = done.base.frames[0].people.map(p => p.box_px);
+  reveal.stop(); lab.stop();
+  viewer.show(payload(mine.record));
+  const summary = about(mine.record);
+  at("subtitle").textContent = mine.name + " \u00b7 " + summary;
+  live(summary);
+  chips();
+  chosen();
+  if (viewer.state.person === null) {
+    fail("Nobody was found." + (video ? "" : " Draw a box where somebody is."));
+    if (!video && tools.state.tool !== "add") tools.use("add");
+  }
+}
+
+// Pins of the people who are still there, under their new numbers.
+function carried(old, base) {
+  const kept = new Map();
+  for (const [id, pin] of old.pins) {
+    const place = old.base ? whose(old.base.frames[0].people[id].box_px, base.frames[0].people) : -1;
+    if (place >= 0) kept.set(place, pin);
+  }
+  return kept;
+}
+
+// A setting, a pin or a rectangle is another one now.
+function edited() {
+  chips();
+  if (!session.record) return;
+  if (at("auto").checked) run();
+  else { viewer.show(payload(pins.pending(session.record))); live("Changed: press Resample"); }
+}
+
+function taken(tool, rect) {
+  if (tool === "patch") return lab.cover(rect);
+  if (tool === "hide") session.hidden.push(rect);
+  else session.drawn.push(rect);
+  tools.use("look");
+  edited();
+}
+
+function chips() {
+  const chip = (list, words) => list.map((_, k) => makeChip(words + (list.length > 1 ? " " + (k + 1) : ""), () => { list.splice(k, 1); edited(); viewer.draw(); }));
+  at("rectChips").replaceChildren(...chip(session.hidden, "hidden region"), ...chip(session.drawn, "added person"));
+  pins.chips(makeChip);
+  const several = session.pins.size && session.base?.frames[0].people.length > 1;
+  at("filesNote").textContent = several ? "Joints are pinned, which is about one person: files hold the chosen one alone."
+    : "Of several people the formats for one (.trc, .c3d, .bvh) come as one file each, packed together.";
+}
+
+function makeChip(words, remove) {
+  const button = document.createElement("button");
+  button.className = "chip";
+  button.append(words, Object.assign(document.createElement("span"), { textContent: "\u00d7", ariaHidden: "true" }));
+  button.setAttribute("aria-label", `Remove: ${words}`);
+  button.onclick = remove;
+  return button;
+}
+
+// Another person, frame or joint is chosen.
+let last = null;
+function chosen() {
+  if (!viewer || !session.record) return;
+  if (last !== viewer.state.person) { last = viewer.state.person; reveal.stop(); lab.uncover(); lab.stop(); chips(); }
+  pins.chosen();
+}
+
+// In place of the estimate, for as long as a patch lies on the photo.
+function showPerson(one) {
+  const people = session.record.frames[0].people.map((p, place) => one && place === viewer.state.person ? one : p);
+  viewer.show(payload({ ...session.record, frames: [{ ...session.record.frames[0], people }] }));
+}
+
+function restart() {
+  cancel();
+  loading++;
+  session.media?.close();
+  session = fresh();
+  reveal.stop(); lab.stop();
+  at("start").hidden = false;
+  at("stage").hidden = at("restart").hidden = true;
+  at("subtitle").textContent = TITLE;
+  fail("");
+  at("choose").focus();
+}
+
+at("restart").onclick = restart;
+at("resample").onclick = () => run(true);
+at("grabFrame").onclick = async () => {
+  const { video, size, name } = session.media;
+  open(await jpeg(video, size, `${name.replace(/\.[^.]*$/, "")}-${session.record?.frames[viewer.state.frame].frame_index ?? 0}.jpg`));
+};
+
+const { limits } = model, mb = bytes => (bytes / 1e6).toFixed(0) + " MB";
+at("limits").textContent = `Photos up to ${mb(limits.bytes)} (bigger ones are made smaller here), videos up to ${limits.video_seconds} s and ${mb(limits.video_bytes)}.`;
+
+const KEYS = {
+  o: () => at("file").click(), c: () => at("cameraButton").click(), t: nextTheme, "?": () => at("help").showModal(),
+  r: () => session.record && run(true), n: () => session.record && at("another").click(),
+  l: () => session.record && session.kind === "photo" && (openTab("lab"), tools.use("patch")),
+  ...Object.fromEntries([["p", "pin"], ["h", "hide"], ["a", "add"]].map(([key, tool]) => [key, () => session.record && session.kind === "photo" && tools.use(tool)])),
+  " ": () => reveal.playing() && reveal.play(),
+};
+document.addEventListener("keydown", event => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || document.querySelector("dialog[open]")) return;
+  if (event.key === "Escape") {
+    if (busy()) cancel(); else if (viewer && tools.state.tool !== "look") tools.use(tools.state.tool);
+    return;
+  }
+  if (event.target.closest("select, textarea, input:not([type=range], [type=checkbox])")) return;
+  if (event.key === " " && (event.target.closest("button, summary, input") || !reveal.playing())) return;
+  const person = viewer && session.record && /^[1-9]$/.test(event.key) ? [...at("person").options][event.key - 1] : null;
+  if (person) viewer.choosePerson(Number(person.value));
+  else if (KEYS[event.key.toLowerCase()]) KEYS[event.key.toLowerCase()]();
+  else return;
+  event.preventDefault();
+});

@@ -1,0 +1,193 @@
+"""Angles of people: their intervals, states, and the files and pages that hold them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from output.browser import CHROMEDRIVER, CHROMIUM, Browser
+from output.people import person, pose, result
+from PIL import Image
+
+from di2pose.output.angles import Angle, plausible_poses
+from di2pose.pose.angles import DIFFERENCES, NAMES, joint_angles
+from di2pose.result import Motion, Result
+
+
+def test_a_person_tells_their_angles():
+    someone = person(3)
+    knee = someone.angles["left_knee_flexion"]
+    assert isinstance(knee, Angle)
+    assert list(someone.angles) == [*NAMES, *DIFFERENCES]
+    assert knee.degrees == pytest.approx(float(joint_angles(someone.joints_mm)["left_knee_flexion"]))
+    assert knee.low <= knee.degrees <= knee.high
+    assert knee.high - knee.low > 5
+    assert knee.state == "out_of_frame"  # the left ankle's
+    assert someone.angles["left_elbow_flexion"].state == "occluded"  # the wrist's
+    assert someone.angles["right_elbow_flexion"].state == "seen"
+    assert someone.angles["knee_flexion_difference"].state == "out_of_frame"
+    with pytest.raises(TypeError):
+        someone.angles["left_knee_flexion"] = knee
+
+
+def test_the_same_person_has_the_same_intervals():
+    assert dict(person(4).angles) == dict(person(4).angles)
+
+
+@pytest.mark.parametrize("hypotheses", [1, 2, 8])
+def test_plausible_poses_vary_as_the_calibration_says(hypotheses):
+    someone = person(5, hypotheses=hypotheses)
+    poses = plausible_poses(someone, count=4000)
+    spread = np.sqrt(np.square(poses - someone.joints_mm).sum(-1).mean(0))
+    wanted = np.sqrt(np.trace(someone.covariance_mm2, axis1=1, axis2=2))
+    assert spread[1:] == pytest.approx(wanted[1:], rel=0.1)
+
+
+def test_a_person_of_whom_everything_is_known_has_no_interval():
+    someone = person(6)
+    pinned = type(someone)(
+        **{f: getattr(someone, f) for f in ("joints_mm", "joints_2d", "box", "root_mm", "score")},
+        samples_mm=np.repeat(someone.joints_mm[None], 4, axis=0),
+        covariance_mm2=np.zeros((17, 3, 3)),
+        r90_mm=np.zeros(17),
+        state=np.array(["pinned"] * 17),
+    )
+    for angle in pinned.angles.values():
+        assert angle.state == "pinned"
+        assert angle.low == pytest.approx(angle.degrees, nan_ok=True)
+        assert angle.high == pytest.approx(angle.degrees, nan_ok=True)
+
+
+def test_another_skeleton_tells_what_it_can():
+    someone = person(7)
+    coco = someone.convert("coco17")
+    assert coco.angles["left_knee_flexion"].degrees == pytest.approx(someone.angles["left_knee_flexion"].degrees)
+    lsp = someone.convert("lsp14").angles
+    assert lsp["right_elbow_flexion"].degrees == pytest.approx(someone.angles["right_elbow_flexion"].degrees)
+    neck = coco.angles["neck_flexion"]  # COCO has no top of the head
+    assert np.isnan([neck.degrees, neck.low, neck.high]).all()
+    assert neck.state == "unknown"
+
+
+def test_json_has_them_and_a_reader_needs_them_not(tmp_path):
+    someone = result([person(8), person(9).convert("h36m_17")])
+    someone.save(tmp_path / "a.json")
+    record = json.loads((tmp_path / "a.json").read_text())
+    told = record["frames"][0]["people"][0]["angles"]
+    knee = someone.people[0].angles["left_knee_flexion"]
+    assert told["left_knee_flexion"] == {
+        "degrees": round(knee.degrees, 1), "low": round(knee.low, 1), "high": round(knee.high, 1), "state": knee.state
+    }  # fmt: skip
+    back = Result.load(tmp_path / "a.json").people[0].angles["left_knee_flexion"]
+    assert back.degrees == pytest.approx(knee.degrees, abs=0.01)
+    assert back.high == pytest.approx(knee.high, abs=0.1)
+    for each in record["frames"][0]["people"]:
+        del each["angles"]  # a file of before
+    (tmp_path / "b.json").write_text(json.dumps(record))
+    assert Result.load(tmp_path / "b.json").people[0].angles["left_knee_flexion"].degrees == pytest.approx(back.degrees)
+    result([person(8).convert("coco17")]).save(tmp_path / "c.json")
+    neck = json.loads((tmp_path / "c.json").read_text())["frames"][0]["people"][0]["angles"]["neck_flexion"]
+    assert neck == {"degrees": None, "low": None, "high": None, "state": "unknown"}
+
+
+def test_the_table_has_a_row_for_each_frame_and_person(tmp_path):
+    frames = [result([person(k, track=0), person(k + 50, track=3)], frame_index=2 * k, time_s=k / 10) for k in range(3)]
+    Motion([*frames, result([], frame_index=6, time_s=0.3)], fps=10.0).save(tmp_path / "walk.Angles.CSV")
+    with (tmp_path / "walk.Angles.CSV").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["frame"], row["time_s"], row["person"]) for row in rows] == [
+        (f"{2 * k}", f"{k / 10}", track) for k in range(3) for track in ("0", "3")
+    ]
+    for row, someone in zip(rows, (p for frame in frames for p in frame.people), strict=True):
+        for name, angle in someone.angles.items():
+            cells = [row[f"{name}_{part}"] for part in ("deg", "low_deg", "high_deg")]
+            wanted = [angle.degrees, angle.low, angle.high]
+            assert [float(cell) if cell else np.nan for cell in cells] == pytest.approx(wanted, abs=0.051, nan_ok=True)
+            assert row[f"{name}_state"] == angle.state
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if not (CHROMIUM and CHROMEDRIVER):
+        pytest.skip("no Chromium with ChromeDriver on this machine")
+    driver = Browser(tmp_path_factory.mktemp("profile"))
+    yield driver
+    driver.close()
+
+
+def moving(k):
+    if k in (20, 21):
+        return []
+    share = np.sin(k / 5) / 2 + 0.5
+    first, last = (pose(np.random.default_rng(seed)) for seed in (1, 2))
+    state = np.where((np.arange(17) == 6) & (8 < k < 16), "occluded", "seen")
+    joints = first * (1 - share) + last * share
+    return [person(3, track=0, joints_mm=joints, state=state), person(40 + k, track=1)]
+
+
+ROWS = "return [...document.querySelectorAll('#angles tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+
+
+def test_the_page_of_a_photo_has_a_table_of_angles(browser, tmp_path):
+    someone = person(3)
+    result([someone], picture=Image.new("RGB", (640, 480))).save(tmp_path / "a.html")
+    browser.open(tmp_path / "a.html")
+    rows = {row[0]: row[1:] for row in browser.run(ROWS)}
+    assert len(rows) == 12
+    knee = someone.angles["left_knee_flexion"]
+    low, high = (f"{round(value, 1) + 1e-9:.0f}".replace("-", "\u2212") for value in (knee.low, knee.high))
+    assert rows["knee flexion"][0] == f"{round(knee.degrees, 1) + 1e-9:.0f}\u00b0{low} to {high}"
+    assert not browser.run("return document.querySelector('#angles svg')")
+    assert browser.run("return document.querySelectorAll('#angles td.guessed').length") == sum(
+        angle.state != "seen" for angle in someone.angles.values()
+    )
+    assert browser.messages() == []
+
+
+def test_the_page_of_a_video_plots_them_over_time(browser, tmp_path):
+    motion = Motion([result(moving(k), frame_index=k, time_s=k / 30) for k in range(30)], fps=30.0)
+    motion.save(tmp_path / "m.html")
+    browser.open(tmp_path / "m.html")
+    drawn = "return [...document.querySelectorAll('#angles svg {}')].map(e => e.getAttribute('{}'))"
+    assert len(browser.run(drawn.format("polygon", "points"))) == 4  # two knees, before and after the gap
+    dashes = browser.run(drawn.format("polyline", "stroke-dasharray"))
+    assert dashes.count("4 4") == 1  # the left knee while its ankle is hidden
+    points = [p for line in browser.run(drawn.format("polyline", "points")) for p in line.split()]
+    assert len(points) == 2 * 28 + 2  # and two shared at the ends of the dashes
+    before = browser.run("return document.querySelector('#angles svg .now').getAttribute('x1')")
+    browser.click("#angles tbody tr:nth-child(4) button")
+    label = "return document.querySelector('#angles svg').getAttribute('aria-label')"
+    assert browser.run(label) == "left elbow flexion, right elbow flexion, degrees over seconds"
+    assert browser.run("return document.querySelector('#angles tr.shown th').textContent") == "elbow flexion"
+    box = browser.run("""const svg = document.querySelector('#angles svg'); svg.scrollIntoView();
+        const b = svg.getBoundingClientRect(); return [b.x, b.y, b.width]""")
+    browser.drag((box[0] + box[2] - 13, box[1] + 90), (box[0] + box[2] - 13, box[1] + 90))  # a click at the end
+    assert browser.run("return document.getElementById('view').dataset.frame") == "29"
+    assert browser.run("return document.querySelector('#angles svg .now').getAttribute('x1')") != before
+    browser.run("const s = document.getElementById('slider'); s.value = 20; s.dispatchEvent(new Event('input'))")
+    assert browser.run(ROWS) == []  # nobody in this frame
+    assert browser.run("return document.querySelector('#angles').textContent").count("no joint angles here") == 1
+    browser.run("const s = document.getElementById('person'); s.value = 1; s.dispatchEvent(new Event('change'))")
+    browser.run("const s = document.getElementById('slider'); s.value = 1; s.dispatchEvent(new Event('input'))")
+    knee = motion[1].people[1].angles["right_knee_flexion"].degrees
+    browser.click("#angles tbody tr:nth-child(1) button")
+    assert browser.run(ROWS)[0][2].startswith(f"{round(knee, 1) + 1e-9:.0f}\u00b0")
+    assert browser.messages() == []
+
+
+def test_the_two_functions_take_the_json_file(browser, tmp_path):
+    """The page of a service shows the same table and plot from `motion.save("x.json")`."""
+    motion = Motion([result(moving(k), frame_index=k, time_s=k / 30) for k in range(30)], fps=30.0)
+    motion.save(tmp_path / "m.html")
+    motion.save(tmp_path / "m.json")
+    browser.open(tmp_path / "m.html")
+    frames = json.loads((tmp_path / "m.json").read_text())["frames"]
+    script = """const [frames] = arguments, box = document.createElement('div'), list = document.createElement('div');
+        document.body.append(box, list);
+        Di2PoseAngles.plot(box, frames, 0, ['trunk_lean']).mark(4);
+        Di2PoseAngles.table(list, frames[0].people[0]);
+        return [box.querySelectorAll('polygon').length, list.querySelectorAll('tbody tr').length]"""
+    assert browser.run(script, frames) == [2, 12]
+    empty = "const e = document.createElement('div'); Di2PoseAngles.table(e, undefined); return e.textContent"
+    assert browser.run(empty) == "no joint angles here"
+    assert browser.messages() == []

@@ -1,0 +1,175 @@
+"""Angles of poses whose angles are known: a puppet that stands, and limbs that are bent by so many degrees."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from output.people import OFFSETS, pose, rotation
+
+from di2pose.errors import InputError
+from di2pose.pose.angles import DIFFERENCES, NAMES, PAIRED, joint_angles, joints_of, with_differences, wrapped
+from di2pose.pose.skeleton import H36M_17, mirror
+
+X, Y, Z = np.eye(3)  # camera axes: the puppet looks into the camera, its left is +x, up is -y, front is -z
+LIMBS = {"left_shoulder": ("left_elbow", "left_wrist"), "left_hip": ("left_knee", "left_ankle"),
+         "right_shoulder": ("right_elbow", "right_wrist"), "right_hip": ("right_knee", "right_ankle")}  # fmt: skip
+
+
+def standing():
+    """Upright, straight legs; arms hang straight down."""
+    offsets = OFFSETS.copy()
+    for side in ("left", "right"):
+        offsets[H36M_17.index(f"{side}_elbow")] = (0, 280, 0)
+        offsets[H36M_17.index(f"{side}_wrist")] = (0, 250, 0)
+    offsets[H36M_17.index("nose")], offsets[H36M_17.index("head")] = (0, -120, 0), (0, -115, 0)
+    joints = np.zeros((17, 3))
+    for child, parent in H36M_17.bones:
+        joints[child] = joints[parent] + offsets[child]
+    return joints
+
+
+def turned(joints, about, moving, axis, degrees):
+    """The joints `moving`, turned by the right hand about an axis through a joint."""
+    out, turn = joints.copy(), rotation(np.radians(degrees) * np.asarray(axis))
+    pivot, rows = joints[H36M_17.index(about)], list(H36M_17.indices(*moving))
+    out[rows] = (joints[rows] - pivot) @ turn.T + pivot
+    return out
+
+
+def angles(joints):
+    return {name: float(value) for name, value in with_differences(joint_angles(joints)).items()}
+
+
+def test_somebody_who_stands_upright_has_zeros():
+    found = angles(standing())
+    assert list(found) == [*NAMES, *DIFFERENCES]
+    assert max(abs(value) for value in found.values()) < 1e-9
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(
+    ("about", "part", "name"), [("knee", "ankle", "knee_flexion"), ("elbow", "wrist", "elbow_flexion")]
+)
+@pytest.mark.parametrize("degrees", [0.001, 30, 90, 150])
+def test_hinges_tell_how_far_they_are_bent(side, about, part, name, degrees):
+    found = angles(turned(standing(), f"{side}_{about}", [f"{side}_{part}"], X, degrees))
+    assert found[f"{side}_{name}"] == pytest.approx(degrees, abs=1e-9)
+    assert found[f"{name}_difference"] == pytest.approx(degrees if side == "left" else -degrees, abs=1e-9)
+
+
+# About +x by the right hand a hanging limb (+y) goes to +z, backwards; about +z it goes to -x, to the puppet's right.
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("degrees", [-25, 40, 90, 130])
+def test_hip_flexion_is_forwards_and_abduction_outwards(side, degrees):
+    forwards = angles(turned(standing(), f"{side}_hip", LIMBS[f"{side}_hip"], X, -degrees))
+    assert forwards[f"{side}_hip_flexion"] == pytest.approx(degrees)
+    assert forwards[f"{side}_hip_abduction"] == pytest.approx(0, abs=1e-9)
+    assert forwards[f"{side}_knee_flexion"] == pytest.approx(0, abs=1e-4)
+    out = {"left": -1, "right": 1}[side]
+    outwards = angles(turned(standing(), f"{side}_hip", LIMBS[f"{side}_hip"], Z, out * degrees / 2))
+    assert outwards[f"{side}_hip_abduction"] == pytest.approx(degrees / 2)
+    assert outwards[f"{side}_hip_flexion"] == pytest.approx(0, abs=1e-9)
+
+
+def test_knees_apart_on_a_chair_are_flexed_as_together():
+    seated = turned(standing(), "left_hip", LIMBS["left_hip"], X, -90)
+    apart = angles(turned(seated, "left_hip", LIMBS["left_hip"], Y, -30))
+    assert apart["left_hip_flexion"] == pytest.approx(90)
+    assert apart["left_hip_abduction"] == pytest.approx(30)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("degrees", [20, 90, 150])
+def test_an_arm_forwards_is_flexed_and_one_sideways_abducted(side, degrees):
+    arm = LIMBS[f"{side}_shoulder"]
+    for axis, sign, name, other in ((X, -1, "flexion", "abduction"), (Z, -1, "abduction", "flexion")):
+        sign = sign if axis is X or side == "left" else -sign
+        found = angles(turned(standing(), f"{side}_shoulder", arm, axis, sign * degrees))
+        assert found[f"{side}_shoulder_elevation"] == pytest.approx(degrees)
+        assert found[f"{side}_shoulder_{name}"] == pytest.approx(degrees)
+        assert found[f"{side}_shoulder_{other}"] == pytest.approx(0, abs=1e-9)
+    backwards = angles(turned(standing(), f"{side}_shoulder", arm, X, 30))
+    assert backwards[f"{side}_shoulder_flexion"] == pytest.approx(-30)
+
+
+@pytest.mark.parametrize("degrees", [15, 60, 100])
+def test_leaning_is_forwards_and_to_the_left(degrees):
+    whole = list(H36M_17.joints)
+    forwards = angles(turned(standing(), "pelvis", whole, X, degrees))  # up (-y) goes to -z, to the front
+    assert forwards["trunk_lean"] == pytest.approx(degrees)
+    assert forwards["trunk_forward_lean"] == pytest.approx(degrees)
+    assert forwards["trunk_side_lean"] == pytest.approx(0, abs=1e-9)
+    assert forwards["left_hip_flexion"] == pytest.approx(0, abs=1e-9)  # the legs go along
+    upper = [name for name in whole if "knee" not in name and "ankle" not in name]
+    bowed = angles(turned(standing(), "pelvis", upper, X, degrees))
+    assert bowed["right_hip_flexion"] == pytest.approx(degrees)
+    if degrees < 78:  # beyond, the hips' axis is nearly upright: nobody can tell what is forwards
+        sideways = angles(turned(standing(), "pelvis", whole, Z, degrees))
+        assert sideways["trunk_side_lean"] == pytest.approx(degrees)
+
+
+def test_shoulders_turned_to_the_left_are_positive():
+    top = ["left_shoulder", "right_shoulder", "left_elbow", "right_elbow", "left_wrist", "right_wrist"]
+    assert angles(turned(standing(), "thorax", top, Y, -35))["trunk_rotation"] == pytest.approx(35)
+    nodding = angles(turned(standing(), "thorax", ["nose", "head"], X, 25))
+    assert nodding["neck_flexion"] == pytest.approx(25)
+
+
+def test_what_a_pose_leaves_open_is_not_a_number():
+    aside = angles(turned(standing(), "left_hip", LIMBS["left_hip"], Z, -85))  # along the hips' own axis
+    assert np.isnan(aside["left_hip_flexion"])
+    assert aside["left_hip_abduction"] == pytest.approx(85)
+    assert np.isnan(aside["hip_flexion_difference"])
+    overhead = angles(turned(standing(), "left_shoulder", LIMBS["left_shoulder"], X, -175))
+    assert overhead["left_shoulder_elevation"] == pytest.approx(175)
+    assert np.isnan([overhead["left_shoulder_flexion"], overhead["left_shoulder_abduction"]]).all()
+    lying = angles(turned(standing(), "pelvis", list(H36M_17.joints), Z, 90))  # on the left side
+    assert lying["trunk_lean"] == pytest.approx(90)
+    assert np.isnan([lying["trunk_forward_lean"], lying["trunk_side_lean"]]).all()
+    point = angles(np.zeros((17, 3)))
+    assert np.isnan(list(point.values())).all()
+
+
+def test_a_joint_that_is_not_known_spoils_its_own_angles_alone():
+    joints = pose(np.random.default_rng(0))
+    whole = angles(joints)
+    for j, joint in enumerate(H36M_17.joints):
+        part = joints.copy()
+        part[j] = np.nan
+        found = angles(part)
+        for name in whole:
+            if joint in joints_of(name):
+                assert np.isnan(found[name]), (joint, name)
+            else:
+                assert found[name] == pytest.approx(whole[name], nan_ok=True), (joint, name)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.floats(-180, 180), st.floats(0.3, 3))
+def test_angles_are_of_the_body_alone(seed, heading, scale):
+    """Turning about the vertical, size and place change nothing; a mirror swaps the sides."""
+    joints = pose(np.random.default_rng(seed))
+    found = joint_angles(joints)
+    elsewhere = scale * joints @ rotation(np.radians(heading) * Y).T + (100, -200, 4000)
+    for name, value in joint_angles(elsewhere).items():
+        assert value == pytest.approx(found[name], abs=1e-6, nan_ok=True), name
+    assert all(np.isnan(value) or -180 <= value <= 180 for value in found.values())
+    swapped = joint_angles(mirror(joints, H36M_17))
+    for name in PAIRED:
+        assert swapped[f"left_{name}"] == pytest.approx(found[f"right_{name}"], abs=1e-6, nan_ok=True)
+    for name, sign in (("trunk_side_lean", -1), ("trunk_rotation", -1), ("trunk_forward_lean", 1), ("neck_flexion", 1)):
+        off = wrapped(np.array([swapped[name] - sign * found[name]]))
+        assert np.isnan([swapped[name], found[name]]).all() or abs(off[0]) < 1e-6
+
+
+def test_many_poses_at_once_are_each_as_alone():
+    poses = np.stack([pose(np.random.default_rng(seed)) for seed in range(6)]).reshape(2, 3, 17, 3)
+    together, alone = joint_angles(poses), [joint_angles(each) for each in poses.reshape(6, 17, 3)]
+    for name in NAMES:
+        assert together[name].shape == (2, 3)
+        assert together[name].ravel() == pytest.approx([float(each[name]) for each in alone], nan_ok=True)
+
+
+def test_an_angle_that_nobody_knows_is_refused():
+    with pytest.raises(InputError, match="no angle is called 'left_ankle_flexion'; there are left_knee_flexion"):
+        joints_of("left_ankle_flexion")

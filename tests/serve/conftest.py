@@ -1,0 +1,34 @@
+"""The service with the model inside the package, and real pictures."""
+
+import pytest
+from PIL import Image
+from serve.running import file_of, running
+
+from di2pose import Di2Pose
+from di2pose.assets import fetch
+
+
+@pytest.fixture(scope="session")
+def model():
+    return Di2Pose.from_pretrained()
+
+
+@pytest.fixture(scope="session")
+def service(model):
+    with running(model) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def astronaut():
+    with Image.open(fetch("astronaut")) as picture:
+        return picture.convert("RGB")
+
+
+@pytest.fixture(scope="session")
+def photos(astronaut):
+    """Files of different pictures of somebody, small, and of one without anybody."""
+    whole = astronaut.resize((256, 256))
+    turned = whole.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    pictures = [whole, turned, astronaut.crop((40, 0, 420, 300)), astronaut.crop((0, 30, 470, 512))]
+    return [file_of(picture) for picture in (*pictures, Image.new("RGB", (200, 160), (90, 120, 160)))]

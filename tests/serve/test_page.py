@@ -1,0 +1,522 @@
+"""The page of `di2pose serve` in a real headless Chromium, with the packaged model behind it: every feature, at desk
+and phone width. DI2POSE_SHOTS=FOLDER keeps pictures of it."""
+
+import base64
+import io
+import os
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from contextlib import closing
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+from output.browser import CHROMEDRIVER, CHROMIUM, Browser
+from PIL import Image
+from video.films import write_film
+
+from di2pose.assets import extract
+from di2pose.commands.demo import CLIP, FRAME, REGION
+from di2pose.data.frames import Video
+from di2pose.pose.skeleton import H36M_17
+from di2pose.result import Result
+
+pytest.importorskip("starlette", reason="the page needs the extra serve")
+TOKEN = "a-secret"
+DESK, PHONE = {"width": 1400, "height": 900}, {"width": 360, "height": 780, "phone": True}
+SIZE = (325, 265)
+"""Of the test pictures, pixels."""
+FRAMES = 6
+ANSWERS = "Number(document.getElementById('stage').dataset.answers ?? 0)"
+TEXT = "document.getElementById('{}').textContent"
+TABLE = "return [...document.querySelectorAll('#rows tr')].map(r => [...r.cells].map(c => c.textContent))"
+PLACES = "return document.getElementById('{}').places"
+BOX = "const b = document.getElementById(arguments[0]).getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
+FILE = """const [name, type, data] = arguments, bytes = Uint8Array.from(atob(data), c => c.charCodeAt(0));
+const box = new DataTransfer(); box.items.add(new File([bytes], name, { type }));"""
+DROP = FILE + "document.dispatchEvent(new DragEvent('drop', { dataTransfer: box, bubbles: true, cancelable: true }))"
+PASTE = FILE + "document.dispatchEvent(new ClipboardEvent('paste', { clipboardData: box, bubbles: true }))"
+SET = """const [id, value] = arguments, field = document.getElementById(id);
+if (field.type === 'checkbox') field.checked = value; else field.value = value;
+for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind, { bubbles: true }))"""
+WIDE = """return [document.documentElement.scrollWidth, ...[...document.querySelectorAll('section, header, .notes > *')]
+    .filter(e => e.offsetParent).map(e => e.getBoundingClientRect().right)]"""
+
+
+@pytest.fixture(scope="module")
+def site():
+    """The command itself, with the model inside the package. It asks for a token, and takes small pictures."""
+    command = [sys.executable, "-m", "di2pose", "serve", "--port", "0", "--token", TOKEN, "--max-pixels", "320000"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    try:
+        yield next(m[0] for line in server.stdout if (m := re.search(r"http://[^ ]+/", line)))
+    finally:
+        server.terminate()
+        server.wait(20)
+        server.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def frames():
+    """The walker in some frames of a real video."""
+    with closing(Video(extract("sports2d-demo", CLIP) / CLIP)) as video:
+        return [video.frame(FRAME + k).crop(REGION).resize(SIZE) for k in range(FRAMES)]
+
+
+@pytest.fixture(scope="module")
+def walker(frames):
+    return jpeg(frames[0])
+
+
+@pytest.fixture(scope="module")
+def browser(frames, tmp_path_factory):
+    if CHROMIUM is None or CHROMEDRIVER is None:
+        pytest.skip("no chromium and chromedriver: apt-get install chromium chromium-driver")
+    film = tmp_path_factory.mktemp("camera") / "walker.mjpeg"
+    film.write_bytes(jpeg(frames[0].resize((640, 480))) * 2)
+    camera = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+    browser = Browser(tmp_path_factory.mktemp("profile"), [*camera, f"--use-file-for-fake-video-capture={film}"])
+    browser.call("/timeouts", {"script": 55_000})
+    yield browser
+    browser.close()
+
+
+class Page:
+    """The page in the browser; `shoot` keeps a picture where the environment asks for it."""
+
+    def __init__(self, browser, site):
+        self.browser, self.site, self.folder = browser, site, os.environ.get("DI2POSE_SHOTS")
+        self.run, self.click, self.press = browser.run, browser.click, browser.press
+
+    def open(self, token=TOKEN, **look):
+        self.browser.open("about:blank")  # a fragment alone would not load the page again
+        self.browser.open(self.site + (f"#token={token}" if token else ""), **(look or DESK))
+        if token:
+            self.until("document.getElementById('limits').textContent")
+        return self
+
+    def until(self, condition):
+        look = f"if ({condition}) done(true); else setTimeout(look, 40);"
+        self.browser.wait(f"const done = arguments[0], look = () => {{ {look} }}; look()")
+
+    def answer(self, act):
+        """Do something, and wait for the server's answer to be shown."""
+        before = self.run(f"return {ANSWERS}")
+        act()
+        self.until(f"{ANSWERS} > {before} && !document.body.classList.contains('busy')")
+
+    def drop(self, content, name="walker.jpg", kind="image/jpeg", quick=True):
+        """A picture, answered; `quick`: by few hypotheses and one look."""
+        if quick:
+            self.run(SET, "hypotheses", 2)
+            self.run(SET, "second_look", False)
+        self.answer(lambda: self.run(DROP, name, kind, base64.b64encode(content).decode()))
+        return self
+
+    def set(self, name, value):
+        self.run(SET, name, value)
+
+    def text(self, name):
+        return self.run("return " + TEXT.format(name))
+
+    def tab(self, name):
+        self.run("document.getElementById(arguments[0]).click()", f"tab-{name}")
+
+    def joint(self, name):
+        """Row of the table: x, y, z, radius (mm), state."""
+        row = next(row for row in self.run(TABLE) if row[0] == name.replace("_", " "))
+        return [float(cell.replace("\u2212", "-")) for cell in row[1:5]], row[5]
+
+    def spot(self, canvas, name):
+        """Where a joint is in the window."""
+        left, top, _, _ = self.run(BOX, canvas)
+        x, y = self.run(PLACES.format(canvas))[H36M_17.index(name)]
+        return left + x, top + y
+
+    def on_photo(self, x, y):
+        """A place of the photo, in shares of its width and height, in the window."""
+        left, top, width, height = self.run(BOX, "photo")
+        return left + x * width, top + y * height
+
+    def draw(self, x0, y0, x1, y1, kind="mouse"):
+        self.browser.drag(self.on_photo(x0, y0), self.on_photo(x1, y1), kind)
+
+    def shoot(self, name):
+        if self.folder:
+            time.sleep(0.6)  # for what scrolls smoothly
+            Path(self.folder).mkdir(parents=True, exist_ok=True)
+            self.browser.screenshot(Path(self.folder) / f"{name}.png")
+
+    def fits(self, width=360):
+        assert max(self.run(WIDE)) <= width + 0.5
+
+
+@pytest.fixture
+def page(browser, site):
+    yield Page(browser, site)
+    # A refused request (401, 422) is an error to the browser, too; the page tells it in words.
+    assert [message for message in browser.messages() if "the server responded with a status of 4" not in message] == []
+    assert set(browser.run("return Object.keys(localStorage)")) <= {"theme"}
+    browser.run("localStorage.clear()")
+
+
+def jpeg(picture):
+    data = io.BytesIO()
+    picture.save(data, "JPEG", quality=90)
+    return data.getvalue()
+
+
+def test_a_dropped_photo_becomes_a_pose_to_turn(page, walker):
+    page.open().shoot("desk-start")
+    page.drop(walker, quick=False)
+    assert page.text("subtitle").startswith("walker.jpg · 1 person · 8 hypotheses")
+    assert len(page.run(PLACES.format("view"))) == 17
+    on_photo, x0 = np.array(page.run(PLACES.format("photo"))), page.run(BOX, "photo")
+    assert (on_photo > 0).all()
+    assert (on_photo < x0[2:]).all()
+    assert "1 person" in page.text("live")
+    page.shoot("desk-result")
+    before = page.run(PLACES.format("view"))
+    page.run("document.getElementById('view').focus()")
+    page.press("right", "right")
+    assert page.run(PLACES.format("view")) != before
+    page.tab("joints")
+    assert page.joint("pelvis")[0][:3] == [0, 0, 0]
+    page.shoot("desk-joints")
+
+
+def test_paste_chooser_camera_and_examples_are_ways_in(page, walker, tmp_path):
+    page.open().set("hypotheses", 1)
+    page.answer(lambda: page.run(PASTE, "image.png", "image/jpeg", base64.b64encode(walker).decode()))
+    assert page.text("subtitle").startswith("image.png · 1 person")
+    page.click("#restart")
+    assert not page.run("return document.getElementById('start').hidden")
+    (tmp_path / "<img src=x onerror=console.error(1)>.jpg").write_bytes(walker)
+    page.answer(lambda: page.browser.type("#file", str(next(tmp_path.iterdir()))))
+    assert page.text("subtitle").startswith("<img src=x onerror=console.error(1)>.jpg · 1 person")
+    page.click("#restart")
+    page.click("#cameraButton")
+    page.until("document.getElementById('cameraVideo').videoWidth > 0")
+    page.shoot("desk-camera")
+    page.answer(lambda: page.click("#shoot"))
+    assert page.text("subtitle").startswith("camera.jpg · 1 person")
+    assert page.run("return document.getElementById('cameraVideo').srcObject") is None
+    page.click("#restart")
+    names = page.run("return [...document.querySelectorAll('#exampleList span')].map(e => e.textContent)")
+    assert "a walker" in names
+    page.answer(lambda: page.click("#exampleList button:nth-child(2)"))
+    assert page.text("subtitle").startswith("walker-hidden · 1 person")
+    assert "made smaller" in page.text("mediaNote")  # 650 x 530 pixels are too many here
+
+
+def test_sliders_and_seed_draw_anew(page, walker):
+    page.open().drop(walker)
+    first = page.run(TABLE)
+    page.answer(lambda: page.set("hypotheses", 3))
+    page.answer(lambda: page.set("steps", 6))
+    assert " · 3 hypotheses · 6 steps · seed 0" in page.text("subtitle")
+    page.answer(lambda: page.press("n"))
+    assert "seed 1" in page.text("subtitle")
+    assert page.run(TABLE) != first
+    page.set("auto", False)
+    page.set("hypotheses", 2)
+    page.set("steps", int(re.search(r"(\d+) steps", page.text("subtitle"))[1]) - 2)
+    page.set("seed", 0)
+    assert "Resample" in page.text("live")
+    page.answer(lambda: page.click("#resample"))
+    assert page.run(TABLE) == first
+
+
+def test_a_joint_is_dragged_clicked_and_let_go(page, walker):
+    page.open().drop(walker)
+    if page.run("return document.querySelector('[data-tool=pin]').getAttribute('aria-pressed')") == "false":
+        page.press("p")
+    (x, y, z, _), _ = page.joint("left_wrist")
+    at = page.spot("photo", "left_wrist")
+    page.answer(lambda: page.browser.drag(at, (at[0] + 24, at[1] - 36)))
+    (x1, y1, z1, _), state = page.joint("left_wrist")
+    assert state == "pinned"
+    assert 60 < x1 - x < 250  # the walker is some 1.7 m and 400 px tall
+    assert x1 - x == pytest.approx(-24 / 36 * (y1 - y), abs=4)
+    assert z1 == pytest.approx(z, abs=1.5)
+    moved = page.spot("photo", "left_wrist")
+    assert np.hypot(moved[0] - at[0] - 24, moved[1] - at[1] + 36) < 16  # where they stand is estimated anew
+    page.shoot("desk-pinned")
+    assert page.text("pinChips") == "left wrist×"
+    at = page.spot("view", "right_ankle")
+    page.answer(lambda: page.browser.drag(at, (at[0] - 20, at[1] - 30)))  # in the 3D view
+    assert page.joint("right_ankle")[1] == page.joint("left_wrist")[1] == "pinned"
+    at = page.spot("photo", "head")
+    page.answer(lambda: page.browser.drag(at, at))  # a click
+    assert page.joint("head")[1] == "pinned"
+    at = page.spot("photo", "head")
+    page.answer(lambda: page.browser.drag(at, at))
+    assert page.joint("head")[1] != "pinned"
+    page.answer(lambda: page.click("#pinChips .chip"))
+    assert page.joint("left_wrist")[1] != "pinned"
+    page.set("pinJoint", "left_knee")  # and by numbers
+    page.set("pinZ", 150)
+    page.answer(lambda: page.click("#pinForm button"))
+    assert page.joint("left_knee")[0][2] == pytest.approx(150, abs=1)
+    assert page.run("return document.querySelectorAll('#pinChips .chip').length") == 2
+
+
+def test_a_hidden_region_is_not_looked_at(page, walker):
+    page.open().drop(walker)
+    assert {page.joint(name)[1] for name in ("left_knee", "right_knee", "head")} == {"seen"}
+    page.click("[data-tool=hide]")
+    page.answer(lambda: page.draw(0.05, 0.6, 0.95, 0.98))
+    page.shoot("desk-hidden")
+    assert page.joint("left_knee")[1] == page.joint("right_knee")[1] == "occluded"
+    assert page.joint("head")[1] == "seen"
+    page.answer(lambda: page.click("#rectChips .chip"))
+    assert page.joint("left_knee")[1] == "seen"
+    page.press("h")  # by keys alone
+    page.press("down", "down", "right", "left")
+    page.answer(lambda: page.press("\ue007"))
+    assert page.text("rectChips") == "hidden region×"
+
+
+def test_somebody_who_was_missed_gets_a_box(page, frames):
+    two = Image.new("RGB", (2 * SIZE[0], SIZE[1]))
+    two.paste(frames[0], (0, 0))
+    two.paste(frames[3].transpose(Image.Transpose.FLIP_LEFT_RIGHT), (SIZE[0], 0))
+    page.open().set("max_people", 1)
+    page.drop(jpeg(two))
+    assert "1 person" in page.text("subtitle")
+    page.set("auto", False)
+    page.set("max_people", 8)
+    page.set("auto", True)
+    other = 0.0 if page.run(PLACES.format("photo"))[0][0] > page.run(BOX, "photo")[2] / 2 else 0.5
+    page.click("[data-tool=add]")
+    page.answer(lambda: page.draw(other + 0.12, 0.06, other + 0.38, 0.95))
+    assert "2 people" in page.text("subtitle")
+    assert page.run("return [...document.getElementById('person').options].length") == 2
+    one = page.run(TABLE)
+    page.press("2")
+    assert page.run(TABLE) != one
+    page.shoot("desk-two")
+    # A pin is about one person; the other stays.
+    page.press("p")
+    at = page.spot("photo", "left_wrist")
+    page.answer(lambda: page.browser.drag(at, (at[0] + 10, at[1] + 12)))
+    assert page.joint("left_wrist")[1] == "pinned"
+    page.press("1")
+    assert page.run(TABLE) == one
+    page.answer(lambda: page.click("#rectChips .chip"))
+
+
+def test_reveal_shows_the_tokens_step_by_step(page, walker):
+    page.open().drop(walker)
+    estimate = page.run(PLACES.format("view"))
+    page.tab("reveal")
+    page.click("#revealRun")
+    page.until("!document.getElementById('revealShow').hidden")
+    page.press(" ")  # pauses: the button has the focus
+    assert page.text("revealPlay") == "Play"
+    last = int(page.run("return document.getElementById('revealStep').max"))
+    assert last >= 10
+    done = []
+    for step in (0, last // 2, last):
+        page.set("revealStep", step)
+        told = re.search(r"(\d+) of (\d+) tokens", page.text("revealText"))
+        cells = page.run("return [...document.querySelectorAll('#tokens .cell')].map(c => c.className)")
+        assert len(cells) == int(told[2])
+        assert sum(c != "cell" for c in cells) == int(told[1])
+        done.append(int(told[1]))
+        if step == last // 2:
+            page.shoot("desk-reveal")
+    assert done[0] < done[1] < done[2] == int(told[2])
+    assert page.run(PLACES.format("view")) != estimate
+    page.click("#revealPlay")
+    page.until("document.getElementById('revealPlay').textContent === 'Pause'")
+    page.click("#revealDone")
+    assert page.run(PLACES.format("view")) == estimate
+
+
+def test_the_lab_covers_and_maps(page, walker):
+    page.open().drop(walker)
+    clean = page.run(TABLE)
+    page.tab("lab")
+    page.set("patch", 30)
+    page.click("#patchTool")
+    page.draw(0.2, 0.2, 0.5, 0.55)
+    page.until("!document.getElementById('patchText').hidden")
+    assert int(re.search(r"by (\d+) mm", page.text("patchText"))[1]) > 0
+    assert page.run(TABLE) != clean
+    page.shoot("desk-patch")
+    page.click("#patchOff")
+    assert page.run(TABLE) == clean
+    page.set("grid", 3)
+    plain = page.run("return document.getElementById('photo').toDataURL()")
+    page.click("#heatRun")
+    page.until("!document.getElementById('heatShow').hidden")
+    assert page.text("heatText").startswith(f"The worst place moves the joints by {page.text('rampHigh')}")
+    assert page.run("return document.getElementById('photo').toDataURL()") != plain
+    page.shoot("desk-lab")
+    page.click("#heatOff")
+    assert page.run("return document.getElementById('photo').toDataURL()") == plain
+
+
+def test_angles_stand_left_against_right(page, walker):
+    page.open().drop(walker).tab("angles")
+    rows = page.run(TABLE.replace("#rows", "#angles tbody"))
+    knee = next(row for row in rows if "knee" in row[0])
+    assert all(re.match(r"\u2212?\d+°", cell) for cell in knee[1:3])
+    page.shoot("desk-angles")
+
+
+def test_every_format_is_saved(page, walker, tmp_path):
+    page.browser.devtools("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    page.open().drop(walker).tab("files")
+    page.shoot("desk-files")
+    formats = page.run("return [...document.querySelectorAll('#formats button')].map(b => b.dataset.format)")
+    assert {"json", "csv", "npz", "trc", "c3d", "bvh", "html", "png", "jpg"} <= set(formats)
+    for ending in formats:
+        page.click(f"[data-format='{ending}']")
+        page.until(f"document.getElementById('live').textContent === 'Saved walker.{ending}'")
+    deadline = time.monotonic() + 10
+    while len(list(tmp_path.glob("walker.*[!d]"))) < len(formats) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    saved = Result.load(tmp_path / "walker.json")
+    assert saved.hypotheses == 2
+    rows = page.run(TABLE)
+    for j, row in enumerate(rows):
+        numbers = [float(cell.replace("\u2212", "-")) for cell in row[1:4]]
+        np.testing.assert_allclose(numbers, saved.people[0].joints_mm[j], atol=0.56)
+    assert zipfile.is_zipfile(tmp_path / "walker.npz")
+    for ending in ("jpg", "png"):
+        Image.open(tmp_path / f"walker.{ending}").verify()
+
+
+def test_a_video_plays_and_a_frame_becomes_a_photo(page, frames, tmp_path):
+    pictures = [np.asarray(frame.resize((320, 256))) for frame in frames]
+    film = write_film(tmp_path / "walk.webm", pictures, rate=10, codec="libvpx")
+    page.open().drop(film.read_bytes(), "walk.webm", "video/webm")
+    assert f"1 person · {FRAMES} frames" in page.text("subtitle")
+    first = page.run(TABLE)
+    page.set("slider", 3)
+    assert page.text("time").startswith("0.30 s")
+    assert page.run(TABLE) != first
+    page.tab("angles")
+    assert page.run("return document.querySelectorAll('#angles svg polyline').length") >= 2
+    page.shoot("desk-video")
+    page.run("document.activeElement.blur()")
+    page.press(" ")
+    page.until("document.getElementById('view').dataset.frame === '5'")
+    page.press(" ")
+    assert page.run("return document.getElementById('tab-lab').disabled")
+    page.set("slider", 2)
+    page.answer(lambda: page.click("#grabFrame"))
+    assert page.text("subtitle").startswith("walk-2.jpg · 1 person")
+    assert not page.run("return document.getElementById('tab-lab').disabled")
+
+
+def test_work_is_cancelled_and_errors_are_told(page, walker):
+    page.open().drop(walker)
+    page.run("document.getElementById('another').click()")
+    page.until("document.body.classList.contains('busy')")
+    page.press("\ue00c")
+    page.until("!document.body.classList.contains('busy')")
+    assert page.text("live") == "Cancelled"
+    page.run(DROP, "broken.jpg", "image/jpeg", base64.b64encode(walker[:200]).decode())
+    page.until("!document.getElementById('alert').hidden")
+    assert len(page.text("alertText")) > 20
+    page.shoot("desk-error")
+    page.click("#alertClose")
+    page.run(DROP, "empty.jpg", "image/jpeg", "")
+    assert page.text("alertText") == "The file is empty."
+    blank = jpeg(Image.new("RGB", SIZE, "grey"))
+    page.drop(blank, "blank.jpg")
+    assert "Nobody was found. Draw a box" in page.text("alertText")
+    assert page.run("return document.querySelector('[data-tool=add]').getAttribute('aria-pressed')") == "true"
+
+
+def test_the_token_is_asked_for_once(page, walker):
+    page.open(token=None)
+    page.until("document.getElementById('tokenDialog').open")
+    page.shoot("desk-token")
+    for word in ("wrong", TOKEN):
+        page.until("document.getElementById('tokenDialog').open")
+        page.browser.type("#token", word)
+        page.click("#tokenForm .main")
+    page.until("document.getElementById('limits').textContent")
+    page.drop(walker)
+    assert "1 person" in page.text("subtitle")
+    page.open()
+    assert page.run("return location.hash") == ""
+
+
+def test_keys_help_theme_and_names(page, walker):
+    page.open().drop(walker)
+    page.press("?")
+    assert page.run("return document.getElementById('help').open")
+    page.shoot("desk-help")
+    page.press("\ue00c")
+    background = "return getComputedStyle(document.body).backgroundColor"
+    light = page.run(background)
+    page.press("t", "t")
+    assert page.run("return localStorage.getItem('theme')") == "dark"
+    assert page.run(background) != light
+    page.shoot("desk-dark")
+    page.run("document.getElementById('tab-sample').focus()")
+    page.press("right")
+    assert page.run("return document.activeElement.id") == "tab-joints"
+    assert page.run("return document.querySelectorAll('[role=tabpanel]:not([hidden])').length") == 1
+    nameless = """return [...document.querySelectorAll('button, select, input, canvas, section, dialog')].filter(
+        e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML)"""
+    assert page.run(nameless) == []
+    page.open()
+    assert page.run("return document.documentElement.dataset.theme") == "dark"
+    page.shoot("desk-dark-start")
+
+
+def test_a_phone_shows_all_of_it(page, walker):
+    page.open(**PHONE, dark=True).shoot("phone-start")
+    page.fits()
+    page.drop(walker)
+    page.shoot("phone-result")
+    page.fits()
+    page.click("[data-tool=pin]")
+    at = page.spot("photo", "right_wrist")
+    page.answer(lambda: page.browser.drag(at, (at[0] + 12, at[1] - 20), kind="touch"))
+    assert page.joint("right_wrist")[1] == "pinned"
+    page.click("[data-tool=hide]")
+    assert page.joint("left_knee")[1] == "seen"
+    page.answer(lambda: page.draw(0.1, 0.6, 0.9, 0.95, kind="touch"))
+    assert page.joint("left_knee")[1] == "occluded"
+    page.shoot("phone-tools")
+    page.fits()
+    for tab in ("sample", "joints", "angles", "reveal", "lab", "files"):
+        page.tab(tab)
+        page.run("document.getElementById('panel').scrollIntoView()")
+        if tab == "reveal":
+            page.click("#revealRun")
+            page.until("!document.getElementById('revealShow').hidden")
+        if tab == "lab":
+            page.set("grid", 2)
+            page.click("#heatRun")
+            page.until("!document.getElementById('heatShow').hidden")
+        page.shoot(f"phone-{tab}")
+        page.fits()
+        scrolls = "const e = document.getElementById(arguments[0]); return e.scrollWidth <= e.clientWidth"
+        assert page.run(scrolls, f"pane-{tab}"), tab
+        assert page.run("return [...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)")
+    page.press("?")
+    page.shoot("phone-help")
+    page.fits()
+
+
+def test_the_page_loads_nothing_from_elsewhere():
+    files = list(resources.files("di2pose.serve").joinpath("static").iterdir())
+    assert {"index.html", "app.js", "app.css"} <= {file.name for file in files}
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert not re.findall(r"https?://", text), file.name
+        if file.name.endswith(".html"):
+            assert not re.findall(r"<script>|\son[a-z]+=", text), file.name
