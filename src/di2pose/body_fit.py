@@ -158,6 +158,30 @@ def fit_body(
     seen: the probability that each joint is seen, by the model
     single_mm2: each joint's variance along an axis, where a single hypothesis tells none
     """
+    means, prior = _prior(samples_mm, seen, view, single_mm2)
+    every = fit_poses(means, *prior, pins)
+    return every[0], every.joints_mm[1:]
+
+
+def fit_mean(
+    samples_mm: Float[np.ndarray, "H 17 3"],
+    seen: Float[np.ndarray, " 17"],
+    view: View,
+    single_mm2: Float[np.ndarray, " 17"],
+    pins: HeldJoints | None = None,
+) -> FittedPose:
+    """The body of `fit_body` alone, for less."""
+    means, prior = _prior(samples_mm, seen, view, single_mm2)
+    return fit_poses(means[:1], *prior, pins)[0]
+
+
+def _prior(
+    samples_mm: Float[np.ndarray, "H 17 3"],
+    seen: Float[np.ndarray, " 17"],
+    view: View,
+    single_mm2: Float[np.ndarray, " 17"],
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, Evidence, np.ndarray]]:
+    """What is fitted, the mean first, and what to: precision, lengths, evidence, and where the search begins."""
     pose, lengths = mean_body(samples_mm)
     plain = landmark_noise(view.side)
     hidden = 1 - np.minimum(view.visibility, seen)
@@ -167,9 +191,8 @@ def fit_body(
     depth = float(place_by_box(pose, view.box, view.camera)[2])
     rays = view.camera.unproject_ray(points)[:, :2]
     evidence = Evidence(rays, noise / float(np.mean(view.camera.focal)), depth, _box_trust(view))
-    prior = shrunken_precision(samples_mm, single_mm2), lengths, evidence
-    every = fit_poses(np.concatenate([pose[None], rebuild(samples_mm, lengths)]), *prior, start, pins)
-    return every[0], every.joints_mm[1:]
+    means = np.concatenate([pose[None], rebuild(samples_mm, lengths)])
+    return means, (shrunken_precision(samples_mm, single_mm2), lengths, evidence, start)
 
 
 def unclear(samples_mm: Float[np.ndarray, "H 17 3"], fitted: FittedPose, view: View) -> Bool[np.ndarray, " 17"]:

@@ -58,10 +58,11 @@ class PeopleDetector(nn.Module):
         return largest([_detection(person, self.poses is not None) for person in big], image.size, max_people)
 
     def _whole(self, image: Image.Image) -> list[Sight]:
-        boxes, scores = self.boxes.look(image)
-        if self.poses is None:
+        asked = None if self.poses is None else self.poses.begin(image, least=HALF_SURE * POSE)
+        ((boxes, scores),) = self.boxes.begin([image])()
+        if asked is None:
             return join([], _sights(boxes, scores, LONE, 1.0, image.size))
-        poses = self.poses.look(image)
+        poses = asked()
         people = [
             Sight(box, float(score) / POSE, keypoints)
             for box, score, keypoints in zip(
@@ -75,8 +76,9 @@ class PeopleDetector(nn.Module):
     def _tiles(self, image: Image.Image, count: int) -> list[Sight]:
         """Whoever is small in a tile and not cut by its own border."""
         found = []
-        for x0, y0, x1, y1 in tiling(image.size, count):
-            boxes, scores = self.boxes.look(image.crop((x0, y0, x1, y1)))
+        tiles = tiling(image.size, count)
+        looks = self.boxes.begin([image.crop(tile) for tile in tiles])()
+        for (x0, y0, x1, y1), (boxes, scores) in zip(tiles, looks, strict=True):
             for person in _sights(boxes + np.array([x0, y0] * 2), scores, TILE, 1.0, image.size):
                 cut = [person.box[0] < x0 + 3 and x0 > 0, person.box[1] < y0 + 3 and y0 > 0]
                 cut += [person.box[2] > x1 - 3 and x1 < image.width, person.box[3] > y1 - 3 and y1 < image.height]
