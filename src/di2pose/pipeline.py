@@ -337,8 +337,10 @@ class Di2Pose(nn.Module):
         again = [row for row in (range(len(first.crops)) if rows is None else rows) if doubt[row]]
         best = surest_looks(first, again, self.encoder, self.model)
         moved = [row for row in again if best.crops[row] is not first.crops[row]]
-        if first.flipped is None or not moved:
-            return replace(best, flipped=first.flipped)
+        if not moved:
+            return first
+        if first.flipped is None:
+            return best
         there = encode_crops(self.encoder, [best.crops[row] for row in moved], self.device, flipped=True)
         return replace(best, flipped=first.flipped.swap(moved, there))
 
