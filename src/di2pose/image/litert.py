@@ -1,6 +1,6 @@
 """A tflite network in Google's own runtime (package ai-edge-litert): CPU only, about 1.5 times as fast as PyTorch.
 
-Images go through it one by one, each on one thread; as many at a time as PyTorch may use threads.
+Images go through it one by one, each on one thread; up to four at a time where PyTorch may use as many threads.
 """
 
 import os
@@ -26,8 +26,9 @@ from di2pose.image.tflite_file import TfliteFile
 
 _OUTPUTS, _OPERATORS = 8, 10  # places in the vtable of a SubGraph, fixed by the tflite schema
 _SIZES = 4  # a network takes about twice its weights' memory
-_PASSES = 4
-"""Images that a network has seen before it is built once more, for another thread: it takes as long as two or three."""
+_PASSES, _LANES = 4, 4
+"""Images that a network has seen before it is built once more, for another thread: it takes as long as two or three.
+And how often it is built at most, for its memory: 60 MB for BlazePose heavy."""
 
 Answer = Callable[[], tuple[Tensor, ...]]
 """What a network says, to be waited for."""
@@ -55,7 +56,7 @@ class LitertGraph(nn.Module):
     def begin(self, images: Shaped[Tensor, "B H W C"]) -> Answer:
         """Begin; the answer is waited for when it is called."""
         threads, count = torch.get_num_threads(), len(images)
-        lanes = min(threads, count, 1 + self._passes // _PASSES)
+        lanes = min(threads, _LANES, count, 1 + self._passes // _PASSES)
         self._passes += count
         shares = [images[lane::lanes].numpy() for lane in range(lanes)]
         if threads == 1:
