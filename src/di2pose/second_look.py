@@ -26,10 +26,10 @@ UPPER = ("nose", "left_ear", "right_ear", "left_shoulder", "right_shoulder")
 """Landmarks by which people are told apart: whoever is photographed shows head and shoulders first of all."""
 OFF, INSIDE = 0.12, 0.05
 """Over the longer side of the box: how far landmarks may lie off keypoints, and how far outside of the box."""
-APART, HARDLY = 0.03, 0.05
+APART, HARDLY = 0.025, 0.05
 """Of a crop that is not doubtful: how far its landmarks lie from those of the mirror image and from a second observer's
 keypoints at most, over the crop's width; and how much a landmark that is not seen counts in that. On real footage 97 of
-100 crops are not doubtful, and half of those with a patch before a limb."""
+100 crops are not doubtful, and 38 of those with a patch before a limb (docs/log.md)."""
 MOVED, GROWN, SWUNG = 0.05, 0.15, np.radians(10)
 """Of such a crop: how far the region that its landmarks call for lies off at most (sides), differs in size (log), and
 is turned."""
@@ -88,31 +88,35 @@ def doubtful(first: EncodedCrops, encoder: Encoder) -> Bool[np.ndarray, " B"]:
     if output.landmarks_2d is None or output.landmark_visibility is None or output.skeleton is None:
         return np.ones(len(first.crops), bool)
     points, shown = (each.double().cpu().numpy() for each in (output.landmarks_2d, output.landmark_visibility))
-    gaps = []
-    if first.flipped is not None and first.flipped.landmarks_2d is not None:
+    marks = None if output.keypoints is None else output.keypoints.double().cpu().numpy()
+    if first.flipped is None or first.flipped.landmarks_2d is None:
+        there = None
+    else:
         there = _mirrored(first.flipped.landmarks_2d.double().cpu().numpy(), output.skeleton, encoder)
-        limbs = list(output.skeleton.indices(*LIMB_12))
-        gaps.append(_gap(points[:, limbs], there[:, limbs], shown[:, limbs]))
-    if output.keypoints is not None:
-        marks = output.keypoints.double().cpu().numpy()
-        gaps.append(_gap(points[:, list(output.skeleton.indices(*COCO_17.joints))], marks[..., :2], marks[..., 2]))
-    if not gaps:
+    if there is None and marks is None:
         return np.ones(len(first.crops), bool)
-    doubt = (np.stack(gaps) > APART * encoder.size[0]).any(0) | mistaken(first, encoder)
+    doubt = mistaken(first, encoder)
     if output.person is not None:
         doubt |= output.person.cpu().numpy() < PERSON
+    limbs, same = (list(output.skeleton.indices(*names)) for names in (LIMB_12, COCO_17.joints))
     for row, (crop, landmarks) in enumerate(zip(first.crops, points, strict=True)):
-        region = next_region(to_picture(encoder, crop.region, landmarks), crop.region, output.skeleton)
-        way, grown, turned = _change(crop.region, region)
+        places = to_picture(encoder, crop.region, landmarks)
+        inside = ((places >= 0) & (places <= crop.picture.size)).all(-1)  # what lies elsewhere, both only guess
+        if there is not None:
+            gap = _gap(landmarks[limbs], there[row, limbs], (shown[row, limbs] + HARDLY) * inside[limbs])
+            doubt[row] |= gap > APART * encoder.size[0]
+        if marks is not None:
+            gap = _gap(landmarks[same], marks[row, :, :2], (marks[row, :, 2] + HARDLY) * inside[same])
+            doubt[row] |= gap > APART * encoder.size[0]
+        way, grown, turned = _change(crop.region, next_region(places, crop.region, output.skeleton))
         doubt[row] |= way > MOVED or grown > GROWN or turned > SWUNG or crop.detection.is_bare
     return doubt
 
 
-def _gap(a: Float[np.ndarray, "B J 2"], b: Float[np.ndarray, "B J 2"], shown: Float[np.ndarray, "B J"]) -> np.ndarray:
-    """Mean distance (B,), what is shown before what is not."""
-    weight = shown + HARDLY
-    mean: np.ndarray = (np.linalg.norm(a - b, axis=-1) * weight).sum(-1) / weight.sum(-1)
-    return mean
+def _gap(a: Float[np.ndarray, "J 2"], b: Float[np.ndarray, "J 2"], weight: Float[np.ndarray, " J"]) -> float:
+    """Weighted mean distance; infinite where nothing counts."""
+    total = float(weight.sum())
+    return float((np.linalg.norm(a - b, axis=-1) * weight).sum()) / total if total else np.inf
 
 
 def _change(before: Roi, after: Roi) -> tuple[float, float, float]:
