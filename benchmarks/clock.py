@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 Job = Callable[[], object]
 
 
@@ -32,9 +34,20 @@ class Clock:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a figure without a unit of time."""
+    """One line of the table: a figure without a unit of time, and what it should be."""
 
     section: str
     what: str
     value: float
     unit: str
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The target, and whether it is met; empty where there is none."""
+        if self.least is None and self.most is None:
+            return ""
+        bound = f"at least {self.least:g}" if self.most is None else f"at most {self.most:g}"
+        met = self.value >= (self.least or -np.inf) and self.value <= (np.inf if self.most is None else self.most)
+        return f"{bound}: {'met' if met else 'missed'}"

@@ -10,6 +10,7 @@ patch on it. 12 limb joints, mid-hip aligned, camera axes, MPJPE / PA-MPJPE in m
 """
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -55,8 +56,8 @@ def main(
     pairs: list[tuple[Roi, Roi]] = []
     again = pipeline.look_again
 
-    def look_again(first: EncodedCrops) -> EncodedCrops:
-        second = again(first)
+    def look_again(first: EncodedCrops, rows: Sequence[int] | None = None) -> EncodedCrops:
+        second = again(first, rows)
         pairs.extend((a.region, b.region) for a, b in zip(first.crops, second.crops, strict=True))
         return second
 

@@ -1,23 +1,26 @@
 """How near is it to what the machine can do? Everything a ratio inside one run, taken in turns.
 
-    python benchmarks/speed.py                                  # all sections, about an hour on two cores
-    python benchmarks/speed.py --only sampler,photo --out speed.json
+    python benchmarks/speed.py --out speed.json                 # all sections, some ten minutes on two quiet cores
+    python benchmarks/speed.py --only sampler,photo
     python benchmarks/speed.py --quick                          # small sizes, under a minute on a quiet machine
     python benchmarks/speed.py --threads 1 --cpu-time           # on a machine that does other work, too
 
 denoiser    a pass beside its matrix multiplications alone, and its rate beside that of a large square one
-arithmetic  share of a step that is not the network: ours, and the reference (`reference_sampler.py`)
-sampler     the reference over ours, a step each from steps 5, 15, .. 95 of 100 (at the paper's size three of these);
-            with int8 weights, and by how much the shipped model's poses move by them
+sampler     the reference (`reference_sampler.py`) over ours, a step each from steps 5, 15, .. 95 of 100 (at the paper's
+            size three of these), and with int8 weights; what of a step is not the network, ours and the reference's;
+            by how much the shipped model's poses move by int8
 photo       photo to person, and a frame of a video, in passes of BlazePose heavy over a crop in its own runtime
 growth      cost as hypotheses, steps, people, pixels and frames become more
 training    a training step: time and peak memory, the public way over ours
 features    encoding a crop;  rendering  drawing a person: in the same unit
 startup     whole processes over `import torch`
+
+One table at the end, with the targets of those figures that have one; the JSON file grows with every section.
 """
 
 import json
 import platform
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +37,6 @@ from di2pose.text_table import aligned
 
 SECTIONS: dict[str, Callable[[Clock, bool], list[Row]]] = {
     "denoiser": speed_network.denoiser,
-    "arithmetic": speed_network.arithmetic,
     "sampler": speed_network.sampler,
     "photo": speed_pictures.photo,
     "growth": speed_pictures.growth,
@@ -71,20 +73,22 @@ def main(
     if threads:
         torch.set_num_threads(threads)
     clock = Clock(2 if quick else repeats, cpu_time)
+    machine = {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
+    settings = machine | {"quick": quick, "repeats": clock.repeats, "cpu_time": cpu_time}
     rows: list[Row] = []
     for name in chosen:
-        fresh = SECTIONS[name](clock, quick)
-        rows += fresh
-        print(aligned(["section", "what", "value", ""], [_cells(row) for row in fresh]), end="\n\n", flush=True)
-    if out is not None:
-        machine = {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
-        settings = machine | {"quick": quick, "repeats": clock.repeats, "cpu_time": cpu_time}
-        with replacing(out) as temporary:
-            temporary.write_text(json.dumps({"settings": settings, "rows": [vars(row) for row in rows]}, indent=1))
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        rows += SECTIONS[name](clock, quick)
+        if out is not None:
+            written = [vars(row) | {"verdict": row.verdict} for row in rows]
+            with replacing(out) as temporary:
+                temporary.write_text(json.dumps({"settings": settings, "rows": written}, indent=1))
+    print(aligned(["section", "what", "value", "", "wanted"], [_cells(row) for row in rows]))
 
 
 def _cells(row: Row) -> list[str]:
-    return [row.section, row.what, f"{row.value:.2f}" if abs(row.value) < 10 else f"{row.value:.0f}", row.unit]
+    value = f"{row.value:.2f}" if abs(row.value) < 10 else f"{row.value:.0f}"
+    return [row.section, row.what, value, row.unit, row.verdict]
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from di2pose.image.boxes import Box
 from di2pose.pose.bones import adult_range, even, rebuild
 from di2pose.pose.camera import Camera
-from di2pose.pose.fit import Evidence, FittedPose, fit_poses, shrunken_precision
+from di2pose.pose.fit import Evidence, FittedPose, fit_pose, fit_poses, shrunken_precision
 from di2pose.pose.root import place, place_by_box
 from di2pose.pose.skeleton import H36M_17, LIMB_12, Skeleton, bone_lengths
 
@@ -158,6 +158,31 @@ def fit_body(
     seen: the probability that each joint is seen, by the model
     single_mm2: each joint's variance along an axis, where a single hypothesis tells none
     """
+    pose, prior = _prior(samples_mm, seen, view, single_mm2)
+    lengths = prior[1]
+    every = fit_poses(np.concatenate([pose[None], rebuild(samples_mm, lengths)]), *prior, pins)
+    return every[0], every.joints_mm[1:]
+
+
+def fit_mean(
+    samples_mm: Float[np.ndarray, "H 17 3"],
+    seen: Float[np.ndarray, " 17"],
+    view: View,
+    single_mm2: Float[np.ndarray, " 17"],
+    pins: HeldJoints | None = None,
+) -> FittedPose:
+    """The body of `fit_body` alone, for less."""
+    pose, prior = _prior(samples_mm, seen, view, single_mm2)
+    return fit_pose(pose, *prior, pins)
+
+
+def _prior(
+    samples_mm: Float[np.ndarray, "H 17 3"],
+    seen: Float[np.ndarray, " 17"],
+    view: View,
+    single_mm2: Float[np.ndarray, " 17"],
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, Evidence, np.ndarray]]:
+    """The mean body, and what bodies are fitted to: precision, lengths, evidence, and where the search begins."""
     pose, lengths = mean_body(samples_mm)
     plain = landmark_noise(view.side)
     hidden = 1 - np.minimum(view.visibility, seen)
@@ -167,9 +192,7 @@ def fit_body(
     depth = float(place_by_box(pose, view.box, view.camera)[2])
     rays = view.camera.unproject_ray(points)[:, :2]
     evidence = Evidence(rays, noise / float(np.mean(view.camera.focal)), depth, _box_trust(view))
-    prior = shrunken_precision(samples_mm, single_mm2), lengths, evidence
-    every = fit_poses(np.concatenate([pose[None], rebuild(samples_mm, lengths)]), *prior, start, pins)
-    return every[0], every.joints_mm[1:]
+    return pose, (shrunken_precision(samples_mm, single_mm2), lengths, evidence, start)
 
 
 def unclear(samples_mm: Float[np.ndarray, "H 17 3"], fitted: FittedPose, view: View) -> Bool[np.ndarray, " 17"]:

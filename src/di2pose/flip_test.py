@@ -35,13 +35,22 @@ def predict_both(
     if flipped is None or known.kept is not None or known.warm is not None:
         return model.predict(features, hypotheses, steps, generator, constraints)
     rows: list[list[int]] = [[h for h in range(hypotheses) if h // 2 % 2 == side] for side in (0, 1)]
-    found = model.predict(features, len(rows[0]), steps, _share(generator, rows[0], hypotheses), constraints)
+    noise = [_share(generator, each, hypotheses) for each in rows]
     if not rows[1]:
+        found = model.predict(features, hypotheses, steps, noise[0], constraints)
         return replace(found, visibility=_mean_visibility(model, found, flipped, generator))
+    mirrored = known
     if known.pins is not None:
         joints, which = known.pins
-        constraints = replace(known, pins=(mirror(joints, H36M_17), which[:, list(H36M_17.mirror_order)]))
-    there = model.predict(flipped, len(rows[1]), steps, _share(generator, rows[1], hypotheses), constraints)
+        mirrored = replace(known, pins=(mirror(joints, H36M_17), which[:, list(H36M_17.mirror_order)]))
+    if len(rows[0]) == len(rows[1]) and isinstance(noise[0], list) and isinstance(noise[1], list):
+        both = model.predict(
+            torch.cat([features, flipped]), len(rows[0]), steps, noise[0] + noise[1], _joined(known, mirrored)
+        )
+        found, there = _half(both, slice(0, len(features))), _half(both, slice(len(features), None))
+    else:
+        found = model.predict(features, len(rows[0]), steps, noise[0], known)
+        there = model.predict(flipped, len(rows[1]), steps, noise[1], mirrored)
     joints_mm = found.joints_mm.new_zeros(len(features), hypotheses, H36M_17.count, 3)
     back = mirror(there.joints_mm, H36M_17)
     joints_mm[:, rows[0]], joints_mm[:, rows[1]] = found.joints_mm, back
@@ -51,6 +60,22 @@ def predict_both(
         tokens = found.tokens.new_zeros(len(features), hypotheses, found.tokens.shape[-1])
         tokens[:, rows[0]], tokens[:, rows[1]] = found.tokens, again
     return Prediction(joints_mm, _mean(found.visibility, there.visibility), tokens)
+
+
+def _joined(here: Constraints, there: Constraints) -> Constraints:
+    """Of the crops, then of their mirror images."""
+    if here.pins is None or there.pins is None:
+        return here
+    joints, which = (torch.cat(pair) for pair in zip(here.pins, there.pins, strict=True))
+    return replace(here, pins=(joints, which))
+
+
+def _half(both: Prediction, rows: slice) -> Prediction:
+    joints_mm, visibility, tokens = (
+        None if part is None else part[rows] for part in (both.joints_mm, both.visibility, both.tokens)
+    )
+    assert joints_mm is not None
+    return Prediction(joints_mm, visibility, tokens)
 
 
 def point_estimates(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from jaxtyping import UInt8
 from PIL import Image, ImageDraw
 
 from di2pose.image.boxes import Box, outside
@@ -64,24 +65,39 @@ class EncodedCrops:
 
     @staticmethod
     def join(parts: Sequence["EncodedCrops"]) -> "EncodedCrops":
-        """One after the other, without the mirror images."""
+        """One after the other; with the mirror images where all have them."""
         crops = [crop for part in parts for crop in part.crops]
-        return EncodedCrops(crops, EncoderOutput.join([part.output for part in parts]))
+        flipped = [part.flipped for part in parts if part.flipped is not None]
+        both = EncoderOutput.join(flipped) if len(flipped) == len(parts) else None
+        return EncodedCrops(crops, EncoderOutput.join([part.output for part in parts]), both)
 
 
 def encode_crops(
     encoder: Encoder, crops: Sequence[PersonCrop], device: torch.device, flipped: bool = False
 ) -> EncoderOutput:
     """One pass of the encoder over each crop, or over its mirror image, in batches; features on `device`."""
-    if not crops:
+    pixels = _pixels(encoder, crops)
+    return _encode(encoder, pixels[:, :, ::-1] if flipped else pixels, device)
+
+
+def encode_both(encoder: Encoder, crops: Sequence[PersonCrop], device: torch.device) -> EncodedCrops:
+    """The crops and their mirror images, together."""
+    pixels, count = _pixels(encoder, crops), len(crops)
+    whole = _encode(encoder, np.concatenate([pixels, pixels[:, :, ::-1]]), device)
+    return EncodedCrops(list(crops), whole.pick(range(count)), whole.pick(range(count, 2 * count)))
+
+
+def _pixels(encoder: Encoder, crops: Sequence[PersonCrop]) -> UInt8[np.ndarray, "B H W 3"]:
+    width, height = encoder.size
+    found = [crop_pixels(encoder, painted(each.picture, each.covers), each.region) for each in crops]
+    return np.stack(found) if found else np.zeros((0, height, width, 3), np.uint8)
+
+
+def _encode(encoder: Encoder, pixels: UInt8[np.ndarray, "B H W 3"], device: torch.device) -> EncoderOutput:
+    if not len(pixels):
         return EncoderOutput(torch.zeros(0, encoder.layout.length, encoder.layout.width, device=device))
-    parts = []
-    for first in range(0, len(crops), BATCH):
-        some = crops[first : first + BATCH]
-        pixels = np.stack([crop_pixels(encoder, painted(each.picture, each.covers), each.region) for each in some])
-        seen = encoder.encode(torch.from_numpy(np.ascontiguousarray(pixels[:, :, ::-1]) if flipped else pixels))
-        parts.append(seen)
-    whole = EncoderOutput.join(parts)
+    parts = [pixels[first : first + BATCH] for first in range(0, len(pixels), BATCH)]
+    whole = EncoderOutput.join([encoder.encode(torch.from_numpy(np.ascontiguousarray(some))) for some in parts])
     return replace(whole, features=whole.features.float().to(device))
 
 

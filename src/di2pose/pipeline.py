@@ -25,18 +25,27 @@ from di2pose.flip_test import predict_both
 from di2pose.image.blazepose_detector import BlazePoseDetector
 from di2pose.image.boxes import Box
 from di2pose.image.detect import Detection, Detector, given, load_detector
-from di2pose.image.encoder import PERSON, Encoder, EncoderOutput, load_encoder
+from di2pose.image.encoder import PERSON, Encoder, load_encoder
 from di2pose.image.people_detector import PeopleDetector
 from di2pose.model import Constraints, Pins, PoseModel, find_model, load_model, save_model
 from di2pose.network import Di2PoseNetwork
-from di2pose.person_crop import EncodedCrops, PersonCrop, encode_crops
+from di2pose.person_crop import EncodedCrops, PersonCrop, encode_both, encode_crops
 from di2pose.person_score import PersonFit
-from di2pose.placing import Estimate, distinct, in_camera_axes, pins_in_crops, place_people, through
+from di2pose.placing import (
+    Estimate,
+    depths_mm,
+    distinct,
+    in_camera_axes,
+    person_scores,
+    pins_in_crops,
+    place_people,
+    through,
+)
 from di2pose.pose.camera import Camera
 from di2pose.randomness import Noise, hypothesis_generators
 from di2pose.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
 from di2pose.result import Person, Result
-from di2pose.second_look import mistaken, surest_looks
+from di2pose.second_look import doubtful, mistaken, surest_looks
 
 SPARE = 4
 """Detections beyond `max_people` that are looked at, for some may be nobody."""
@@ -168,8 +177,9 @@ class Di2Pose(nn.Module):
         min_score: leave out people whose score is lower, 0 to 1; None is the model's own default
         detector: 'auto', 'blazepose', 'rtdetr:FOLDER', or an object with `detect(image, max_people=)` -> list of
             Detection
-        second_look: look at people again upright and where the first looks suggest, keep the crop that the model is
-            surest of, and add the flip test: up to five passes of the encoder instead of one
+        second_look: add the flip test, and look at people whose crop is doubtful again, upright and where the first
+            looks suggest; the crop that the model is surest of counts. Two passes of the encoder instead of one, and up
+            to four more for a doubtful crop
         occluded: boxes, as `boxes`: regions that are not to be looked at; joints that fall into them are 'occluded'
         pin: joints that are known, {"left_wrist": (x, y, z)} in mm from the pelvis, camera axes: the rest of the pose
             is drawn to agree with them. For one picture of one person; so are
@@ -235,15 +245,19 @@ class Di2Pose(nn.Module):
                 parse_tokens(keep_tokens, getattr(self.config, "tokenizer", None)),
             )
             estimate = self.estimate(encoded, hypotheses, steps, noise, known)
-            people = self.place(encoded, estimate, height_m, pins)
+            scores = person_scores(encoded, estimate, self.encoder, self.calibration)
             likely = [
                 row
                 for row, k in enumerate(owners)
-                if vouched[k] or people[row].score >= self._least(encoded.crops[row], min_score)
+                if vouched[k] or scores[row] >= self._least(encoded.crops[row], min_score)
             ]
+            encoded, estimate, owners = encoded.pick(likely), estimate.pick(likely), [owners[row] for row in likely]
             for _ in range(ROUNDS):  # perspective changes with the lens, and with it the fit
+                if not any(query.assumed for query in queries):
+                    break
+                depths = depths_mm(encoded, estimate, self.encoder, self.calibration, height_m, pins)
                 nearest = [
-                    min((people[row].root_mm[2] for row in likely if owners[row] == number), default=np.inf)
+                    min((depth for depth, k in zip(depths, owners, strict=True) if k == number), default=np.inf)
                     for number in range(len(queries))
                 ]
                 longer = [query.narrowed(near) for query, near in zip(queries, nearest, strict=True)]
@@ -251,8 +265,7 @@ class Di2Pose(nn.Module):
                     break
                 queries = longer
                 encoded, estimate = through([queries[k].camera for k in owners], encoded, estimate, self.encoder)
-                people = self.place(encoded, estimate, height_m, pins)
-            people, owners = [people[row] for row in likely], [owners[row] for row in likely]
+            people = self.place(encoded, estimate, height_m, pins)
         run = (seed, steps, hypotheses, str(self.config.name))
         results = []
         for number, query in enumerate(queries):
@@ -302,31 +315,56 @@ class Di2Pose(nn.Module):
         return PersonCrop(picture, detection, camera, self.encoder.region(detection), hidden, assumed=assumed)
 
     @torch.no_grad()
-    def encode(self, crops: Sequence[PersonCrop], second_look: bool = False) -> EncodedCrops:
-        """One pass of the encoder a crop; with `second_look` the surest look at everybody, and the flip test."""
-        encoded = EncodedCrops(list(crops), encode_crops(self.encoder, crops, self.device))
-        return self.encode_flipped(self.look_again(encoded)) if second_look else encoded
+    def encode(
+        self,
+        crops: Sequence[PersonCrop],
+        second_look: bool = False,
+        flip_test: bool | None = None,
+        rows: Sequence[int] | None = None,
+    ) -> EncodedCrops:
+        """One pass of the encoder a crop; with `second_look` others where that one is doubtful, and the surest of them;
+        with `flip_test` (None: as `second_look`) one of its mirror image, too. `rows`: those that may be looked at
+        again; None: all."""
+        flip_test = second_look if flip_test is None else flip_test
+        if flip_test:
+            encoded = encode_both(self.encoder, crops, self.device)
+        else:
+            encoded = EncodedCrops(list(crops), encode_crops(self.encoder, crops, self.device))
+        if second_look:
+            encoded = self.look_again(encoded, rows)
+        return self._without_neighbours(encoded) if flip_test else encoded
 
     @torch.no_grad()
     def look_again(self, first: EncodedCrops, rows: Sequence[int] | None = None) -> EncodedCrops:
-        """For each crop, or each of the given rows, the look that the model is surest of (`second_look`)."""
-        rows = range(len(first.crops)) if rows is None else rows
-        return surest_looks(first, rows, self.encoder, self.model)
+        """For each doubtful crop, or each of those among the given rows, the look that the model is surest of
+        (`second_look`)."""
+        doubt = doubtful(first, self.encoder)
+        again = [row for row in (range(len(first.crops)) if rows is None else rows) if doubt[row]]
+        best = surest_looks(first, again, self.encoder, self.model)
+        moved = [row for row in again if best.crops[row] is not first.crops[row]]
+        if not moved:
+            return first
+        if first.flipped is None:
+            return best
+        there = encode_crops(self.encoder, [best.crops[row] for row in moved], self.device, flipped=True)
+        return replace(best, flipped=first.flipped.swap(moved, there))
 
     @torch.no_grad()
     def encode_flipped(self, encoded: EncodedCrops) -> EncodedCrops:
-        """The same, with what the encoder tells of the crops' mirror images, for the flip test. Where it sees a
-        neighbour there, neighbours are painted over."""
-        both = replace(encoded, flipped=encode_crops(self.encoder, encoded.crops, self.device, flipped=True))
+        """The same, with what the encoder tells of the crops' mirror images, for the flip test."""
+        there = encode_crops(self.encoder, encoded.crops, self.device, flipped=True)
+        return self._without_neighbours(replace(encoded, flipped=there))
+
+    def _without_neighbours(self, both: EncodedCrops) -> EncodedCrops:
+        """The same, but where the encoder sees a neighbour in a mirror image, neighbours are painted over in it."""
         wrong = mistaken(both, self.encoder, flipped=True) & ~mistaken(both, self.encoder)
-        crops = encoded.crops
+        crops = both.crops
         again = [row for row in np.flatnonzero(wrong).tolist() if crops[row].others and not crops[row].alone]
         if both.flipped is None or not again:
             return both
         alone = [replace(crops[row], alone=True) for row in again]
-        there = EncoderOutput.join([both.flipped, encode_crops(self.encoder, alone, self.device, flipped=True)])
-        chosen = [len(crops) + again.index(row) if row in again else row for row in range(len(crops))]
-        return replace(both, flipped=there.pick(chosen))
+        there = encode_crops(self.encoder, alone, self.device, flipped=True)
+        return replace(both, flipped=both.flipped.swap(again, there))
 
     @torch.no_grad()
     def estimate(

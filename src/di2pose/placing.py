@@ -11,43 +11,28 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from di2pose.body_fit import (
-    HeldJoints,
-    Sighting,
-    View,
-    fit_body,
-    keypoint_sighting,
-    landmark_noise,
-    mean_body,
-    seen_joints,
-    unclear,
-)
+from di2pose.body_fit import HeldJoints, View, fit_body, fit_mean, mean_body, unclear
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
-from di2pose.image.boxes import Box
-from di2pose.image.detect import SURE_KEYPOINT
-from di2pose.image.encoder import Encoder, EncoderOutput, to_picture
+from di2pose.image.encoder import Encoder, EncoderOutput
 from di2pose.model import Pins, Prediction
 from di2pose.person_crop import EncodedCrops, PersonCrop
 from di2pose.person_score import evidence
 from di2pose.pose.camera import Camera
 from di2pose.pose.fit import FittedPose
 from di2pose.pose.root import stature_mm
-from di2pose.pose.skeleton import COCO_17, H36M_17, convert
+from di2pose.pose.skeleton import H36M_17, convert
 from di2pose.result import Person
+from di2pose.views import views_of
 
 BEYOND = 0.05
 """A joint this share of the crop's side outside the picture is out of the frame, whatever the pixels suggest; and so
 far inside it is not."""
-BORDER = 0.03
-"""A box that comes nearer to the picture's border, as a share of its side, is cut by it."""
 SIZE_STD, KNOWN_SIZE_STD = 0.07, 0.02
 """What a body's size is off by, as a share, where its height is guessed and where it is given."""
 SAME_PLACE = 0.2
 """Two upper bodies nearer than this part of their length are one."""
 UPPER_BODY = H36M_17.indices("pelvis", "spine", "thorax", "nose", "head", "left_shoulder", "right_shoulder")
-KEYPOINT_NOISE = 0.7
-"""Deviation of a detector's keypoint, which saw the picture at 256 pixels, over that of a landmark of such a crop."""
 ASSUMED_STD = 0.25
 """What an assumed focal length is off by, as a share."""
 
@@ -61,6 +46,11 @@ class Estimate:
     visibility: Float[np.ndarray, "B 17 4"]
     """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
     tokens: Int[Tensor, "B H N"] | None
+
+    def pick(self, rows: Sequence[int]) -> "Estimate":
+        """Of some of the crops."""
+        tokens = None if self.tokens is None else self.tokens[list(rows)]
+        return Estimate(self.samples_mm[list(rows)], self.visibility[list(rows)], tokens)
 
 
 def in_camera_axes(prediction: Prediction, encoded: EncodedCrops, encoder: Encoder) -> Estimate:
@@ -118,33 +108,61 @@ def place_people(
 ) -> list[Person]:
     """A person for each crop, in the crops' order. `height_m`, where it is known, is everybody's stature; pins in
     camera axes, the same for everybody."""
-    if height_m is not None and not 0.3 <= height_m <= 3.0:
-        raise InputError(f"height_m is a stature in metres, 0.3 to 3, got {height_m}")
-    held = None if pins is None else (pins[0].double().numpy(), pins[1].numpy())
+    calibration = calibration or Calibration.neutral()
+    scores = person_scores(encoded, estimate, encoder, calibration).tolist()
+    people = []
+    for row, (crop, view) in enumerate(zip(encoded.crops, views_of(encoded, encoder), strict=True)):
+        fit = _Fit(view, estimate, row, calibration, height_m, pins)
+        people.append(_person(crop, scores[row], estimate, row, calibration, fit))
+    return people
+
+
+def depths_mm(
+    encoded: EncodedCrops,
+    estimate: Estimate,
+    encoder: Encoder,
+    calibration: Calibration | None,
+    height_m: float | None = None,
+    pins: Pins | None = None,
+) -> list[float]:
+    """How far away the people of `place_people` stand, for less."""
     calibration = calibration or Calibration.neutral()
     views = views_of(encoded, encoder)
-    scores = person_scores(encoded, estimate, encoder, calibration).tolist()
-    rows = zip(encoded.crops, views, scores, strict=True)
-    return [_person(*each, estimate, row, calibration, height_m, held) for row, each in enumerate(rows)]
+    fits = [_Fit(view, estimate, row, calibration, height_m, pins) for row, view in enumerate(views)]
+    return [float(fit_mean(*fit.known).root_mm[2]) * fit.factor for fit in fits]
+
+
+class _Fit:
+    """What one person's body is fitted to, before a stated height scales it."""
+
+    def __init__(
+        self,
+        view: View,
+        estimate: Estimate,
+        row: int,
+        calibration: Calibration,
+        height_m: float | None,
+        pins: Pins | None,
+    ) -> None:
+        if height_m is not None and not 0.3 <= height_m <= 3.0:
+            raise InputError(f"height_m is a stature in metres, 0.3 to 3, got {height_m}")
+        samples_mm, seen = estimate.samples_mm[row], estimate.visibility[row][:, 0]
+        self.view, self.known_height = view, height_m is not None
+        # A stated height scales everything, and moves no pixel.
+        self.factor = 1.0 if height_m is None else height_m * 1000 / float(stature_mm(mean_body(samples_mm)[0]))
+        self.pins: HeldJoints | None = None
+        if pins is not None:
+            self.pins = pins[0].double().numpy() / self.factor, pins[1].numpy()
+        self.known = samples_mm, seen, view, np.asarray(calibration.trace_mm2[0]) / 3, self.pins
 
 
 def _person(
-    crop: PersonCrop,
-    view: View,
-    score: float,
-    estimate: Estimate,
-    row: int,
-    calibration: Calibration,
-    height_m: float | None,
-    pins: HeldJoints | None,
+    crop: PersonCrop, score: float, estimate: Estimate, row: int, calibration: Calibration, fit: _Fit
 ) -> Person:
-    samples_mm, visibility = estimate.samples_mm[row], estimate.visibility[row]
-    # A stated height scales everything, and moves no pixel.
-    factor = 1.0 if height_m is None else height_m * 1000 / float(stature_mm(mean_body(samples_mm)[0]))
-    held = None if pins is None else (pins[0] / factor, pins[1])
-    fitted, bodies_mm = fit_body(samples_mm, visibility[:, 0], view, np.asarray(calibration.trace_mm2[0]) / 3, held)
+    samples_mm, visibility, factor, pins = estimate.samples_mm[row], estimate.visibility[row], fit.factor, fit.pins
+    fitted, bodies_mm = fit_body(*fit.known)
     joints_2d = crop.camera.project(fitted.joints_mm + fitted.root_mm)
-    state = _overruled(calibration.state(visibility, unclear(samples_mm, fitted, view)), joints_2d, crop)
+    state = _overruled(calibration.state(visibility, unclear(samples_mm, fitted, fit.view)), joints_2d, crop)
     covariance_mm2 = calibration.covariance_mm2(bodies_mm, state)
     r90_mm = calibration.r90_mm(covariance_mm2, state)
     if pins is not None:
@@ -159,7 +177,7 @@ def _person(
         joints_2d=joints_2d,
         box=crop.detection.box,
         root_mm=fitted.root_mm * factor,
-        root_std_mm=_root_std_mm(fitted, height_m is not None, crop.assumed) * factor,
+        root_std_mm=_root_std_mm(fitted, fit.known_height, crop.assumed) * factor,
         score=score,
         tokens=None if estimate.tokens is None else estimate.tokens[row].cpu().numpy(),
     )
@@ -198,89 +216,14 @@ def _apart(a: Person, b: Person) -> float:
 
 
 def person_scores(
-    encoded: EncodedCrops, estimate: Estimate, encoder: Encoder, calibration: Calibration
+    encoded: EncodedCrops, estimate: Estimate, encoder: Encoder, calibration: Calibration | None
 ) -> Float[np.ndarray, " B"]:
     """How likely each crop shows a person at all; the detector's score where the calibration or the encoder cannot
     tell."""
     told = evidence(encoded.output, encoded.flipped, estimate.samples_mm, encoder.size[0])
-    if calibration.person is None or told is None:
+    if calibration is None or calibration.person is None or told is None:
         return np.array([crop.detection.score for crop in encoded.crops])
     return calibration.person.score(told)
-
-
-def views_of(encoded: EncodedCrops, encoder: Encoder) -> list[View]:
-    """Where the people were seen: by the encoder and its second observer, in the mean of both looks where the mirror
-    images were encoded, too, and by the detector, where it has keypoints. What the user calls hidden was not seen."""
-    views = []
-    second = _second_sightings(encoded, encoder)
-    for row, (crop, (points, weights)) in enumerate(zip(encoded.crops, _limbs(encoded, encoder), strict=True)):
-        others = [] if second is None else [_outside(second[row], crop.hidden)]
-        if crop.detection.keypoints is not None and not crop.hidden:
-            others.append(_keypoints(crop, crop.detection.keypoints))
-        box, size = crop.detection.box, crop.picture.size
-        views.append(View(crop.camera, box, is_cut(box, size), crop.region.side, points, weights, tuple(others)))
-    return views
-
-
-def _second_sightings(encoded: EncodedCrops, encoder: Encoder) -> list[Sighting] | None:
-    """Of each crop: where the second observer sees the joints, picture pixels."""
-    looks = [
-        each.keypoints.double().cpu().numpy()
-        for each in (encoded.output, encoded.flipped)
-        if each is not None and each.keypoints is not None
-    ]
-    if not looks:
-        return None
-    points, scores = seen_joints([(look[..., :2], look[..., 2]) for look in looks], encoder.size[0], COCO_17)
-    return [
-        keypoint_sighting(to_picture(encoder, crop.region, each), told, crop.region.side)
-        for crop, each, told in zip(encoded.crops, points, scores, strict=True)
-    ]
-
-
-def _outside(sighting: Sighting, hidden: Sequence[Box]) -> Sighting:
-    """Without what lies in boxes that are not to be looked at."""
-    points, noise = sighting
-    x, y = points.T
-    for x0, y0, x1, y1 in hidden:
-        noise = np.where((x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1), np.inf, noise)
-    return points, noise
-
-
-def _keypoints(crop: PersonCrop, marks: Float[np.ndarray, "17 3"]) -> Sighting:
-    """Where the detector saw the joints, if it is sure, and how far off that may be."""
-    sure = np.where(marks[:, 2] >= SURE_KEYPOINT, 1.0, np.nan)  # one that is not spoils what is built from it
-    points, _ = seen_joints([(marks[:, :2] + 0 * sure[:, None], np.nan_to_num(sure))], 0.0, COCO_17)
-    return points, landmark_noise(max(crop.picture.size)) * KEYPOINT_NOISE
-
-
-def is_cut(box: Box, size: tuple[int, int]) -> bool:
-    """Whether a box reaches a border of the picture."""
-    (x0, y0, x1, y1), (width, height) = box, size
-    near = BORDER * max(size)
-    return x0 <= near or y0 <= near or x1 >= width - near or y1 >= height - near
-
-
-def _limbs(encoded: EncodedCrops, encoder: Encoder) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Of each crop: where its landmarks see the joints (`seen_joints`), picture pixels, and their visibility, which is
-    0 where there are no landmarks."""
-    limbs = np.full((len(encoded.crops), H36M_17.count, 2), np.nan)
-    weights = np.zeros(limbs.shape[:-1])
-    looks = [
-        (look.landmarks_2d.double().cpu().numpy(), look.landmark_visibility.double().cpu().numpy())
-        for look in (encoded.output, encoded.flipped)
-        if look is not None and look.landmarks_2d is not None and look.landmark_visibility is not None
-    ]
-    if looks and encoded.output.skeleton is not None:
-        limbs, weights = seen_joints(looks, encoder.size[0], encoded.output.skeleton)
-    found = []
-    for crop, in_crop, shown in zip(encoded.crops, limbs, weights, strict=True):
-        points = to_picture(encoder, crop.region, in_crop)
-        x, y = points.T
-        for x0, y0, x1, y1 in crop.hidden:
-            shown = np.where((x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1), 0.0, shown)
-        found.append((points, shown))
-    return found
 
 
 def _overruled(state: np.ndarray, joints_2d: np.ndarray, crop: PersonCrop) -> np.ndarray:

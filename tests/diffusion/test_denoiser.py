@@ -75,3 +75,13 @@ def test_a_step_that_all_rows_share_and_some_tokens_give_what_the_whole_pass_giv
     torch.testing.assert_close(denoiser.head(x), whole, atol=1e-5, rtol=1e-4)
     rows = torch.tensor([1, 7, 30])
     torch.testing.assert_close(denoiser.head(x.flatten(0, 1)[rows]), whole.flatten(0, 1)[rows], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("asked", [[0], [1, 7, 30], [3, 4, 12, 13, 14, 35], list(range(36)), list(range(6, 12))])
+def test_the_last_block_looks_from_the_tokens_that_are_asked_for_alone(denoiser, asked):
+    """As many or as few as there are of a row, of any of the images' rows."""
+    ks, condition = inputs(6)[0], denoiser.condition(torch.randn(2, 5, 20))
+    whole = denoiser(ks, torch.full((6,), 3), condition).softmax(-1).flatten(0, 1)
+    p0_of = denoiser.predictor(condition, [8, 3, 0])(ks, torch.full((6,), 3))(torch.tensor(asked))
+    torch.testing.assert_close(p0_of(torch.tensor(asked)), whole[asked], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(p0_of(torch.tensor(asked[-1:])), whole[asked[-1:]], atol=1e-5, rtol=1e-4)

@@ -27,7 +27,7 @@ def test_a_jump_has_the_distribution_of_bayes_on_dense_matrices(rate):
         for k_s in (k for k in range(CODES + 1) if possible(k, s, schedule)):
             for p0 in rows:
                 ks = torch.full(u.shape[:2], k_s)
-                drawn = jump(ks, u, r, s, schedule, lambda asked, p0=p0: p0.repeat(len(asked), 1))
+                drawn = jump(ks, u, r, s, schedule, lambda _, p0=p0: lambda rows: p0.repeat(len(rows), 1))
                 found = torch.bincount(drawn.flatten(), minlength=CODES + 1) / drawn.numel()
                 wanted = bayes(p0.unsqueeze(0), k_s, r, s, schedule)[0].float()
                 assert (found[wanted == 0] == 0).all()
@@ -39,7 +39,7 @@ def test_a_jump_has_the_distribution_of_bayes_on_dense_matrices(rate):
 def test_where_replace_is_0_a_visible_token_stays_and_nothing_is_asked_about_it():
     schedule = Schedule(CODES, 20, 1.0)
     ks = torch.full((1, FATES * POINTS), 3)
-    assert torch.equal(jump(ks, everywhere(), 2, 9, schedule, lambda rows: pytest.fail("asked")), ks)
+    assert torch.equal(jump(ks, everywhere(), 2, 9, schedule, lambda asked: pytest.fail("asked")), ks)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.6, 0.9])
@@ -54,7 +54,7 @@ def test_codes_drawn_channel_by_channel_follow_the_posterior(rate):
         noise = hypothesis_generators(0, range(3), 20)
         u = uniform((60, 1000, 4), noise)
         u = torch.cat([mirrored(u[..., :-1], noise), u[..., -1:]], -1)
-        drawn = jump(ks, u, 6, 12, schedule, lambda rows: p0.repeat(len(rows), 1), (4, 3, 2))
+        drawn = jump(ks, u, 6, 12, schedule, lambda _: lambda rows: p0.repeat(len(rows), 1), (4, 3, 2))
         wanted = posterior(p0.view(1, 1, -1), torch.tensor([[k_s]]), 6, 12, schedule)[0, 0] * 60_000
         counts = torch.bincount(drawn.flatten(), minlength=25)
         possible = wanted > 0
@@ -68,11 +68,11 @@ def test_p0_is_asked_for_only_where_it_decides_something():
     asked = []
 
     def predict(ks, s):
-        def p0_of(rows):
+        def ask(rows):
             asked.append(len(rows))
-            return torch.full((len(rows), 4375), 1 / 4375)
+            return lambda some: torch.full((len(some), 4375), 1 / 4375)
 
-        return p0_of
+        return ask
 
     kept = torch.zeros(2, 100, dtype=torch.bool)
     kept[:, :30] = True
@@ -89,11 +89,11 @@ def test_a_token_is_drawn_alike_whoever_else_is_undecided():
     p0 = torch.rand(10, 9, generator=torch.Generator().manual_seed(3)).softmax(-1)
     ks = torch.randint(10, (40, 50), generator=torch.Generator().manual_seed(4))
     u = torch.rand(40, 50, 2, generator=torch.Generator().manual_seed(5))
-    whole = jump(ks, u, 4, 7, schedule, lambda rows: p0[ks.flatten()[rows]])
+    whole = jump(ks, u, 4, 7, schedule, lambda _: lambda rows: p0[ks.flatten()[rows]])
     assert not torch.equal(whole, ks)
     for row in range(0, 40, 7):
         one = slice(row, row + 1)
-        alone = jump(ks[one], u[one], 4, 7, schedule, lambda rows, one=one: p0[ks[one].flatten()[rows]])
+        alone = jump(ks[one], u[one], 4, 7, schedule, lambda _, one=one: lambda rows: p0[ks[one].flatten()[rows]])
         assert torch.equal(whole[one], alone)
 
 

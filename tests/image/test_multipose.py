@@ -71,6 +71,13 @@ def test_more_people_than_the_files_own_six_are_found(multipose, walker):
     assert (poses.scores > 0.25).sum() == 8
 
 
+def test_leaving_out_whoever_is_hardly_there_changes_nothing_about_the_others(multipose, walker):
+    every, few = multipose.look(walker), multipose.begin(walker, least=0.125)()
+    assert 0 < len(few.scores) < len(every.scores)
+    assert (every.scores[len(few.scores) :] < 0.125).all()
+    np.testing.assert_array_equal(few.keypoints, every.keypoints[: len(few.scores)])
+
+
 def test_an_unknown_operation_and_node_are_named():
     file = TfjsFile(fetch("movenet-multipose-graph"), fetch("movenet-multipose"))
     prefix = "StatefulPartitionedCall/"

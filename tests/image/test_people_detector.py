@@ -111,6 +111,18 @@ def test_tiles_cover_the_picture_and_overlap(size):
         assert spans[0][1] - spans[1][0] > 0.15 * size[axis]
 
 
+def test_a_large_picture_is_shrunk_once_and_gives_the_same_people(detector, walker):
+    """Also those whom only a tile shows, and of any size: whole pixels of the small one or not."""
+    before = detector.detect(walker)
+    scale = 4001 / walker.width
+    large = detector.detect(walker.resize((4001, round(walker.height * scale))))
+    assert len(large) == len(before) >= 2
+    for one, other in zip(large, before, strict=True):
+        assert iou(tuple(value / scale for value in one.box), other.box) > 0.9
+        apart = np.linalg.norm(one.keypoints[:, :2] / scale - other.keypoints[:, :2], axis=-1)
+        assert np.median(apart) < 0.02 * (other.box[3] - other.box[1])
+
+
 def test_at_least_one_person_must_be_asked(detector, astronaut):
     with pytest.raises(InputError, match="at least 1"):
         detector.detect(astronaut, max_people=0)

@@ -6,7 +6,7 @@ import torch
 
 from di2pose.assets import fetch
 from di2pose.errors import InputError
-from di2pose.image.litert import LitertGraph
+from di2pose.image.litert import LitertGraph, begin
 from di2pose.image.tflite_file import TfliteFile
 from di2pose.image.tflite_graph import _BUILDERS, TfliteGraph
 
@@ -28,6 +28,24 @@ def test_an_image_gives_the_same_alone_and_in_a_batch(crops):
     images = torch.from_numpy(crops).float() / 255
     for together, alone in zip(graph(images), graph(images[1:2]), strict=True):
         assert (together[1:2] - alone).abs().max() < 1e-4 * alone.abs().max()
+
+
+def test_the_runtime_says_the_same_of_an_image_on_any_number_of_threads(crops):
+    """Image by image in order, however many there are and however often the network was built."""
+    file = TfliteFile(fetch("blazepose-lite"))
+    graph = LitertGraph(file, file.outputs)
+    images = torch.from_numpy(np.concatenate([crops, crops[:2, :, ::-1]])).float() / 255
+    alone = [graph(image.unsqueeze(0)) for image in images]
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        for count in (5, 1, 2, 5):
+            later = begin(graph, images[:count])
+            graph(images[:1])  # others may be asked meanwhile
+            for together, wanted in zip(later(), zip(*alone[:count], strict=True), strict=True):
+                assert torch.equal(together, torch.cat(wanted))
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_only_what_is_asked_is_computed():

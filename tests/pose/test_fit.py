@@ -104,5 +104,5 @@ def test_several_means_at_once_are_fitted_as_each_alone(true_mm):
         every = fit_poses(samples[:3], *prior, held)
         for row, mean in enumerate(samples[:3]):
             alone = fit_pose(mean, *prior, held)
-            np.testing.assert_allclose(every[row].joints_mm, alone.joints_mm, atol=0.5)
-            np.testing.assert_allclose(every[row].root_mm, alone.root_mm, atol=0.5)
+            np.testing.assert_allclose(every[row].joints_mm, alone.joints_mm, atol=1e-6)
+            np.testing.assert_allclose(every[row].root_mm, alone.root_mm, atol=1e-6)

@@ -110,7 +110,7 @@ def test_a_result_for_every_frame_with_its_time_and_the_same_person(model, foota
             person.joints_2d, result.camera.project(person.joints_mm + person.root_mm), atol=1e-3
         )
     assert len(model.searches) == 1, "the detector is needed once, then the person is followed"
-    assert model.looks == 2 * FRAMES + 1, "a look and its mirror image a frame, and a second look at somebody new"
+    assert model.looks == 2 * FRAMES, "a look and its mirror image a frame; nobody is doubtful"
 
 
 def test_the_crop_stays_on_the_person(model, footage):
@@ -233,7 +233,7 @@ def test_a_video_that_breaks_off_gives_the_results_of_what_there_is(model, foota
 
 def test_results_come_while_the_video_is_read(model, footage):
     """Not after its end: a camera has none."""
-    for warm, most in ((True, 2), (False, 2 * BATCH + 1)):  # and the second look at somebody new
+    for warm, most in ((True, 2), (False, 2 * BATCH)):
         model.looks = 0
         results = video_results(model, footage / "one.mp4", smoothed=False, least_s=0, warm=warm, **FEW)
         first = next(results)

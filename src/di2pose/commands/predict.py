@@ -62,8 +62,12 @@ def predict(
 
 def load(options: PredictOptions) -> "Di2Pose":
     """The pipeline that the options ask for, ready for the first picture."""
+    import torch
+
     from di2pose.pipeline import Di2Pose
 
+    if options.workers is not None:  # each has one core, a single one, too
+        torch.set_num_threads(1)
     model = Di2Pose.from_pretrained(options.model, options.torch_device, options.encoder)
     model.detector = options.detector
     model.encoder  # noqa: B018  # what cannot look at pictures says so once, before the first of them

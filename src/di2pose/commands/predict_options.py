@@ -61,8 +61,8 @@ class PredictOptions:
     """Field of view in degrees across the longer side, where there is no calibration. Without it: by the focal length
     in a photo's EXIF block, else 60."""
     second_look: bool = True
-    """Look at everybody in a photo up to four times, keep the crop that the model is surest of, and
-    look at its mirror image, too: slower, and much better where something misleads the detector."""
+    """Look at everybody's mirror image, too, and at whoever is doubtful up to three times more; the crop that the
+    model is surest of counts: slower, and much better where something misleads the detector."""
     smooth: bool = True
     """Smooth videos over time; surer joints weigh more."""
     same_body: bool = True
@@ -75,7 +75,7 @@ class PredictOptions:
     """Refuse larger pictures that have to be unpacked whole (PNG, TIFF); JPEGs may have any size."""
     workers: int | None = None
     """Processes that share the work, each with a model and one core: the same results, sooner where there are many
-    files; 0: one for each core (left out: 1, and with --engine ray all cores of the cluster)."""
+    files; 0: one for each core (left out: one process on all cores, and with --engine ray all of the cluster)."""
     engine: Literal["local", "ray"] = "local"
     """Where the work is done: on this machine, or on a Ray cluster (extra ray), whose machines see the photos under the
     same paths. Ray writes Parquet, and a run that was stopped goes on where it was."""

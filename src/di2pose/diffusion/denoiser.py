@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from di2pose.config import DenoiserConfig
-from di2pose.diffusion.jump import P0Of
+from di2pose.diffusion.jump import AskP0, P0Of
 from di2pose.diffusion.trunk import (
     Block,
     Condition,
@@ -65,23 +65,33 @@ class Denoiser(nn.Module):
         """What the norms of every block know of T steps: of each row, or of one step that all rows share."""
         return step_norms(s, self.blocks)
 
-    def trunk(self, ks: Int[Tensor, "BH N"], norms: StepNorms, condition: Condition) -> Float[Tensor, "BH N D"]:
-        """All that tokens have to do with each other and with the image; `head` is each token's own affair. Nothing is
-        checked here."""
-        return carry(self.token_embed(ks) + self.position, norms, self.blocks, condition)
+    def trunk(
+        self,
+        ks: Int[Tensor, "BH N"],
+        norms: StepNorms,
+        condition: Condition,
+        asked: Int[Tensor, " A"] | None = None,
+    ) -> Tensor:
+        """All that tokens have to do with each other and with the image, (BH, N, D), or (A, D) of those that are asked
+        for; `head` is each token's own affair. Nothing is checked here."""
+        return carry(self.token_embed(ks) + self.position, norms, self.blocks, condition, asked)
 
     def head(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows C"]:
         """Logits of what the trunk gave, or of some of its tokens."""
         return self.to_logits(self.norm(finish(x, self.blocks)))                        # rows C
 
-    def predictor(self, condition: Condition, grid: Sequence[int]) -> Callable[[Tensor, Tensor], P0Of]:
-        """For `sample` over the steps of `grid`: the head is computed for those tokens only that are asked for."""
+    def predictor(self, condition: Condition, grid: Sequence[int]) -> Callable[[Tensor, Tensor], AskP0]:
+        """For `sample` over the steps of `grid`: what only concerns tokens that are not asked for is not computed."""
         norms = self.step_norms(torch.tensor(grid[:-1], device=self.position.device))   # of all steps, once
 
-        def predict_p0(ks: Tensor, s: Tensor) -> P0Of:
+        def predict_p0(ks: Tensor, s: Tensor) -> AskP0:
             at = slice(row := grid.index(int(s[0])), row + 1)                           # one step for all rows
-            x = self.trunk(ks, [(a[at], b[at]) for a, b in norms], condition).flatten(0, 1)
-            return lambda rows: self.head(x[rows]).float().softmax(-1)
+
+            def ask(asked: Tensor) -> P0Of:
+                x = self.trunk(ks, [(a[at], b[at]) for a, b in norms], condition, asked)
+                return lambda rows: self.head(x[torch.searchsorted(asked, rows)]).float().softmax(-1)
+
+            return ask
 
         return predict_p0
 

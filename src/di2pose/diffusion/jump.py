@@ -18,6 +18,8 @@ from di2pose.errors import InputError
 
 P0Of = Callable[[Tensor], Tensor]
 """Numbers (R,) of tokens, counted through the batch -> their probabilities of k_0 (R, C), which may be overwritten."""
+AskP0 = Callable[[Tensor], P0Of]
+"""Numbers of all tokens that will be asked for, ascending -> what answers for some of them at a time."""
 CHUNK_ELEMENTS = 1 << 20
 """Probabilities handled at once: 4 MB a temporary in float32, whatever the batch."""
 SLACK = 1 + 1e-6
@@ -30,7 +32,7 @@ def jump(
     r: int,
     s: int,
     schedule: Schedule,
-    p0_of: P0Of,
+    ask: AskP0,
     levels: Sequence[int] = (),
     kept: Bool[Tensor, "B N"] | None = None,
 ) -> Int[Tensor, "B N"]:
@@ -50,6 +52,7 @@ def jump(
     asked = undecided.flatten().nonzero().squeeze(1)
     if not len(asked):
         return ks
+    p0_of = ask(asked)
     tokens, uniforms = ks.flatten().clone(), u.flatten(0, 1)
     for rows in asked.split(max(1, CHUNK_ELEMENTS // schedule.codes)):
         p0 = p0_of(rows)

@@ -1,7 +1,6 @@
 """The reverse process: from noise to tokens, with the network passed in.  B batch, N tokens, C codes."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from itertools import pairwise
 from typing import Literal
 
@@ -9,14 +8,14 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from di2pose.diffusion.jump import P0Of, jump
+from di2pose.diffusion.jump import AskP0, P0Of, jump
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import check_possible, forward_sample
 from di2pose.errors import InputError
 from di2pose.randomness import Noise, mirrored, uniform, uniform_integers
 from di2pose.tokenizer.fsq import check_tokens
 
-PredictP0 = Callable[[Tensor, Tensor], Tensor | P0Of]
+PredictP0 = Callable[[Tensor, Tensor], Tensor | AskP0]
 """(k_s (B, N), s (B,)) -> probabilities of k_0 (B, N, C), or a function that gives those of some tokens (`jump`)."""
 Start = Literal["stationary", "all_occluded"]
 Warm = tuple[Int[Tensor, "*rows N"], int]
@@ -71,27 +70,25 @@ def sample(
         for s, r in pairwise(grid):
             u = uniform((*shape, (len(levels) or 1) + 1), generator, ks.device)
             u = torch.cat([mirrored(u[..., :-1], generator), u[..., -1:]], dim=-1)
-            ks = jump(ks, u, r, s, schedule, _p0_of(predict_p0, ks, s, schedule.codes), levels, stays)
+            ks = jump(ks, u, r, s, schedule, _ask(predict_p0, ks, s, schedule.codes), levels, stays)
             yield ks
 
     return states()  # not a generator function itself: bad arguments are refused by the call, not by the first step
 
 
-def _p0_of(predict_p0: PredictP0, ks: Tensor, s: int, codes: int) -> P0Of:
-    """p0 of some tokens; the network is asked when the first of them are."""
+def _ask(predict_p0: PredictP0, ks: Tensor, s: int, codes: int) -> AskP0:
+    """The network is asked when the first tokens are asked for."""
 
-    @cache
-    def answer() -> Tensor | P0Of:
+    def ask(asked: Tensor) -> P0Of:
         found = predict_p0(ks, torch.full((len(ks),), s, device=ks.device))
-        if isinstance(found, Tensor) and tuple(found.shape) != (*ks.shape, codes):
+        if not isinstance(found, Tensor):
+            return found(asked)
+        if tuple(found.shape) != (*ks.shape, codes):
             raise InputError(f"predict_p0 must return shape {(*ks.shape, codes)}, got {tuple(found.shape)}")
-        return found
+        flat = found.flatten(0, 1)
+        return lambda rows: flat[rows]
 
-    def p0_of(rows: Tensor) -> Tensor:
-        found = answer()
-        return found.flatten(0, 1)[rows] if isinstance(found, Tensor) else found(rows)
-
-    return p0_of
+    return ask
 
 
 def step_grid(steps: int | Sequence[int], schedule: Schedule, first: int | None = None) -> list[int]:

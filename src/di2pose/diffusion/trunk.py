@@ -19,6 +19,9 @@ from di2pose.diffusion.attention import Attention, QuickGELU, mlp
 from di2pose.errors import InputError
 from di2pose.randomness import Noise, uniform
 
+MANY = 0.8
+"""Of a row's tokens: where more are asked for, all are computed."""
+
 
 class Condition(NamedTuple):
     """What a trunk knows of B images: cross-attention keys and values of every layer, computed once."""
@@ -97,16 +100,25 @@ def step_norms(s: Int[Tensor, " T"], blocks: nn.ModuleList) -> StepNorms:
     return [(block.self_norm.scale_and_shift(s), block.cross_norm.scale_and_shift(s)) for block in _each(blocks)]
 
 
-def carry(x: Float[Tensor, "BH N D"], norms: StepNorms, blocks: nn.ModuleList, condition: Condition) -> Tensor:
+def carry(
+    x: Float[Tensor, "BH N D"],
+    norms: StepNorms,
+    blocks: nn.ModuleList,
+    condition: Condition,
+    asked: Int[Tensor, " A"] | None = None,
+) -> Tensor:
     """x, with the hint, through all that tokens have to do with each other and with the image; what is left, `finish`,
-    is each token's own affair. x may hold H rows for each image of the condition, image after image."""
+    is each token's own affair. x may hold H rows for each image of the condition, image after image. `asked`: only
+    these tokens (A, D) are wanted, counted through the rows."""
     if condition.hint is not None:
         x = (x.unflatten(0, (len(condition.hint), -1)) + condition.hint.unsqueeze(1)).flatten(0, 1)
     *others, last = zip(_each(blocks), norms, condition.keys, condition.values, strict=True)
     for block, norm, keys, values in others:
         x = block(x, norm, keys, values)                                                # BH N D
     block, norm, keys, values = last
-    return block.attend(x, norm, keys, values)                                          # BH N D
+    if asked is None:
+        return block.attend(x, norm, keys, values)                                      # BH N D
+    return block.attend_some(x, norm, keys, values, asked)                              # A D
 
 
 def finish(x: Float[Tensor, "*rows D"], blocks: nn.ModuleList) -> Float[Tensor, "*rows D"]:
@@ -153,6 +165,24 @@ class Block(nn.Module):
         h = self.self_norm(x, norms[0])                                                 # B N D
         x = x + self.self_attention(h, *self.self_attention.keys_and_values(h))         # B N D
         return x + self.cross_attention(self.cross_norm(x, norms[1]), keys, values)     # B N D
+
+    def attend_some(
+        self, x: Tensor, norms: tuple[Tensor, Tensor], keys: Tensor, values: Tensor, asked: Int[Tensor, " A"]
+    ) -> Float[Tensor, "A D"]:
+        """Of `attend` some tokens, counted through the rows, ascending: the others are looked at, and do not look."""
+        wanted = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)            # B N
+        wanted.view(-1)[asked] = True
+        most = int(wanted.sum(1).max())
+        if most > MANY * x.shape[1]:
+            return self.attend(x, norms, keys, values).flatten(0, 1)[asked]
+        places = wanted.byte().argsort(dim=1, descending=True, stable=True)[:, :most]   # B M: wanted ones, then any
+        taken, places = wanted.gather(1, places), places.unsqueeze(2).expand(-1, -1, x.shape[2])
+        h = self.self_norm(x, norms[0])                                                 # B N D
+        own = x.gather(1, places) + self.self_attention(
+            h.gather(1, places), *self.self_attention.keys_and_values(h)
+        )                                                                               # B M D
+        own = own + self.cross_attention(self.cross_norm(own, norms[1]), keys, values)  # B M D
+        return own[taken]                                                               # A D
 
 
 class AdaptiveNorm(nn.Module):

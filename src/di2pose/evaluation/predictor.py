@@ -114,11 +114,7 @@ class PicturePredictor:
                 raise InputError(f"record {sample.id} has no picture: {pipeline.encoder.name} needs one")
             camera = sample.camera or assumed_camera(image.size)
             crops.append(pipeline.crop(image, self.find(sample, image), camera))
-        encoded = pipeline.encode(crops)
-        if self.second_look:
-            encoded = pipeline.look_again(encoded)
-        if self.flip_test:
-            encoded = pipeline.encode_flipped(encoded)
+        encoded = pipeline.encode(crops, self.second_look, self.flip_test)
         here, there = encoded.output, encoded.flipped
         features, flipped_3d = (None, None) if there is None else (there.features, there.world_mm)
         found = _point_estimates(self.model, here.features, features, here.world_mm, flipped_3d, here.skeleton)

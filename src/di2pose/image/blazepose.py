@@ -22,7 +22,7 @@ from di2pose.errors import InputError
 from di2pose.image.crop import Roi, crop_rotation
 from di2pose.image.detect import Detection
 from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
-from di2pose.image.litert import LitertGraph
+from di2pose.image.litert import LitertGraph, begin
 from di2pose.image.movenet import TOKEN_CHANNELS, MoveNet, MoveNetOutput
 from di2pose.image.tflite_file import TfliteFile
 from di2pose.image.tflite_graph import TfliteGraph
@@ -118,14 +118,16 @@ class BlazePose(nn.Module):
 
     @torch.inference_mode()
     def forward(self, crops: UInt8[Tensor, "B 256 256 3"]) -> BlazePoseOutput:
-        *maps, landmarks, world, person = self.graph(crops.float() / 255)
+        asked = begin(self.graph, crops.float() / 255)
+        second = None if self.movenet is None else self.movenet.begin(crops)
+        *maps, landmarks, world, person = asked()
         named = {f"map{n}": x.flatten(1, 2) for n, x in zip(self.sizes, maps, strict=True)}  # B n*n C
         return BlazePoseOutput(
             maps=named,
             landmarks=landmarks.reshape(-1, 39, 5),
             world_mm=world.reshape(-1, 39, 3)[:, :33] * 1000,
             person=person[:, 0],
-            movenet=None if self.movenet is None else self.movenet(crops),
+            movenet=None if second is None else second(),
             layout=self.layout,
         )
 

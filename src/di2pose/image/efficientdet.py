@@ -3,7 +3,7 @@
 B pictures, A = 19,206 anchors. In Google's runtime where ai-edge-litert is installed, else in PyTorch: the same boxes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
 import numpy as np
@@ -13,11 +13,13 @@ from PIL import Image
 from torch import Tensor, nn
 
 from di2pose.assets import fetch
-from di2pose.image.litert import LitertGraph
+from di2pose.image.litert import LitertGraph, begin
 from di2pose.image.tflite_file import TfliteFile
 from di2pose.image.tflite_graph import TfliteGraph
 
 INPUT = 320
+Boxes = tuple[Float[np.ndarray, "A 4"], Float[np.ndarray, " A"]]
+"""Of every anchor x0, y0, x1, y1 in image pixels, and the score."""
 _SCORES, _BOXES = "StatefulPartitionedCall:1", "StatefulPartitionedCall:0"
 
 
@@ -34,24 +36,42 @@ class EfficientDet(nn.Module):
         self.graph = LitertGraph(file, wanted) if self.runtime == "litert" else TfliteGraph(file, wanted)
         self.register_buffer("anchors", anchors(), persistent=False)
 
+    def look(self, image: Image.Image) -> Boxes:
+        return self.begin([image])()[0]
+
     @torch.inference_mode()
-    def look(self, image: Image.Image) -> tuple[Float[np.ndarray, "A 4"], Float[np.ndarray, " A"]]:
+    def begin(self, images: Sequence[Image.Image]) -> Callable[[], list[Boxes]]:
+        """Begin to look at pictures, where the runtime can do so beside other work; the boxes are waited for."""
         # The network was trained on pictures that keep their aspect, at the top left of the square.
-        scale = INPUT / max(image.size)
-        size = [max(1, round(scale * extent)) for extent in image.size]
-        pixels = np.full((1, INPUT, INPUT, 3), 127, dtype=np.uint8)
-        pixels[0, : size[1], : size[0]] = np.asarray(image.resize((size[0], size[1]), Image.Resampling.BILINEAR))
-        boxes, scores = self(torch.from_numpy(pixels))
-        stretch = np.array([image.size[0] / size[0], image.size[1] / size[1]] * 2)
-        return boxes[0].double().cpu().numpy() * stretch, scores[0].double().cpu().numpy()
+        pixels = np.full((len(images), INPUT, INPUT, 3), 127, dtype=np.uint8)
+        stretches = []
+        for row, image in enumerate(images):
+            scale = INPUT / max(image.size)
+            width, height = (max(1, round(scale * extent)) for extent in image.size)
+            pixels[row, :height, :width] = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
+            stretches.append(np.array([image.width / width, image.height / height] * 2))
+        asked = begin(self.graph, self._input(torch.from_numpy(pixels)))
+
+        @torch.inference_mode()
+        def found() -> list[Boxes]:
+            boxes, scores = (each.double().cpu().numpy() for each in self._decode(*asked()))
+            return [(box * stretch, score) for box, score, stretch in zip(boxes, scores, stretches, strict=True)]
+
+        return found
 
     def forward(
         self, pixels: UInt8[Tensor, "B 320 320 3"]
     ) -> tuple[Float[Tensor, "B 19206 4"], Float[Tensor, "B 19206"]]:
         """Boxes x0, y0, x1, y1 in input pixels, scores of the class person."""
-        if self.runtime == "torch":
-            pixels = (pixels.to(self.anchors.device).float() - 127) / 128  # what the file's 8 bits stand for
-        scores, raw = (each.to(self.anchors.device) for each in self.graph(pixels))
+        return self._decode(*self.graph(self._input(pixels)))
+
+    def _input(self, pixels: Tensor) -> Tensor:
+        if self.runtime == "litert":
+            return pixels
+        return (pixels.to(self.anchors.device).float() - 127) / 128  # what the file's 8 bits stand for
+
+    def _decode(self, scores: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
+        scores, raw = scores.to(self.anchors.device), raw.to(self.anchors.device)
         centre = raw[..., 0:2] * self.anchors[:, 2:] + self.anchors[:, :2]
         extent = raw[..., 2:4].exp() * self.anchors[:, 2:]
         boxes = torch.cat([centre - extent / 2, centre + extent / 2], dim=-1)  # y0 x0 y1 x1

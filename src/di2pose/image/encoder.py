@@ -117,6 +117,12 @@ class EncoderOutput:
         chosen = {name: part[index.to(part.device)] for name, part in self._tensors().items()}
         return EncoderOutput(skeleton=self.skeleton, **chosen)
 
+    def swap(self, rows: Sequence[int], others: "EncoderOutput") -> "EncoderOutput":
+        """The same, but for the given rows the others, in order."""
+        count = len(self.features)
+        places = dict(zip(rows, range(count, count + len(rows)), strict=True))
+        return EncoderOutput.join([self, others]).pick([places.get(row, row) for row in range(count)])
+
     @staticmethod
     def join(parts: Sequence["EncoderOutput"]) -> "EncoderOutput":
         """One after the other; they are of one encoder."""

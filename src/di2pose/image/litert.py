@@ -1,13 +1,21 @@
-"""A tflite network in Google's own runtime (package ai-edge-litert): CPU only, about 1.5 times as fast as PyTorch."""
+"""A tflite network in Google's own runtime (package ai-edge-litert): CPU only, about 1.5 times as fast as PyTorch.
+
+Images go through it one by one, each on one thread; up to four at a time where PyTorch may use as many threads.
+"""
 
 import os
 import struct
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache
-from typing import IO
+from functools import cache, lru_cache
+from itertools import zip_longest
+from queue import Empty, LifoQueue
+from typing import IO, Any
 
+import numpy as np
 import tflite
 import torch
 from jaxtyping import Shaped
@@ -18,32 +26,65 @@ from di2pose.image.tflite_file import TfliteFile
 
 _OUTPUTS, _OPERATORS = 8, 10  # places in the vtable of a SubGraph, fixed by the tflite schema
 _SIZES = 4  # a network takes about twice its weights' memory
+_PASSES, _LANES = 4, 4
+"""Images that a network has seen before it is built once more, for another thread: it takes as long as two or three.
+And how often it is built at most, for its memory: 60 MB for BlazePose heavy."""
+
+Answer = Callable[[], tuple[Tensor, ...]]
+"""What a network says, to be waited for."""
+_building = threading.Lock()
 
 
 class LitertGraph(nn.Module):
-    """Drop-in for TfliteGraph: images (B, H, W, C), of the network's own type -> the asked tensors. One thread, one
-    image after the other. `network`: a tflite file, or the bytes of one with these outputs.
+    """Drop-in for TfliteGraph: images (B, H, W, C), of the network's own type -> the asked tensors. `network`: a tflite
+    file, or the bytes of one with these outputs.
 
-    XNNPACK is not faster on a batch, and splitting work over processes uses the cores better than threads do.
+    XNNPACK is not faster on a batch, and several images at a time use the cores better than one on several threads.
     """
 
     def __init__(self, network: TfliteFile | bytes, outputs: Sequence[int]) -> None:
         super().__init__()
-        runtime = require("ai_edge_litert.interpreter", extra="litert")
         self._outputs = tuple(outputs)
-        content = network if isinstance(network, bytes) else cut(network, outputs)
-        with without_information():
-            self._interpreter = runtime.Interpreter(model_content=content, num_threads=1)
-            self._interpreter.allocate_tensors()
-        self._input = self._interpreter.get_input_details()[0]["index"]
+        self._content = network if isinstance(network, bytes) else cut(network, outputs)
+        self._idle: LifoQueue[Any] = LifoQueue()  # the one that was used last is the one whose weights are near
+        self._idle.put(self._interpreter())
+        self._passes = 0
 
     def forward(self, images: Shaped[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
+        return self.begin(images)()
+
+    def begin(self, images: Shaped[Tensor, "B H W C"]) -> Answer:
+        """Begin; the answer is waited for when it is called."""
+        threads, count = torch.get_num_threads(), len(images)
+        lanes = min(threads, _LANES, count, 1 + self._passes // _PASSES)
+        self._passes += count
+        shares = [images[lane::lanes].numpy() for lane in range(lanes)]
+        if threads == 1:
+            rows = [self._run(share) for share in shares]
+            return lambda: _joined(rows)
+        waiting = [_pool(threads).submit(self._run, share) for share in shares]
+        return lambda: _joined([each.result() for each in waiting])
+
+    def _run(self, images: Shaped[np.ndarray, "b H W C"]) -> list[tuple[Tensor, ...]]:
+        """One image after the other, by an interpreter that nobody else uses meanwhile."""
+        try:
+            interpreter = self._idle.get_nowait()
+        except Empty:
+            interpreter = self._interpreter()
         rows = []
-        for image in images.numpy():
-            self._interpreter.set_tensor(self._input, image[None])
-            self._interpreter.invoke()
-            rows.append(tuple(torch.from_numpy(self._interpreter.get_tensor(i)) for i in self._outputs))
-        return rows[0] if len(rows) == 1 else tuple(torch.cat(column) for column in zip(*rows, strict=True))
+        for image in images:
+            interpreter.set_tensor(interpreter.get_input_details()[0]["index"], image[None])
+            interpreter.invoke()
+            rows.append(tuple(torch.from_numpy(interpreter.get_tensor(index)) for index in self._outputs))
+        self._idle.put(interpreter)
+        return rows
+
+    def _interpreter(self) -> Any:
+        runtime = require("ai_edge_litert.interpreter", extra="litert")
+        with _building, without_information():
+            made = runtime.Interpreter(model_content=self._content, num_threads=1)
+            made.allocate_tensors()
+        return made
 
 
 class LitertSizes(nn.Module):
@@ -55,8 +96,34 @@ class LitertSizes(nn.Module):
         self._ready = lru_cache(maxsize=_SIZES)(lambda height, width: LitertGraph(*write(height, width)))
 
     def forward(self, images: Shaped[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
-        outputs: tuple[Tensor, ...] = self._ready(*images.shape[1:3])(images)
-        return outputs
+        return self.begin(images)()
+
+    def begin(self, images: Shaped[Tensor, "B H W C"]) -> Answer:
+        """As `LitertGraph.begin`."""
+        return self._ready(*images.shape[1:3]).begin(images)
+
+
+def begin(network: nn.Module, images: Tensor) -> Answer:
+    """What a network says of images. Google's runtime begins at once, and other networks may be asked meanwhile;
+    PyTorch, which has threads of its own, computes it when it is waited for."""
+    if isinstance(network, LitertGraph | LitertSizes):
+        return network.begin(images)
+    return lambda: network(images)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="litert")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
+
+
+def _joined(lanes: Sequence[list[tuple[Tensor, ...]]]) -> tuple[Tensor, ...]:
+    """Answers about single images, image i in lane i modulo their number, as one about all."""
+    rows = [row for turn in zip_longest(*lanes) for row in turn if row is not None]
+    return rows[0] if len(rows) == 1 else tuple(torch.cat(column) for column in zip(*rows, strict=True))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ the person nearest to the middle, then each keypoint near where that person's ce
 for batches.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose.assets import fetch
-from di2pose.image.litert import LitertGraph
+from di2pose.image.litert import LitertGraph, begin
 from di2pose.image.tfjs_graph import TfjsFile, TfjsGraph
 from di2pose.image.tfjs_to_tflite import to_tflite
 
@@ -83,19 +84,25 @@ class MoveNet(nn.Module):
         self.requires_grad_(False)
         self.eval()
 
-    @torch.inference_mode()
     def forward(self, crops: UInt8[Tensor, "B 256 256 3"]) -> MoveNetOutput:
+        return self.begin(crops)()
+
+    @torch.inference_mode()
+    def begin(self, crops: UInt8[Tensor, "B 256 256 3"]) -> Callable[[], MoveNetOutput]:
+        """Begin to look, where the runtime can do so beside other work; the keypoints are waited for by the call."""
         margin = round(CROP * (1 - ZOOM) / 2)
         seen = CROP - 2 * margin
         x = crops[:, margin:-margin, margin:-margin].permute(0, 3, 1, 2).float()
         x = F.interpolate(x, (CROP, CROP), mode="bilinear", align_corners=False)
-        points, scores, spread = self.decode(*self.heads(x.round_().mul_(self.scale).sub_(1)))
-        spread = torch.cat([spread[..., :2] * seen / GRID, spread[..., 2:]], dim=-1)
-        return MoveNetOutput(points * seen / GRID + margin, scores, spread)
+        maps = begin(self.network, x.round_().mul_(self.scale).sub_(1).permute(0, 2, 3, 1))
 
-    def heads(self, x: Float[Tensor, "B 3 256 256"]) -> tuple[Tensor, ...]:
-        """The network's maps (B, channels, 64, 64) for pixels in -1 to 1."""
-        return tuple(each.permute(0, 3, 1, 2) for each in self.network(x.permute(0, 2, 3, 1)))
+        @torch.inference_mode()
+        def keypoints() -> MoveNetOutput:
+            points, scores, spread = self.decode(*(each.permute(0, 3, 1, 2) for each in maps()))
+            spread = torch.cat([spread[..., :2] * seen / GRID, spread[..., 2:]], dim=-1)
+            return MoveNetOutput(points * seen / GRID + margin, scores, spread)
+
+        return keypoints
 
     def decode(
         self,

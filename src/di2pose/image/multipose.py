@@ -6,6 +6,7 @@ it is told.  B = 1 picture, P people, H W cells of 4 pixels.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose.assets import fetch
-from di2pose.image.litert import LitertSizes
+from di2pose.image.litert import LitertSizes, begin
 from di2pose.image.tfjs_graph import TfjsFile, TfjsGraph
 from di2pose.image.tfjs_to_tflite import to_tflite
 
@@ -60,22 +61,39 @@ class MultiPose(nn.Module):
         else:
             self.network = TfjsGraph(file, *wanted)
 
-    @torch.inference_mode()
     def look(self, image: Image.Image) -> Poses:
+        return self.begin(image)()
+
+    @torch.inference_mode()
+    def begin(self, image: Image.Image, least: float = 0.0) -> Callable[[], Poses]:
+        """Begin to look, where the runtime can do so beside other work; the poses are waited for by the call. `least`:
+        of the score; whoever can only score less is left out."""
         scale = LONG_SIDE / max(image.size)
         width, height = (max(1, round(scale * extent)) for extent in image.size)
         shape = [math.ceil(extent / MULTIPLE) * MULTIPLE for extent in (height, width)]
         pixels = np.zeros((1, *shape, 3), dtype=np.uint8)
         pixels[0, :height, :width] = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
-        keypoints, boxes, scores = (each.double().cpu().numpy() for each in self(torch.from_numpy(pixels)))
+        asked = begin(self.network, self._input(torch.from_numpy(pixels)))
         stretch = np.array([image.size[0] / width, image.size[1] / height])
-        keypoints[..., :2] *= stretch
-        return Poses(keypoints, boxes * np.tile(stretch, 2), scores)
+
+        @torch.inference_mode()
+        def found() -> Poses:
+            keypoints, boxes, scores = (each.double().cpu().numpy() for each in self.decode(asked(), least))
+            keypoints[..., :2] *= stretch
+            return Poses(keypoints, boxes * np.tile(stretch, 2), scores)
+
+        return found
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One picture (1, h, w, 3) RGB uint8 -> keypoints (P, 17, 3), boxes (P, 4), scores (P,) in its pixels."""
-        x = pixels.to(next(self.network.parameters(), torch.empty(0)).device).float() * self.scale - 1
-        centre, extent, shift, heat, regress, offset = (each[0] for each in self.network(x))  # H W channels
+        return self.decode(self.network(self._input(pixels)))
+
+    def _input(self, pixels: Tensor) -> Tensor:
+        return pixels.to(next(self.network.parameters(), torch.empty(0)).device).float() * self.scale - 1
+
+    def decode(self, heads: Sequence[Tensor], least: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+        """The network's maps of one picture -> keypoints, boxes and scores of those whose centre scores `least`."""
+        centre, extent, shift, heat, regress, offset = (each[0] for each in heads)  # H W channels
         rows, columns, _ = centre.shape
         centre, heat = centre[..., 0].sigmoid(), heat.sigmoid()
         peak = (centre - F.max_pool2d(centre[None], 5, stride=1, padding=2)[0]).abs() < 1e-6
@@ -84,18 +102,25 @@ class MultiPose(nn.Module):
         size, place = extent[y, x].clamp_min(0), torch.stack([y, x], dim=-1) + shift[y, x]  # P 2, (y, x)
         limit = torch.tensor([rows, columns], device=size.device)
         low, high = (place - size / 2).clamp_min(0).minimum(limit), (place + size / 2).clamp_min(0).minimum(limit)
-        # Each keypoint: the hottest cell in the box, the nearer to where the centre expects it the better.
+        # Each keypoint: the hottest cell in the box, the nearer to where the centre expects it the better. Nearness is
+        # a product of one down and one across, both 0 outside of the box.
         guess = torch.stack([y, x], dim=-1)[:, None] + regress[y, x].reshape(-1, 17, 2)  # P 17 2
-        down, across = (torch.arange(n, device=size.device, dtype=heat.dtype) for n in (rows, columns))
-        far = (down[:, None] - guess[..., 0, None, None]) ** 2 + (across - guess[..., 1, None, None]) ** 2  # P 17 H W
-        inside = ((down >= low[:, :1]) & (down < high[:, :1]))[:, :, None]  # P H 1
-        inside = inside & ((across >= low[:, 1:]) & (across < high[:, 1:]))[:, None]  # P H W
-        near = heat.permute(2, 0, 1) * torch.exp(-far / (0.3 * min(rows, columns))) * inside[:, None]
+        width = 0.3 * min(rows, columns)
+        down, across = (
+            torch.exp(-((line - guess[..., axis, None]) ** 2) / width)
+            * ((line >= low[:, None, axis, None]) & (line < high[:, None, axis, None]))
+            for axis, line in enumerate(torch.arange(n, device=size.device, dtype=heat.dtype) for n in (rows, columns))
+        )  # P 17 H and P 17 W
+        kept = clear >= least  # a person's score is no more than that of the centre
+        near = heat.permute(2, 0, 1) * (down[kept, :, :, None] * across[kept, :, None])  # P 17 H W; P: who is kept
         found = near.flatten(2).argmax(2)  # P 17
         ky, kx = found // columns, found % columns
-        fine = offset.reshape(rows, columns, 17, 2)[ky, kx, torch.arange(17, device=ky.device)]  # P 17 2
-        scores = near.amax(0).flatten(1).T[found, torch.arange(17, device=ky.device)]  # P 17
+        joint = torch.arange(17, device=ky.device)
+        fine = offset.reshape(rows, columns, 17, 2)[ky, kx, joint]  # P 17 2
+        # The score of a cell is that of whoever is nearest to it, kept or not.
+        nearest = (down[:, joint, ky] * across[:, joint, kx]).amax(0)  # P 17
+        scores = heat[ky, kx, joint] * nearest
         sure = scores > 0.127
-        person = clear * (scores * sure).sum(1) / sure.sum(1).clamp_min(1)
+        person = clear[kept] * (scores * sure).sum(1) / sure.sum(1).clamp_min(1)
         keypoints = torch.stack([CELL * (kx + fine[..., 1]), CELL * (ky + fine[..., 0]), scores], dim=-1)
-        return keypoints, CELL * torch.cat([low.flip(-1), high.flip(-1)], dim=-1), person
+        return keypoints, CELL * torch.cat([low[kept].flip(-1), high[kept].flip(-1)], dim=-1), person

@@ -5,6 +5,7 @@ with room for small people are looked at again in tiles. The keypoints also give
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -29,6 +30,8 @@ HALF_SURE = 0.5
 LARGE, FILLED, TILE_SHARE = 1000, 0.5, 0.6
 """Tiles are for pictures with a longer side of this many pixels at least, less than this share of which is filled with
 people; each covers this share of either side."""
+ENOUGH = 1280
+"""Pixels of the longer side that all looks get by with: a tile has more than twice what the network sees of it."""
 LEAST_HEIGHT = 24.0
 """Image pixels of a box's longer side: smaller people are not reported."""
 
@@ -50,18 +53,23 @@ class PeopleDetector(nn.Module):
         """
         if max_people < 1:
             raise InputError(f"max_people must be at least 1, got {max_people}")
-        people = self._whole(image)
+        factor = max(1, max(image.size) // ENOUGH)
+        near = image.reduce(factor) if factor > 1 else image  # once, for all looks
+        people = self._whole(near)
         for count in tiles:
-            if max(image.size) >= LARGE and covered((0.0, 0.0, *image.size), people) < FILLED:
-                people = add_new(people, self._tiles(image, count))
+            if max(image.size) >= LARGE and covered((0.0, 0.0, *near.size), people) < FILLED:
+                people = add_new(people, self._tiles(near, count, 3 / factor))
+        if factor > 1:
+            people = [_enlarged(person, factor, image.size) for person in people]
         big = [person for person in people if max(_extent(person.box)) >= LEAST_HEIGHT]
         return largest([_detection(person, self.poses is not None) for person in big], image.size, max_people)
 
     def _whole(self, image: Image.Image) -> list[Sight]:
-        boxes, scores = self.boxes.look(image)
-        if self.poses is None:
+        asked = None if self.poses is None else self.poses.begin(image, least=HALF_SURE * POSE)
+        ((boxes, scores),) = self.boxes.begin([image])()
+        if asked is None:
             return join([], _sights(boxes, scores, LONE, 1.0, image.size))
-        poses = self.poses.look(image)
+        poses = asked()
         people = [
             Sight(box, float(score) / POSE, keypoints)
             for box, score, keypoints in zip(
@@ -72,14 +80,16 @@ class PeopleDetector(nn.Module):
         joined = join(distinct_poses(people), _sights(boxes, scores, BOX, HALF_SURE, image.size))
         return [person for person in joined if person.strength >= 1]
 
-    def _tiles(self, image: Image.Image, count: int) -> list[Sight]:
-        """Whoever is small in a tile and not cut by its own border."""
+    def _tiles(self, image: Image.Image, count: int, near: float) -> list[Sight]:
+        """Whoever is small in a tile and not cut by its own border; `near` that many pixels it counts as cut."""
         found = []
-        for x0, y0, x1, y1 in tiling(image.size, count):
-            boxes, scores = self.boxes.look(image.crop((x0, y0, x1, y1)))
+        tiles = tiling(image.size, count)
+        looks = self.boxes.begin([image.crop(tile) for tile in tiles])()
+        for (x0, y0, x1, y1), (boxes, scores) in zip(tiles, looks, strict=True):
             for person in _sights(boxes + np.array([x0, y0] * 2), scores, TILE, 1.0, image.size):
-                cut = [person.box[0] < x0 + 3 and x0 > 0, person.box[1] < y0 + 3 and y0 > 0]
-                cut += [person.box[2] > x1 - 3 and x1 < image.width, person.box[3] > y1 - 3 and y1 < image.height]
+                left, top, right, bottom = person.box
+                cut = [left < x0 + near and x0 > 0, top < y0 + near and y0 > 0]
+                cut += [right > x1 - near and x1 < image.width, bottom > y1 - near and y1 < image.height]
                 if not any(cut) and max(_extent(person.box)) <= 0.5 * max(x1 - x0, y1 - y0):
                     found.append(person)
         return found
@@ -92,6 +102,13 @@ def tiling(size: tuple[int, int], count: int) -> list[tuple[int, int, int, int]]
         side = round(min(1.0, 2 * TILE_SHARE / count) * extent)
         lines.append([(round(start), round(start) + side) for start in np.linspace(0, extent - side, count)])
     return [(x0, y0, x1, y1) for y0, y1 in lines[1] for x0, x1 in lines[0]]
+
+
+def _enlarged(person: Sight, factor: int, size: tuple[int, int]) -> Sight:
+    """Seen in a picture of a part of the size."""
+    (box,) = _inside(np.array([person.box]) * factor, size)
+    keypoints = None if person.keypoints is None else person.keypoints * (factor, factor, 1)
+    return replace(person, box=box, keypoints=keypoints)
 
 
 def _detection(person: Sight, poses: bool) -> Detection:

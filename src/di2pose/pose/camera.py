@@ -81,9 +81,11 @@ class Camera:
         """
         _check(px, 2)
         goal = (px.astype(np.float64) - self.centre) / self.focal
+        if not self.distortion:
+            return np.concatenate([goal, np.ones_like(goal[..., :1])], axis=-1)
         flat = goal.copy()
         with np.errstate(all="ignore"):  # a pixel that cannot be reached may run off to infinity; it becomes NaN below
-            for _ in range(50 if self.distortion else 0):
+            for _ in range(50):
                 miss = self._distort(flat) - goal
                 if np.nanmax(np.abs(miss), initial=0.0) < 1e-12:
                     break

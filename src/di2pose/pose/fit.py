@@ -11,7 +11,6 @@ Minimised over the joints x (relative to the pelvis) and the place of the root r
 Angles are used in place of pixels (x / z, y / z), so that any lens model serves.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +26,8 @@ HUBER = 1.5
 LEAST_DEPTH_MM = 100.0
 """No joint comes nearer to the camera's plane: what is in a picture is in front of the camera."""
 ROUNDS = 12
+ENOUGH_MM = 0.05
+"""A pose that no coordinate moves by more has settled."""
 SHRINKAGE = 0.5
 """How much of the correlations between the hypotheses' coordinates is not believed."""
 FLOOR_MM = 20.0
@@ -34,6 +35,8 @@ FLOOR_MM = 20.0
 FREE = 3 * (H36M_17.count - 1)
 """Coordinates of a pose whose pelvis is at 0, as H36M_17 has it first."""
 CHILDREN, PARENTS = np.array(H36M_17.bones).T
+HUNG = np.flatnonzero(PARENTS > 0)
+"""The bones that hang on another joint than the pelvis."""
 
 
 @dataclass(frozen=True)
@@ -85,36 +88,29 @@ def fit_poses(
     root_mm: Float[np.ndarray, " 3"],
     pins: tuple[Float[np.ndarray, "J 3"], Bool[np.ndarray, " J"]] | None = None,
 ) -> FittedPose:
-    """`fit_pose` from several means, all of one person in one picture."""
+    """`fit_pose` from several means, all of one person in one picture. Each is fitted as if it were alone."""
     x = means_mm.astype(np.float64)
     root = np.broadcast_to(root_mm, (len(x), 3)).astype(np.float64)
-    seen = np.flatnonzero(np.isfinite(evidence.rays).all(-1))
-    rays, noise = evidence.rays[seen], evidence.noise[seen]
-    place = np.arange(FREE, FREE + 3)
+    terms = _Terms(lengths_mm, evidence, root_mm, pins)
+    seen, rays, noise = terms.seen, terms.rays, terms.noise
     normal = np.eye(FREE + 3)[None].repeat(len(x), 0)
+    moving = np.arange(len(x))
     for _ in range(ROUNDS):
-        at = x[:, seen] + root[:, None]
-        miss = at[..., :2] / at[..., 2:] - rays
-        trust = np.minimum(1, HUBER / np.maximum(np.linalg.norm(miss, axis=-1) / noise, 1e-9)) / noise**2
-        slope = _projection_slopes(at, seen)
-        pull = (np.repeat(trust, 2, axis=-1)[..., None] * slope).mT
-        normal, gradient = pull @ slope, (pull @ miss.reshape(len(x), -1, 1))[..., 0]
-        normal[:, :FREE, :FREE] += precision
-        gradient[:, :FREE] += (x - means_mm)[:, 1:].reshape(len(x), -1) @ precision
-        for slope, off, deviation in _ties(x, lengths_mm, pins):
-            normal[:, :FREE, :FREE] += slope.mT @ slope / deviation**2
-            gradient[:, :FREE] += (slope.mT @ off[..., None])[..., 0] / deviation**2
-        depth = root[:, 2:]
-        loose = (evidence.depth_trust * depth) ** -2.0
-        normal[:, place, place] += loose
-        gradient[:, FREE:-1] += loose * (root - root_mm)[:, :2]
-        gradient[:, -1:] += np.log(depth / evidence.depth_mm) / depth / evidence.depth_trust**2
-        step = -np.linalg.solve(normal, gradient[..., None])[..., 0]
-        step *= np.minimum(1.0, 0.5 * depth / np.maximum(np.abs(step[:, -1:]), 1e-9))  # a depth halves at most
-        x[:, 1:] += step[:, :FREE].reshape(len(x), -1, 3)
-        root = root + step[:, FREE:]
-        root[:, 2] = np.maximum(root[:, 2], LEAST_DEPTH_MM - x[..., 2].min(1))
-        if np.abs(step).max() < 0.05:
+        now, place = x[moving], root[moving]
+        slope, miss = terms(now, place)
+        step = slope.mT @ slope
+        step[:, :FREE, :FREE] += precision
+        gradient = (slope.mT @ miss[..., None])[..., 0]
+        gradient[:, :FREE] += (now - means_mm[moving])[:, 1:].reshape(len(now), -1) @ precision
+        normal[moving] = step
+        step = -np.linalg.solve(step, gradient[..., None])[..., 0]
+        step *= np.minimum(1.0, 0.5 * place[:, 2:] / np.maximum(np.abs(step[:, -1:]), 1e-9))  # a depth halves at most
+        now[:, 1:] += step[:, :FREE].reshape(len(now), -1, 3)
+        place += step[:, FREE:]
+        place[:, 2] = np.maximum(place[:, 2], LEAST_DEPTH_MM - now[..., 2].min(1))
+        x[moving], root[moving] = now, place
+        moving = moving[np.abs(step).max(1) >= ENOUGH_MM]
+        if not len(moving):
             break
     if pins is None:
         x = rebuild(x, lengths_mm)
@@ -123,7 +119,8 @@ def fit_poses(
     at = x[:, seen] + root[:, None]
     off = np.full(x.shape[:2], np.nan)
     off[:, seen] = np.linalg.norm(at[..., :2] / at[..., 2:] - rays, axis=-1) / noise
-    return FittedPose(x, root, np.linalg.inv(normal)[:, FREE:, FREE:], off)
+    corner = np.linalg.solve(normal, np.eye(FREE + 3)[:, FREE:])[:, FREE:]
+    return FittedPose(x, root, corner, off)
 
 
 def shrunken_precision(
@@ -142,34 +139,67 @@ def shrunken_precision(
     return np.linalg.inv(total)
 
 
-def _projection_slopes(at: Float[np.ndarray, "B n 3"], joints: np.ndarray) -> Float[np.ndarray, "B 2*n 51"]:
-    """Derivative of (x/z, y/z) of some joints with respect to the free coordinates and the root."""
-    x, y, z = np.moveaxis(at, -1, 0)
-    zero = np.zeros_like(z)
-    own = np.stack([1 / z, zero, -x / z**2, zero, 1 / z, -y / z**2], axis=-1).reshape(*z.shape, 2, 3)
-    slopes = np.zeros((*z.shape, 2, FREE + 3))
-    slopes[..., FREE:] = own
-    for row, joint in enumerate(joints.tolist()):
-        if joint:
-            slopes[:, row, :, 3 * joint - 3 : 3 * joint] = own[:, row]
-    return slopes.reshape(len(at), -1, FREE + 3)
+class _Terms:
+    """All that is minimised but the prior, as rows: how far off each is, in deviations, and its slopes. Most slopes are
+    0, so the places of the others are known once: a row of numbers is spread over them."""
 
+    def __init__(
+        self,
+        lengths_mm: Float[np.ndarray, " K"],
+        evidence: Evidence,
+        begin_mm: Float[np.ndarray, " 3"],
+        pins: tuple[Float[np.ndarray, "J 3"], Bool[np.ndarray, " J"]] | None,
+    ) -> None:
+        self.lengths_mm, self.evidence, self.begin_mm, self.pins = lengths_mm, evidence, begin_mm, pins
+        self.seen = np.flatnonzero(np.isfinite(evidence.rays).all(-1))
+        self.rays, self.noise = evidence.rays[self.seen], evidence.noise[self.seen]
+        self.free = np.flatnonzero(self.seen > 0)  # the pelvis moves with the root alone
+        self.held = np.zeros(0, int) if pins is None else np.flatnonzero(pins[1][1:]) + 1
+        count, bones = len(self.seen), len(CHILDREN)
+        across, down = np.arange(count), np.arange(count, 2 * count)
+        bone = 2 * count + np.arange(bones).repeat(3)
+        pin = 2 * count + bones + np.arange(3 * len(self.held))
+        self.rows = 2 * count + bones + len(pin) + 3
+        joint, xyz = 3 * self.seen[self.free] - 3, np.arange(3)
+        places = [
+            *((across[self.free], joint), (across[self.free], joint + 2)),
+            *((down[self.free], joint + 1), (down[self.free], joint + 2)),
+            *((across, FREE), (across, FREE + 2), (down, FREE + 1), (down, FREE + 2)),
+            (bone, (3 * CHILDREN[:, None] - 3 + xyz).ravel()),
+            (bone.reshape(-1, 3)[HUNG].ravel(), (3 * PARENTS[HUNG, None] - 3 + xyz).ravel()),
+            (pin, (3 * self.held[:, None] - 3 + xyz).ravel()),
+            (self.rows - 3 + xyz, FREE + xyz),
+        ]
+        self.places = np.concatenate([row * (FREE + 3) + column for row, column in places])
 
-def _ties(
-    x: Float[np.ndarray, "B J 3"],
-    lengths_mm: Float[np.ndarray, " K"],
-    pins: tuple[Float[np.ndarray, "J 3"], Bool[np.ndarray, " J"]] | None,
-) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
-    """(slope, how far off, deviation) of the bones' lengths, and of the pinned joints' coordinates."""
-    way = x[:, CHILDREN] - x[:, PARENTS]
-    length = np.linalg.norm(way, axis=-1)
-    unit = way / np.maximum(length, 1e-6)[..., None]
-    slope = np.zeros((len(x), len(CHILDREN), H36M_17.count, 3))
-    bones = np.arange(len(CHILDREN))
-    slope[:, bones, CHILDREN] = unit
-    slope[:, bones, PARENTS] -= unit
-    yield slope[:, :, 1:].reshape(len(x), len(CHILDREN), FREE), length - lengths_mm, BONE_MM
-    if pins is not None:
-        held = np.repeat(pins[1], 3)[3:]
-        off = (x - pins[0])[:, 1:].reshape(len(x), -1)[:, held]
-        yield np.broadcast_to(np.eye(FREE)[held], (len(x), int(held.sum()), FREE)), off, PIN_MM
+    def __call__(
+        self, x: Float[np.ndarray, "B J 3"], root: Float[np.ndarray, "B 3"]
+    ) -> tuple[Float[np.ndarray, "B R 51"], Float[np.ndarray, "B R"]]:
+        at = x[:, self.seen] + root[:, None]
+        p, q = at[..., 0] / at[..., 2], at[..., 1] / at[..., 2]
+        right, below = p - self.rays[:, 0], q - self.rays[:, 1]
+        far = np.hypot(right, below) / self.noise
+        trust = np.sqrt(np.minimum(1, HUBER / np.maximum(far, 1e-9))) / self.noise
+        pull = trust / at[..., 2]  # of (x/z, y/z) the derivative is ((1, 0, -p), (0, 1, -q)) / z
+        own = [pull, -p * pull, pull, -q * pull]
+        way = x[:, CHILDREN] - x[:, PARENTS]
+        length = np.sqrt((way * way).sum(-1))
+        unit = way / (BONE_MM * np.maximum(length, 1e-6))[..., None]
+        depth = root[:, 2]
+        loose = 1 / (self.evidence.depth_trust * depth[:, None])
+        values = [
+            *(each[:, self.free] for each in own),
+            *own,
+            unit.reshape(len(x), -1),
+            -unit[:, HUNG].reshape(len(x), -1),
+            np.full((len(x), 3 * len(self.held)), 1 / PIN_MM),
+            loose.repeat(3, 1),
+        ]
+        slope = np.zeros((len(x), self.rows * (FREE + 3)))
+        slope[:, self.places] = np.concatenate(values, axis=1)
+        told = np.log(depth / self.evidence.depth_mm) / self.evidence.depth_trust
+        off = [trust * right, trust * below, (length - self.lengths_mm) / BONE_MM]
+        if self.pins is not None:
+            off.append((x - self.pins[0])[:, self.held].reshape(len(x), -1) / PIN_MM)
+        off += [loose * (root - self.begin_mm)[:, :2], told[:, None]]
+        return slope.reshape(len(x), self.rows, -1), np.concatenate(off, axis=1)

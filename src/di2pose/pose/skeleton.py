@@ -6,7 +6,7 @@ for one point (H36M's "thorax" is LSP's "neck"); MEANING says which, and RULES s
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -46,17 +46,17 @@ class Skeleton:
     def count(self) -> int:
         return len(self.joints)
 
-    @property
+    @cached_property
     def root(self) -> int:
         """The joint without a parent: the pelvis where the skeleton has one."""
         return self.parents.index(-1)
 
-    @property
+    @cached_property
     def bones(self) -> tuple[tuple[int, int], ...]:
         """(child, parent) of every joint but the root, in joint order."""
         return tuple((child, parent) for child, parent in enumerate(self.parents) if parent != -1)
 
-    @property
+    @cached_property
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """(left, right) indices of every joint that has both sides, in the order of the left ones."""
         found = []
@@ -66,7 +66,7 @@ class Skeleton:
                 found.append((left, self.joints.index(right)))
         return tuple(found)
 
-    @property
+    @cached_property
     def mirror_order(self) -> tuple[int, ...]:
         """The permutation that swaps left and right; it is its own inverse."""
         swap = {a: b for left, right in self.pairs for a, b in ((left, right), (right, left))}

@@ -110,7 +110,9 @@ def video_results(
         return Result(stream.name, size, camera_of(frame), people, *made, picture=picture, camera_source=source)
 
     tracker = Tracker(detect_every=detect_every, max_people=max_people)
-    tracked = tracked_frames(model, stream, tracker, camera_of, assumed=camera is None and field_of_view is None)
+    assumed = camera is None and field_of_view is None
+    # Tokens of the frame before mean nothing in the mirror.
+    tracked = tracked_frames(model, stream, tracker, camera_of, assumed, flip_test=not warm)
     results: Iterator[Result] = (result(each, people) for each, people in drawing.people(tracked, height_m))
     if least_s > 0:
         results = likely(results, model.least_score if min_score is None else min_score, notes)
@@ -142,9 +144,10 @@ def tracked_frames(
     tracker: Tracker,
     camera_of: Callable[[Frame], Camera],
     assumed: bool = False,
+    flip_test: bool = False,
 ) -> Iterator[TrackedFrame]:
-    """Look at every frame, once at everybody who is known, again at whoever is new, and say who is there. `assumed`:
-    nobody knows the camera.
+    """Look at every frame, once at everybody who is known, again at whoever is new and doubtful, and say who is there.
+    `assumed`: nobody knows the camera. `flip_test`: look at the mirror images, too.
 
     Where the encoder has no landmarks to follow people by, the detector looks at every frame.
     """
@@ -159,10 +162,10 @@ def tracked_frames(
             yield TrackedFrame(frame, None, [])
             continue
         picture, camera = frame.picture, camera_of(frame)
-        encoded = model.encode([model.crop(picture, person, camera, (), assumed) for person, _ in regions])
-        encoded = model.look_again(encoded, [place for place, (_, fresh) in enumerate(regions) if fresh])
-        tracker.by_landmarks = encoded.output.landmarks_2d is not None
         fresh = [is_fresh for _, is_fresh in regions]
+        crops = [model.crop(picture, person, camera, (), assumed) for person, _ in regions]
+        encoded = model.encode(crops, True, flip_test, [place for place, is_fresh in enumerate(fresh) if is_fresh])
+        tracker.by_landmarks = encoded.output.landmarks_2d is not None
         given = tracker.update(frame.time_s, _sightings(encoded, model.encoder, fresh))
         places = sorted(given, key=lambda place: given[place])
         yield TrackedFrame(frame, encoded.pick(places) if places else None, [given[place] for place in places])
@@ -240,8 +243,6 @@ class VideoDrawing:
             whole = self.model.config.diffusion.steps
             known = Constraints(warm=(torch.stack(starts), max(1, round(self.warm_share * whole))))
             steps = max(1, round(self.warm_share * self.steps))
-        if self.warm_share is None:  # tokens of the frame before mean nothing in the mirror
-            encoded = self.model.encode_flipped(encoded)
         estimate = self.model.estimate(encoded, self.hypotheses, steps, noise, known)
         if self.warm_share is not None and estimate.tokens is not None:
             now = max(row.frame.time_s for row in rows)
