@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -54,6 +55,17 @@ def replacing(path: Path, final: Callable[[], Path] | None = None) -> Iterator[P
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def replace_folder(folder: Path, new: Path) -> None:
+    """Put the folder `new` in the place of `folder`."""
+    if not folder.exists():
+        os.rename(new, folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent)) / "old"
+    os.rename(folder, old)
+    os.rename(new, folder)
+    shutil.rmtree(old.parent)
 
 
 def remove_leftovers(folder: Path) -> list[Path]:

@@ -1,10 +1,10 @@
 """People to look at, and what an encoder told of them.  B crops."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
+from jaxtyping import UInt8
 from PIL import Image, ImageDraw
 
 from di2pose.image.boxes import Box, outside
@@ -16,6 +16,8 @@ from di2pose.pose.camera import Camera
 BATCH = 16
 """Crops that are encoded together."""
 GREY = (127, 127, 127)
+Encode = Callable[[UInt8[np.ndarray, "B H W 3"]], EncoderOutput]
+"""A pass of the encoder over the pixels of some crops, or of none, by whatever runs it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,19 +72,18 @@ class EncodedCrops:
 
 
 def encode_crops(
-    encoder: Encoder, crops: Sequence[PersonCrop], device: torch.device, flipped: bool = False
+    encoder: Encoder, crops: Sequence[PersonCrop], encode: Encode, flipped: bool = False
 ) -> EncoderOutput:
-    """One pass of the encoder over each crop, or over its mirror image, in batches; features on `device`."""
+    """One pass of the encoder over each crop, or over its mirror image, in batches."""
     if not crops:
-        return EncoderOutput(torch.zeros(0, encoder.layout.length, encoder.layout.width, device=device))
+        width, height = encoder.size
+        return encode(np.zeros((0, height, width, 3), dtype=np.uint8))
     parts = []
     for first in range(0, len(crops), BATCH):
         some = crops[first : first + BATCH]
         pixels = np.stack([crop_pixels(encoder, painted(each.picture, each.covers), each.region) for each in some])
-        seen = encoder.encode(torch.from_numpy(np.ascontiguousarray(pixels[:, :, ::-1]) if flipped else pixels))
-        parts.append(seen)
-    whole = EncoderOutput.join(parts)
-    return replace(whole, features=whole.features.float().to(device))
+        parts.append(encode(np.ascontiguousarray(pixels[:, :, ::-1]) if flipped else pixels))
+    return EncoderOutput.join(parts)
 
 
 def painted(picture: Image.Image, boxes: Sequence[Box]) -> Image.Image:

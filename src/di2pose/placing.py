@@ -5,12 +5,12 @@ B crops, H hypotheses. Poses leave the model in the axes of their crop; a Person
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
+from di2pose.arrays import to_numpy
 from di2pose.body_fit import (
     HeldJoints,
     Sighting,
@@ -27,13 +27,13 @@ from di2pose.errors import InputError
 from di2pose.image.boxes import Box
 from di2pose.image.detect import SURE_KEYPOINT
 from di2pose.image.encoder import Encoder, EncoderOutput, to_picture
-from di2pose.model import Pins, Prediction
 from di2pose.person_crop import EncodedCrops, PersonCrop
 from di2pose.person_score import evidence
 from di2pose.pose.camera import Camera
 from di2pose.pose.fit import FittedPose
 from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import COCO_17, H36M_17, convert
+from di2pose.prediction import Pins, Prediction
 from di2pose.result import Person
 
 BEYOND = 0.05
@@ -60,19 +60,19 @@ class Estimate:
     """Camera axes, root-relative."""
     visibility: Float[np.ndarray, "B 17 4"]
     """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
-    tokens: Int[Tensor, "B H N"] | None
+    tokens: Int[Any, "B H N"] | None
 
 
 def in_camera_axes(prediction: Prediction, encoded: EncodedCrops, encoder: Encoder) -> Estimate:
     """A prediction, with poses in the axes of the cameras, and with visibilities where the model has no head."""
-    poses = prediction.joints_mm.cpu().double().numpy()
+    poses = to_numpy(prediction.joints_mm)
     turned = [
         pose @ encoder.rotation(crop.region, crop.camera) for pose, crop in zip(poses, encoded.crops, strict=True)
     ]
     if prediction.visibility is None:
         visibility = visibility_by_landmarks(encoded.output)
     else:
-        visibility = prediction.visibility.double().cpu().numpy()
+        visibility = to_numpy(prediction.visibility)
     return Estimate(np.stack(turned) if turned else poses, visibility, prediction.tokens)
 
 
@@ -89,10 +89,10 @@ def through(
     return replace(encoded, crops=crops), replace(estimate, samples_mm=samples_mm)
 
 
-def pins_in_crops(pins: Pins, crops: Sequence[PersonCrop], encoder: Encoder, device: torch.device) -> Pins:
+def pins_in_crops(pins: Pins, crops: Sequence[PersonCrop], encoder: Encoder) -> Pins:
     """Pins in camera axes, the same for every crop -> in the axes of each crop."""
-    turned = [pins[0].double() @ torch.from_numpy(encoder.rotation(crop.region, crop.camera)).T for crop in crops]
-    return torch.stack(turned).float().to(device), pins[1].expand(len(crops), -1).to(device)
+    turned = [pins[0] @ encoder.rotation(crop.region, crop.camera).T for crop in crops]
+    return np.stack(turned).astype(np.float32), np.tile(pins[1], (len(crops), 1))
 
 
 def visibility_by_landmarks(output: EncoderOutput) -> Float[np.ndarray, "B 17 4"]:
@@ -101,7 +101,7 @@ def visibility_by_landmarks(output: EncoderOutput) -> Float[np.ndarray, "B 17 4"
     if output.landmark_visibility is None or output.skeleton is None:
         seen = np.ones((len(output.features), H36M_17.count))
     else:
-        twice = output.landmark_visibility.double().cpu().numpy()[..., None].repeat(2, axis=-1)
+        twice = to_numpy(output.landmark_visibility)[..., None].repeat(2, axis=-1)
         seen = convert(twice, output.skeleton, H36M_17)[0][..., 0]
         seen[:, H36M_17.index("head")] = seen[:, H36M_17.index("nose")]  # no landmark lies on top of the head
     none = np.zeros_like(seen)
@@ -120,12 +120,11 @@ def place_people(
     camera axes, the same for everybody."""
     if height_m is not None and not 0.3 <= height_m <= 3.0:
         raise InputError(f"height_m is a stature in metres, 0.3 to 3, got {height_m}")
-    held = None if pins is None else (pins[0].double().numpy(), pins[1].numpy())
     calibration = calibration or Calibration.neutral()
     views = views_of(encoded, encoder)
     scores = person_scores(encoded, estimate, encoder, calibration).tolist()
     rows = zip(encoded.crops, views, scores, strict=True)
-    return [_person(*each, estimate, row, calibration, height_m, held) for row, each in enumerate(rows)]
+    return [_person(*each, estimate, row, calibration, height_m, pins) for row, each in enumerate(rows)]
 
 
 def _person(
@@ -161,7 +160,7 @@ def _person(
         root_mm=fitted.root_mm * factor,
         root_std_mm=_root_std_mm(fitted, height_m is not None, crop.assumed) * factor,
         score=score,
-        tokens=None if estimate.tokens is None else estimate.tokens[row].cpu().numpy(),
+        tokens=None if estimate.tokens is None else to_numpy(estimate.tokens[row], np.int64),
     )
 
 
@@ -225,7 +224,7 @@ def views_of(encoded: EncodedCrops, encoder: Encoder) -> list[View]:
 def _second_sightings(encoded: EncodedCrops, encoder: Encoder) -> list[Sighting] | None:
     """Of each crop: where the second observer sees the joints, picture pixels."""
     looks = [
-        each.keypoints.double().cpu().numpy()
+        to_numpy(each.keypoints)
         for each in (encoded.output, encoded.flipped)
         if each is not None and each.keypoints is not None
     ]
@@ -267,7 +266,7 @@ def _limbs(encoded: EncodedCrops, encoder: Encoder) -> list[tuple[np.ndarray, np
     limbs = np.full((len(encoded.crops), H36M_17.count, 2), np.nan)
     weights = np.zeros(limbs.shape[:-1])
     looks = [
-        (look.landmarks_2d.double().cpu().numpy(), look.landmark_visibility.double().cpu().numpy())
+        (to_numpy(look.landmarks_2d), to_numpy(look.landmark_visibility))
         for look in (encoded.output, encoded.flipped)
         if look is not None and look.landmarks_2d is not None and look.landmark_visibility is not None
     ]

@@ -3,18 +3,18 @@
 What stands before a person misleads a detector: crops come turned, off or of another size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
 
+from di2pose.arrays import to_numpy
 from di2pose.image.detect import FEW_KEYPOINTS, SURE_KEYPOINT, Detection
 from di2pose.image.encoder import PERSON, Encoder, to_picture
 from di2pose.image.region import next_region
-from di2pose.model import PoseModel
-from di2pose.person_crop import EncodedCrops, PersonCrop, encode_crops
+from di2pose.person_crop import Encode, EncodedCrops, PersonCrop, encode_crops
 from di2pose.pose.skeleton import COCO_17, Skeleton
 
 TURNED = np.radians(15)
@@ -27,12 +27,19 @@ OFF, INSIDE = 0.12, 0.05
 """Over the longer side of the box: how far landmarks may lie off keypoints, and how far outside of the box."""
 
 
-def surest_looks(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, model: PoseModel) -> EncodedCrops:
+def surest_looks(
+    first: EncodedCrops,
+    rows: Sequence[int],
+    encoder: Encoder,
+    encode: Encode,
+    certainty: Callable[[Any], Any],
+) -> EncodedCrops:
     """The same people, but for each of the rows the look of the greatest certainty: the one that was taken, upright
     where that was turned, and at the places where the landmarks of those two lie. Where all of these show a neighbour,
     neighbours are painted over. Looks that show a neighbour come late, and looks that show nobody last.
 
-    A model that cannot tell its certainty stays with the first look; an encoder without landmarks has fewer looks.
+    `certainty`: a model's, of features; one that cannot tell it stays with the first look. An encoder without landmarks
+    has fewer looks.
     """
     if not len(rows):
         return first
@@ -41,7 +48,7 @@ def surest_looks(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, mod
     def take(crops: Mapping[int, PersonCrop], of: list[int]) -> None:
         if crops:
             taken = list(crops.values())
-            looks.append(EncodedCrops(taken, encode_crops(encoder, taken, first.output.features.device)))
+            looks.append(EncodedCrops(taken, encode_crops(encoder, taken, encode)))
             owners.append([of[place] for place in crops])
 
     take(upright_crops(looks[0].crops), owners[0])
@@ -56,13 +63,12 @@ def surest_looks(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, mod
     if len(looks) == 1:
         return first
     every = EncodedCrops.join(looks)
-    sure = model.certainty(every.output.features)
-    if sure is None:
+    told = certainty(every.output.features)
+    if told is None:
         return first
-    sure = sure.cpu()
-    sure = sure - 1e2 * torch.from_numpy(mistaken(every, encoder))
+    sure = to_numpy(told) - 1e2 * mistaken(every, encoder)
     if every.output.person is not None:
-        sure = sure - 1e3 * (every.output.person.cpu() < PERSON)
+        sure = sure - 1e3 * (to_numpy(every.output.person) < PERSON)
     best: dict[int, int] = {}
     for place, row in enumerate(row for some in owners for row in some):
         if row not in best or sure[place] > sure[best[row]]:
@@ -84,7 +90,7 @@ def mistaken(seen: EncodedCrops, encoder: Encoder, flipped: bool = False) -> Boo
     if output is None or output.landmarks_2d is None or output.skeleton is None:
         return np.zeros(len(seen.crops), bool)
     found = []
-    for crop, landmarks in zip(seen.crops, output.landmarks_2d.double().cpu().numpy(), strict=True):
+    for crop, landmarks in zip(seen.crops, to_numpy(output.landmarks_2d), strict=True):
         if flipped:
             landmarks = (landmarks * (-1, 1) + (encoder.size[0], 0))[list(output.skeleton.mirror_order)]
         found.append(_is_on_another(to_picture(encoder, crop.region, landmarks), output.skeleton, crop.detection))
@@ -117,7 +123,7 @@ def moved_crops(seen: EncodedCrops, encoder: Encoder) -> dict[int, PersonCrop]:
     if seen.output.landmarks_2d is None or seen.output.skeleton is None:
         return {}
     moved = {}
-    points = seen.output.landmarks_2d.double().cpu().numpy()
+    points = to_numpy(seen.output.landmarks_2d)
     for row, (crop, landmarks) in enumerate(zip(seen.crops, points, strict=True)):
         before = crop.region
         region = next_region(to_picture(encoder, before, landmarks), before, seen.output.skeleton)

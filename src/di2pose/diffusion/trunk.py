@@ -101,7 +101,8 @@ def carry(x: Float[Tensor, "BH N D"], norms: StepNorms, blocks: nn.ModuleList, c
     """x, with the hint, through all that tokens have to do with each other and with the image; what is left, `finish`,
     is each token's own affair. x may hold H rows for each image of the condition, image after image."""
     if condition.hint is not None:
-        x = (x.unflatten(0, (len(condition.hint), -1)) + condition.hint.unsqueeze(1)).flatten(0, 1)
+        rows = x.reshape(condition.hint.shape[0], -1, *x.shape[1:])                     # B H N D
+        x = (rows + condition.hint.unsqueeze(1)).reshape(x.shape)
     *others, last = zip(_each(blocks), norms, condition.keys, condition.values, strict=True)
     for block, norm, keys, values in others:
         x = block(x, norm, keys, values)                                                # BH N D
@@ -174,7 +175,7 @@ class AdaptiveNorm(nn.Module):
         """`norm`: scale and shift of each row, or of the one step of all rows."""
         scale, shift = norm.chunk(2, dim=-1)                                            # T D
         if len(norm) == 1:
-            return F.layer_norm(x, x.shape[-1:], scale[0], shift[0], self.norm.eps)     # in one pass over x
+            return F.layer_norm(x, self.norm.normalized_shape, scale[0], shift[0], self.norm.eps)  # one pass over x
         return self.norm(x) * scale.unsqueeze(1) + shift.unsqueeze(1)
 
 

@@ -13,11 +13,11 @@ from PIL import Image
 from torch import Tensor, nn
 
 from di2pose.assets import fetch
+from di2pose.image.glance import BOX_INPUT, look_for_boxes
 from di2pose.image.litert import LitertGraph
 from di2pose.image.tflite_file import TfliteFile
 from di2pose.image.tflite_graph import TfliteGraph
 
-INPUT = 320
 _SCORES, _BOXES = "StatefulPartitionedCall:1", "StatefulPartitionedCall:0"
 
 
@@ -36,14 +36,7 @@ class EfficientDet(nn.Module):
 
     @torch.inference_mode()
     def look(self, image: Image.Image) -> tuple[Float[np.ndarray, "A 4"], Float[np.ndarray, " A"]]:
-        # The network was trained on pictures that keep their aspect, at the top left of the square.
-        scale = INPUT / max(image.size)
-        size = [max(1, round(scale * extent)) for extent in image.size]
-        pixels = np.full((1, INPUT, INPUT, 3), 127, dtype=np.uint8)
-        pixels[0, : size[1], : size[0]] = np.asarray(image.resize((size[0], size[1]), Image.Resampling.BILINEAR))
-        boxes, scores = self(torch.from_numpy(pixels))
-        stretch = np.array([image.size[0] / size[0], image.size[1] / size[1]] * 2)
-        return boxes[0].double().cpu().numpy() * stretch, scores[0].double().cpu().numpy()
+        return look_for_boxes(image, lambda pixels: self(torch.from_numpy(pixels)))
 
     def forward(
         self, pixels: UInt8[Tensor, "B 320 320 3"]
@@ -63,7 +56,7 @@ def anchors(ratios: Sequence[float] = (1.0, 2.0, 0.5)) -> Float[Tensor, "19206 4
     and 4.8 strides, each in three ratios of width to height."""
     rows = []
     for cells in (40, 20, 10, 5, 3):
-        stride = INPUT / cells
+        stride = BOX_INPUT / cells
         line = (torch.arange(cells) + 0.5) * stride
         shapes = [
             (3 * stride * 2 ** (octave / 3) / ratio**0.5, 3 * stride * 2 ** (octave / 3) * ratio**0.5)

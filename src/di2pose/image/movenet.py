@@ -105,7 +105,7 @@ class MoveNet(nn.Module):
         offset: Float[Tensor, "B 34 64 64"],
     ) -> tuple[Float[Tensor, "B 17 2"], Float[Tensor, "B 17"], Float[Tensor, "B 17 3"]]:
         """Head maps -> keypoints (x, y), scores, spreads (std x, std y, correlation); in cells of the 64x64 grid."""
-        rows = torch.arange(len(heat), device=heat.device)
+        rows = torch.arange(heat.shape[0], device=heat.device)
         heat = heat.contiguous().sigmoid()
         best = (centre[:, 0].sigmoid() * self.centre_weight.to(heat.device)).flatten(1).argmax(1)  # B
         middle = torch.stack([best // GRID, best % GRID], dim=-1)  # B 2, (y, x)

@@ -5,24 +5,21 @@ PyTorch: the same people. Its decoding is written out below; the file's own stop
 it is told.  B = 1 picture, P people, H W cells of 4 pixels.
 """
 
-import math
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-import numpy as np
 import torch
-from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose.assets import fetch
+from di2pose.image.glance import Poses, look_for_poses
 from di2pose.image.litert import LitertSizes
 from di2pose.image.tfjs_graph import TfjsFile, TfjsGraph
 from di2pose.image.tfjs_to_tflite import to_tflite
 
-LONG_SIDE, MULTIPLE, CELL = 256, 32, 4
+CELL = 4
 _HEADS = (
     "center_0/conv2d_4",
     "box_scale_0/conv2d_5",
@@ -32,17 +29,6 @@ _HEADS = (
     "kpt_offset_0/conv2d_9",
 )
 _PREFIX = "StatefulPartitionedCall/"
-
-
-@dataclass(frozen=True)
-class Poses:
-    """People, those with the clearest centre first; in image pixels."""
-
-    keypoints: Float[np.ndarray, "P 17 3"]
-    """x, y, score; COCO order."""
-    boxes: Float[np.ndarray, "P 4"]
-    """x0, y0, x1, y1; cut at the picture's border."""
-    scores: Float[np.ndarray, " P"]
 
 
 class MultiPose(nn.Module):
@@ -62,15 +48,7 @@ class MultiPose(nn.Module):
 
     @torch.inference_mode()
     def look(self, image: Image.Image) -> Poses:
-        scale = LONG_SIDE / max(image.size)
-        width, height = (max(1, round(scale * extent)) for extent in image.size)
-        shape = [math.ceil(extent / MULTIPLE) * MULTIPLE for extent in (height, width)]
-        pixels = np.zeros((1, *shape, 3), dtype=np.uint8)
-        pixels[0, :height, :width] = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
-        keypoints, boxes, scores = (each.double().cpu().numpy() for each in self(torch.from_numpy(pixels)))
-        stretch = np.array([image.size[0] / width, image.size[1] / height])
-        keypoints[..., :2] *= stretch
-        return Poses(keypoints, boxes * np.tile(stretch, 2), scores)
+        return look_for_poses(image, lambda pixels: self(torch.from_numpy(pixels)))
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One picture (1, h, w, 3) RGB uint8 -> keypoints (P, 17, 3), boxes (P, 4), scores (P,) in its pixels."""
@@ -82,15 +60,15 @@ class MultiPose(nn.Module):
         clear, where = (centre * peak).flatten().topk(min(self.people, centre.numel()))  # P
         y, x = where // columns, where % columns
         size, place = extent[y, x].clamp_min(0), torch.stack([y, x], dim=-1) + shift[y, x]  # P 2, (y, x)
-        limit = torch.tensor([rows, columns], device=size.device)
+        down, across = (torch.arange(n, device=size.device, dtype=heat.dtype) for n in (rows, columns))
+        limit = torch.stack([down[-1], across[-1]]) + 1  # of lines, for an export knows no numbers of cells
         low, high = (place - size / 2).clamp_min(0).minimum(limit), (place + size / 2).clamp_min(0).minimum(limit)
         # Each keypoint: the hottest cell in the box, the nearer to where the centre expects it the better.
         guess = torch.stack([y, x], dim=-1)[:, None] + regress[y, x].reshape(-1, 17, 2)  # P 17 2
-        down, across = (torch.arange(n, device=size.device, dtype=heat.dtype) for n in (rows, columns))
         far = (down[:, None] - guess[..., 0, None, None]) ** 2 + (across - guess[..., 1, None, None]) ** 2  # P 17 H W
         inside = ((down >= low[:, :1]) & (down < high[:, :1]))[:, :, None]  # P H 1
         inside = inside & ((across >= low[:, 1:]) & (across < high[:, 1:]))[:, None]  # P H W
-        near = heat.permute(2, 0, 1) * torch.exp(-far / (0.3 * min(rows, columns))) * inside[:, None]
+        near = heat.permute(2, 0, 1) * torch.exp(-far / (0.3 * limit.min())) * inside[:, None]
         found = near.flatten(2).argmax(2)  # P 17
         ky, kx = found // columns, found % columns
         fine = offset.reshape(rows, columns, 17, 2)[ky, kx, torch.arange(17, device=ky.device)]  # P 17 2
