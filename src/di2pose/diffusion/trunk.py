@@ -87,7 +87,7 @@ def look(
     joints_mm = visibility_logits = None
     if adapter is not None and unpack is not None:
         gist, joints_mm, visibility_logits = adapter(y, noise)                          # B W, B 17 3, B 17 4
-        y = unpack(gist).unflatten(1, (-1, config.width))                               # B Q D
+        y = unpack(gist).reshape(gist.shape[0], -1, config.width)                       # B Q D
     pairs = [block.cross_attention.keys_and_values(y) for block in _each(blocks)]
     return Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm, visibility_logits)
 

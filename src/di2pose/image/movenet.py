@@ -88,7 +88,7 @@ class MoveNet(nn.Module):
         margin = round(CROP * (1 - ZOOM) / 2)
         seen = CROP - 2 * margin
         x = crops[:, margin:-margin, margin:-margin].permute(0, 3, 1, 2).float()
-        x = F.interpolate(x, (CROP, CROP), mode="bilinear", align_corners=False)
+        x = _enlarged(x)
         points, scores, spread = self.decode(*self.heads(x.round_().mul_(self.scale).sub_(1)))
         spread = torch.cat([spread[..., :2] * seen / GRID, spread[..., 2:]], dim=-1)
         return MoveNetOutput(points * seen / GRID + margin, scores, spread)
@@ -121,6 +121,17 @@ class MoveNet(nn.Module):
         fine = offset.unflatten(1, (17, 2))[rows[:, None], torch.arange(17, device=heat.device), :, y, x]  # B 17 2
         points = torch.stack([x + fine[..., 1], y + fine[..., 0]], dim=-1)
         return points, scores, _spread(near, line)
+
+
+def _enlarged(x: Float[Tensor, "B 3 n n"]) -> Float[Tensor, "B 3 256 256"]:
+    """To the size of a crop, bilinear. From 204 pixels all weights are multiples of 1/128, and sums of weighted pixels
+    exact; but onnxruntime would divide by the ratio of sizes, and what is then rounded would differ: an export writes
+    the weights out."""
+    if not torch.onnx.is_in_onnx_export():
+        return F.interpolate(x, (CROP, CROP), mode="bilinear", align_corners=False)
+    rows = torch.eye(int(x.shape[-1]))[None, None]
+    weights = F.interpolate(rows, (CROP, rows.shape[-1]), mode="bilinear", align_corners=False)[0, 0].clone()
+    return weights @ x @ weights.T
 
 
 def _spread(maps: Float[Tensor, "B 17 64 64"], line: Float[Tensor, " 64"]) -> Float[Tensor, "B 17 3"]:

@@ -56,7 +56,7 @@ class MultiPose(nn.Module):
         centre, extent, shift, heat, regress, offset = (each[0] for each in self.network(x))  # H W channels
         rows, columns, _ = centre.shape
         centre, heat = centre[..., 0].sigmoid(), heat.sigmoid()
-        peak = (centre - F.max_pool2d(centre[None], 5, stride=1, padding=2)[0]).abs() < 1e-6
+        peak = (centre - F.max_pool2d(centre[None, None], 5, stride=1, padding=2)[0, 0]).abs() < 1e-6
         clear, where = (centre * peak).flatten().topk(min(self.people, centre.numel()))  # P
         y, x = where // columns, where % columns
         size, place = extent[y, x].clamp_min(0), torch.stack([y, x], dim=-1) + shift[y, x]  # P 2, (y, x)
