@@ -61,6 +61,7 @@ def _say_parts(told: Json) -> None:
     if "int8" in told:
         cost = told["int8"]
         print(
-            f"int8 ({', '.join(cost['parts'])}): joints move by {cost['mean_of_8_mm']:.2f} mm (mean of 8 hypotheses), "
-            f"{cost['hypothesis_mm']:.2f} mm (a hypothesis), mean over joints, the same noise"
+            f"int8 ({', '.join(cost['parts'])}): with the same noise joints move by {cost['mean_of_8_mm']:.1f} mm in "
+            f"the mean of 8 hypotheses, by {cost['hypothesis_mm']:.1f} mm in one; another seed moves the mean of 8 by "
+            f"{cost['other_seed_mm']:.1f} mm"
         )
