@@ -1,5 +1,7 @@
 """The shipped model as an ONNX folder, by the command; the same model in PyTorch alone; real pictures."""
 
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
@@ -7,7 +9,6 @@ from PIL import Image
 
 from di2pose import Di2Pose
 from di2pose.assets import extract, fetch
-from di2pose.cli import main
 from di2pose.data.frames import Video
 from di2pose.image.efficientdet import EfficientDet
 from di2pose.image.encoder import load_encoder
@@ -24,7 +25,7 @@ CLIP = "Sports2D/Demo/demo.mp4"
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("onnx") / "small"
-    assert main(["export", "small", "--onnx", str(out)]) == 0
+    subprocess.run([sys.executable, "-m", "di2pose", "export", "small", "--onnx", str(out)], check=True)
     return out
 
 

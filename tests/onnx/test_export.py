@@ -28,7 +28,7 @@ def tiny():
     return Di2Pose(dataclasses.replace(config, encoder="blazepose-lite")).eval()
 
 
-def test_a_model_of_the_papers_shape_in_8_bits(tiny, tmp_path, capsys):
+def test_a_model_of_the_papers_shape_in_8_bits(tiny, tmp_path, capsys, as_user):
     folder = tiny.save(tmp_path / "tiny")
     out = tmp_path / "onnx"
     assert main(["export", str(folder), "--onnx", str(out), "--int8"]) == 0
@@ -48,7 +48,7 @@ def test_a_model_of_the_papers_shape_in_8_bits(tiny, tmp_path, capsys):
     assert model.certainty(features).shape == (2,)
 
 
-def test_what_differs_is_refused_and_an_older_folder_stays(tiny, tmp_path, monkeypatch, capsys):
+def test_what_differs_is_refused_and_an_older_folder_stays(tiny, tmp_path, monkeypatch, capsys, as_user):
     class Fickle(torch.nn.Module):
         """Whose trace is not what it does: it adds its number of calls."""
 
