@@ -6,7 +6,7 @@ from pathlib import Path
 import di2pose
 
 ROOT = Path(di2pose.__file__).parent
-BASE = {"errors", "randomness", "files", "text_table"}
+BASE = {"errors", "arrays", "spread", "randomness", "files", "text_table"}
 LEVEL = {room: BASE for room in ("pose", "config", "assets")}
 LEVEL |= {room: BASE | {"pose", "config", "assets", "tokenizer", room} for room in ("tokenizer", "diffusion", "image")}
 LEVEL |= {"data": BASE | {"pose", "assets", "image"}}
@@ -15,19 +15,21 @@ LEVEL |= {"result": BASE | {"pose", "output"}, "output": BASE | {"pose", "result
 LEVEL |= {"recipes": {"config"}, "checkpoint": BASE | {"config"}, "person_score": BASE | {"image", "pose"}}
 LEVEL |= {"calibration": BASE | {"config", "pose", "person_score"}}
 # The model, which knows nothing of pictures; the kinds of it; and round it the road from pixels to people.
-LEVEL |= {"model": BASE | {"config", "checkpoint"}}
+LEVEL |= {"prediction": BASE, "model": BASE | {"config", "checkpoint", "prediction"}}
 MODEL = BASE | {"config", "model", "pose", "diffusion", "tokenizer"}
-LEVEL |= {"network": MODEL, "flip_test": MODEL, "baselines": MODEL | {"image", "recipes"}}
-LEVEL |= {"person_crop": BASE | {"image", "pose"}, "second_look": BASE | {"image", "pose", "model", "person_crop"}}
+LEVEL |= {"network": MODEL, "flip_test": BASE | {"pose", "prediction"}, "baselines": MODEL | {"image", "recipes"}}
+LEVEL |= {"person_crop": BASE | {"image", "pose"}, "second_look": BASE | {"image", "pose", "person_crop"}}
 LEVEL |= {"body_fit": BASE | {"image", "pose"}}
 LEVEL |= {"views": BASE | {"image", "pose", "person_crop", "body_fit"}}
 PLACING = {"person_crop", "body_fit", "views", "calibration", "person_score"}
-LEVEL |= {"placing": BASE | PLACING | {"image", "pose", "model", "result"}}
-LEVEL |= {"request": BASE | {"config", "image", "pose", "model", "person_crop", "result"}}
+LEVEL |= {"placing": BASE | PLACING | {"image", "pose", "prediction", "result"}}
+LEVEL |= {"request": BASE | {"config", "image", "pose", "prediction", "person_crop", "result"}}
 LEVEL |= {"call_options": BASE}
-ROAD = {"call_options", "flip_test", "person_crop", "second_look", "body_fit", "views", "person_score", "placing"}
-ROAD |= {"request"}
-LEVEL |= {"pipeline": MODEL | ROAD | {"image", "calibration", "network", "result"}}
+STATIONS = {"call_options", "flip_test", "person_crop", "second_look", "body_fit", "views", "person_score", "placing"}
+LEVEL |= {"road": BASE | STATIONS | {"request", "image", "pose", "calibration", "prediction", "result"}}
+LEVEL |= {"pipeline": MODEL | {"road", "call_options", "image", "calibration", "network"}}
+# In `onnx` only what writes a folder may know PyTorch's side; what reads one runs without it (tests/onnx).
+LEVEL |= {"onnx": MODEL | {"road", "pipeline", "network", "assets", "image", "calibration", "prediction"}}
 BELOW = {*LEVEL, *BASE}
 LEVEL |= {"training": BELOW, "evaluation": BELOW | {"training"}, "video": BELOW - {"people", "occlusion"}}
 LEVEL |= {"commands": BELOW | {"video"}, "reproduction": BELOW | {"training", "evaluation"}}

@@ -20,12 +20,12 @@ from di2pose.image.encoder import EncoderOutput, load_encoder
 from di2pose.image.read import read_image
 from di2pose.model import Constraints, Prediction
 from di2pose.network import Di2PoseNetwork
-from di2pose.pipeline import SPARE
 from di2pose.pose.camera import Camera
 from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12, convert, mirror
 from di2pose.randomness import hypothesis_generators
 from di2pose.request import open_picture
+from di2pose.road import SPARE
 
 DRAW = {"hypotheses": 3, "steps": 2}
 BOX = (60.0, 20.0, 470.0, 512.0)

@@ -2,8 +2,6 @@
 
 from numbers import Integral, Real
 
-import torch
-
 from di2pose.errors import InputError
 
 
@@ -36,6 +34,8 @@ def _whole(value: object) -> bool:
 
 def usable_device(name: str, option: str = "device") -> str:
     """The device, if it can be used here; 'auto' is a CUDA GPU where there is one. `option`: what to call it."""
+    import torch
+
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

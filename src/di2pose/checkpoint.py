@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from di2pose.config import Config, from_json, to_json
 from di2pose.errors import InputError
-from di2pose.files import Json, read_json
+from di2pose.files import Json, read_json, replace_folder
 
 FORMAT_VERSION = 1
 
@@ -52,7 +52,7 @@ def save(
         text = json.dumps({"format_version": FORMAT_VERSION, **parts_of_it}, indent=2)
         (new / "config.json").write_text(text + "\n")
         os.chmod(new, 0o755)  # mkdtemp makes it private
-        _replace(folder, new)
+        replace_folder(folder, new)
     finally:
         shutil.rmtree(new, ignore_errors=True)
     return folder
@@ -182,15 +182,3 @@ def _fingerprint(path: Path) -> Json:
 
 def _weights(folder: Path, part: str) -> Path:
     return folder / f"{part}.safetensors"
-
-
-def _replace(folder: Path, new: Path) -> None:
-    """Put the folder `new` in the place of `folder`."""
-    if not folder.exists():
-        os.rename(new, folder)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent)) / "old"
-    os.rename(folder, old)
-    os.rename(new, folder)
-    shutil.rmtree(old.parent)
-

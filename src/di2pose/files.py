@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import struct
 import tempfile
 import time
@@ -85,6 +86,17 @@ def read_json(path: Path, advice: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error}): {advice}") from error
+
+
+def replace_folder(folder: Path, new: Path) -> None:
+    """Put the folder `new` in the place of `folder`."""
+    if not folder.exists():
+        os.rename(new, folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent)) / "old"
+    os.rename(folder, old)
+    os.rename(new, folder)
+    shutil.rmtree(old.parent)
 
 
 def remove_leftovers(folder: Path) -> list[Path]:

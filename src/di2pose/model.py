@@ -5,19 +5,22 @@ with `loss` and `predict` and one line in KINDS: `train`, `evaluate`, `calibrate
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from di2pose import checkpoint
 from di2pose.config import TokenizerConfig, TrainingConfig, from_json
 from di2pose.errors import InputError
+from di2pose.prediction import Constraints as Constraints
+from di2pose.prediction import Pins as Pins
+from di2pose.prediction import Prediction as Prediction
+from di2pose.prediction import check_hypotheses as check_hypotheses
 from di2pose.randomness import Noise
 
 KINDS: dict[str, str] = {
@@ -27,37 +30,6 @@ KINDS: dict[str, str] = {
     "pct": "di2pose.baselines.pct:PCT",
 }
 """Kind -> module:class."""
-
-Pins = tuple[Float[Tensor, "... 17 3"], Bool[Tensor, "... 17"]]
-"""(joints in mm from the pelvis, which of them are known)."""
-
-
-@dataclass(frozen=True)
-class Constraints:
-    """What is known of the poses already; a kind that cannot use something refuses it."""
-
-    pins: Pins | None = None
-    """Joints (B, 17, 3) that are known, in the axes of each crop."""
-    kept: tuple[Int[Tensor, "B N"], Bool[Tensor, "B N"]] | None = None
-    """(tokens, which of them are to stay)."""
-    warm: tuple[Int[Tensor, "B H N"], int] | None = None
-    """(tokens of a moment ago, the diffusion step to which they are noised again)."""
-
-    @property
-    def any(self) -> bool:
-        return not (self.pins is None and self.kept is None and self.warm is None)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a model makes of B crops, in the axes of the crops."""
-
-    joints_mm: Float[Tensor, "B H 17 3"]
-    """Root-relative, pelvis at 0."""
-    visibility: Float[Tensor, "B 17 4"] | None = None
-    """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
-    tokens: Int[Tensor, "B H N"] | None = None
-
 
 @runtime_checkable
 class ModelConfig(Protocol):
@@ -229,8 +201,3 @@ def training_of(config: ModelConfig) -> TrainingConfig:
     if not isinstance(training, TrainingConfig):
         raise InputError(f"{type(config).__name__} has no field `training`: such a kind is trained by its own commands")
     return training
-
-
-def check_hypotheses(hypotheses: int) -> None:
-    if hypotheses < 1:
-        raise InputError(f"hypotheses must be 1 or more, got {hypotheses}")

@@ -6,7 +6,7 @@ Algorithm 1 of the paper is `loss`, Algorithm 2 `predict_tokens`.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -174,7 +174,7 @@ class Di2PoseNetwork(nn.Module):
 
         predict_p0: PredictP0 = self.denoiser.predictor(condition, grid)
         if known.pins is not None:
-            pins_mm, pinned = (part.repeat_interleave(hypotheses, 0) for part in known.pins)
+            pins_mm, pinned = (self._each(part, hypotheses) for part in known.pins)
             predict_p0 = towards_pins(of_all, self.tokenizer.decode_soft, pins_mm, pinned)
         return sample(
             predict_p0,
@@ -185,7 +185,7 @@ class Di2PoseNetwork(nn.Module):
             start,
             warm=None if known.warm is None else (known.warm[0].flatten(0, -2), known.warm[1]),
             kept=None if known.kept is None
-            else (known.kept[0].repeat_interleave(hypotheses, 0), known.kept[1].repeat_interleave(hypotheses, 0)),
+            else (self._each(known.kept[0], hypotheses), self._each(known.kept[1], hypotheses)),
             device=self.device,
             levels=self.config.tokenizer.digits,
         )  # fmt: skip
@@ -210,6 +210,10 @@ class Di2PoseNetwork(nn.Module):
 
     def tokens_of(self, joints_mm: Float[Tensor, "B H 17 3"]) -> Int[Tensor, "B H N"]:
         return self.tokenizer.encode(joints_mm.flatten(0, 1)).unflatten(0, joints_mm.shape[:2])
+
+    def _each(self, known: Any, hypotheses: int) -> Tensor:
+        """What is known of each image, for each of its hypotheses."""
+        return torch.as_tensor(known, device=self.device).repeat_interleave(hypotheses, 0)
 
     def _decode(self, tokens: Int[Tensor, "B H N"]) -> Float[Tensor, "B H 17 3"]:
         return self.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])

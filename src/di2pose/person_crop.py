@@ -1,10 +1,9 @@
 """People to look at, and what an encoder told of them.  B crops."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from jaxtyping import UInt8
 from PIL import Image, ImageDraw
 
@@ -17,6 +16,8 @@ from di2pose.pose.camera import Camera
 BATCH = 16
 """Crops that are encoded together."""
 GREY = (127, 127, 127)
+Encode = Callable[[UInt8[np.ndarray, "B H W 3"]], EncoderOutput]
+"""A pass of the encoder over the pixels of some crops, or of none, by whatever runs it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,17 +74,17 @@ class EncodedCrops:
 
 
 def encode_crops(
-    encoder: Encoder, crops: Sequence[PersonCrop], device: torch.device, flipped: bool = False
+    encoder: Encoder, crops: Sequence[PersonCrop], encode: Encode, flipped: bool = False
 ) -> EncoderOutput:
-    """One pass of the encoder over each crop, or over its mirror image, in batches; features on `device`."""
+    """One pass of the encoder over each crop, or over its mirror image, in batches."""
     pixels = _pixels(encoder, crops)
-    return _encode(encoder, pixels[:, :, ::-1] if flipped else pixels, device)
+    return _in_batches(pixels[:, :, ::-1] if flipped else pixels, encode)
 
 
-def encode_both(encoder: Encoder, crops: Sequence[PersonCrop], device: torch.device) -> EncodedCrops:
+def encode_both(encoder: Encoder, crops: Sequence[PersonCrop], encode: Encode) -> EncodedCrops:
     """The crops and their mirror images, together."""
     pixels, count = _pixels(encoder, crops), len(crops)
-    whole = _encode(encoder, np.concatenate([pixels, pixels[:, :, ::-1]]), device)
+    whole = _in_batches(np.concatenate([pixels, pixels[:, :, ::-1]]), encode)
     return EncodedCrops(list(crops), whole.pick(range(count)), whole.pick(range(count, 2 * count)))
 
 
@@ -93,12 +94,9 @@ def _pixels(encoder: Encoder, crops: Sequence[PersonCrop]) -> UInt8[np.ndarray, 
     return np.stack(found) if found else np.zeros((0, height, width, 3), np.uint8)
 
 
-def _encode(encoder: Encoder, pixels: UInt8[np.ndarray, "B H W 3"], device: torch.device) -> EncoderOutput:
-    if not len(pixels):
-        return EncoderOutput(torch.zeros(0, encoder.layout.length, encoder.layout.width, device=device))
-    parts = [pixels[first : first + BATCH] for first in range(0, len(pixels), BATCH)]
-    whole = EncoderOutput.join([encoder.encode(torch.from_numpy(np.ascontiguousarray(some))) for some in parts])
-    return replace(whole, features=whole.features.float().to(device))
+def _in_batches(pixels: UInt8[np.ndarray, "B H W 3"], encode: Encode) -> EncoderOutput:
+    parts = [pixels[first : first + BATCH] for first in range(0, len(pixels), BATCH)] or [pixels]
+    return EncoderOutput.join([encode(np.ascontiguousarray(some)) for some in parts])
 
 
 def painted(picture: Image.Image, boxes: Sequence[Box]) -> Image.Image:

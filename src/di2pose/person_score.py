@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from di2pose.arrays import to_numpy
 from di2pose.image.encoder import EncoderOutput
 from di2pose.pose.skeleton import LIMB_12
 
@@ -45,14 +46,14 @@ def evidence(
     for look in looks:
         if look.landmarks_2d is None or look.landmark_visibility is None or look.person is None:
             return None
-        places, shown = (part.double().cpu().numpy() for part in (look.landmarks_2d, look.landmark_visibility))
+        places, shown = (to_numpy(part) for part in (look.landmarks_2d, look.landmark_visibility))
         if look is there:
             order = list(here.skeleton.mirror_order)
             places, shown = (places * (-1, 1) + (width, 0))[:, order], shown[:, order]
         limbs = list(here.skeleton.indices(*LIMB_12))
         points.append(places[:, limbs])
         visible.append(shown[:, limbs])
-        person.append(look.person.double().cpu().numpy())
+        person.append(to_numpy(look.person))
     probability = np.clip(np.mean(person, axis=0), 1e-3, 1 - 1e-3)
     weight = np.mean(visible, axis=0) + 0.05
     gap = np.linalg.norm(points[0] - points[-1], axis=-1) / width

@@ -5,23 +5,23 @@ B crops, H hypotheses. Poses leave the model in the axes of their crop; a Person
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import Tensor
 
+from di2pose.arrays import to_numpy
 from di2pose.body_fit import HeldJoints, View, fit_body, fit_mean, mean_body, unclear
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
 from di2pose.image.encoder import Encoder, EncoderOutput
-from di2pose.model import Pins, Prediction
 from di2pose.person_crop import EncodedCrops, PersonCrop
 from di2pose.person_score import evidence
 from di2pose.pose.camera import Camera
 from di2pose.pose.fit import FittedPose
 from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import H36M_17, convert
+from di2pose.prediction import Pins, Prediction
 from di2pose.result import Person
 from di2pose.views import views_of
 
@@ -45,7 +45,7 @@ class Estimate:
     """Camera axes, root-relative."""
     visibility: Float[np.ndarray, "B 17 4"]
     """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
-    tokens: Int[Tensor, "B H N"] | None
+    tokens: Int[Any, "B H N"] | None
 
     def pick(self, rows: Sequence[int]) -> "Estimate":
         """Of some of the crops."""
@@ -55,14 +55,14 @@ class Estimate:
 
 def in_camera_axes(prediction: Prediction, encoded: EncodedCrops, encoder: Encoder) -> Estimate:
     """A prediction, with poses in the axes of the cameras, and with visibilities where the model has no head."""
-    poses = prediction.joints_mm.cpu().double().numpy()
+    poses = to_numpy(prediction.joints_mm)
     turned = [
         pose @ encoder.rotation(crop.region, crop.camera) for pose, crop in zip(poses, encoded.crops, strict=True)
     ]
     if prediction.visibility is None:
         visibility = visibility_by_landmarks(encoded.output)
     else:
-        visibility = prediction.visibility.double().cpu().numpy()
+        visibility = to_numpy(prediction.visibility)
     return Estimate(np.stack(turned) if turned else poses, visibility, prediction.tokens)
 
 
@@ -79,10 +79,10 @@ def through(
     return replace(encoded, crops=crops), replace(estimate, samples_mm=samples_mm)
 
 
-def pins_in_crops(pins: Pins, crops: Sequence[PersonCrop], encoder: Encoder, device: torch.device) -> Pins:
+def pins_in_crops(pins: Pins, crops: Sequence[PersonCrop], encoder: Encoder) -> Pins:
     """Pins in camera axes, the same for every crop -> in the axes of each crop."""
-    turned = [pins[0].double() @ torch.from_numpy(encoder.rotation(crop.region, crop.camera)).T for crop in crops]
-    return torch.stack(turned).float().to(device), pins[1].expand(len(crops), -1).to(device)
+    turned = [pins[0] @ encoder.rotation(crop.region, crop.camera).T for crop in crops]
+    return np.stack(turned).astype(np.float32), np.tile(pins[1], (len(crops), 1))
 
 
 def visibility_by_landmarks(output: EncoderOutput) -> Float[np.ndarray, "B 17 4"]:
@@ -91,7 +91,7 @@ def visibility_by_landmarks(output: EncoderOutput) -> Float[np.ndarray, "B 17 4"
     if output.landmark_visibility is None or output.skeleton is None:
         seen = np.ones((len(output.features), H36M_17.count))
     else:
-        twice = output.landmark_visibility.double().cpu().numpy()[..., None].repeat(2, axis=-1)
+        twice = to_numpy(output.landmark_visibility)[..., None].repeat(2, axis=-1)
         seen = convert(twice, output.skeleton, H36M_17)[0][..., 0]
         seen[:, H36M_17.index("head")] = seen[:, H36M_17.index("nose")]  # no landmark lies on top of the head
     none = np.zeros_like(seen)
@@ -152,7 +152,7 @@ class _Fit:
         self.factor = 1.0 if height_m is None else height_m * 1000 / float(stature_mm(mean_body(samples_mm)[0]))
         self.pins: HeldJoints | None = None
         if pins is not None:
-            self.pins = pins[0].double().numpy() / self.factor, pins[1].numpy()
+            self.pins = pins[0] / self.factor, pins[1]
         self.known = samples_mm, seen, view, np.asarray(calibration.trace_mm2[0]) / 3, self.pins
 
 
@@ -179,7 +179,7 @@ def _person(
         root_mm=fitted.root_mm * factor,
         root_std_mm=_root_std_mm(fitted, fit.known_height, crop.assumed) * factor,
         score=score,
-        tokens=None if estimate.tokens is None else estimate.tokens[row].cpu().numpy(),
+        tokens=None if estimate.tokens is None else to_numpy(estimate.tokens[row], np.int64),
     )
 
 

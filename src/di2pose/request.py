@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Int
 from PIL import Image, ImageOps
-from torch import Tensor
 
 from di2pose import __version__
 from di2pose.config import TokenizerConfig
@@ -18,10 +16,10 @@ from di2pose.image.boxes import Box, parse_boxes
 from di2pose.image.crop import DEFAULT_FIELD_OF_VIEW, assumed_camera
 from di2pose.image.detect import overlap
 from di2pose.image.read import FOCAL, LEAST_PIXELS, ExifFocal, exif_focal, read_image, upright_rgb
-from di2pose.model import Pins
 from di2pose.person_crop import BATCH
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
+from di2pose.prediction import Pins
 from di2pose.result import Person, Result
 
 Picture = str | Path | Image.Image | np.ndarray
@@ -83,7 +81,7 @@ def parse_pins(joints: Mapping[str, Any]) -> Pins | None:
     """{"left_wrist": (x, y, z)} -> (joints (17, 3), which are known (17,)); None where nothing is pinned."""
     if not joints:
         return None
-    place, known = torch.zeros(H36M_17.count, 3, dtype=torch.float64), torch.zeros(H36M_17.count, dtype=torch.bool)
+    place, known = np.zeros((H36M_17.count, 3)), np.zeros(H36M_17.count, dtype=bool)
     for name, xyz in joints.items():
         point = np.array(xyz, dtype=np.float64)  # a copy: the arrays of a result are read-only
         if point.shape != (3,) or not np.isfinite(point).all():
@@ -93,19 +91,19 @@ def parse_pins(joints: Mapping[str, Any]) -> Pins | None:
                 f"pin['{name}'] lies {np.linalg.norm(point):.0f} mm from the pelvis, farther than bodies reach: "
                 "pins are relative to the pelvis, in mm"
             )
-        place[H36M_17.index(name)], known[H36M_17.index(name)] = torch.from_numpy(point), True
+        place[H36M_17.index(name)], known[H36M_17.index(name)] = point, True
     return place, known
 
 
 def parse_tokens(
     codes: Mapping[int, int], config: TokenizerConfig | None
-) -> tuple[Int[Tensor, "1 N"], Bool[Tensor, "1 N"]] | None:
+) -> tuple[Int[np.ndarray, "1 N"], Bool[np.ndarray, "1 N"]] | None:
     """{position: code} -> (tokens, which are to stay); None where none is. `config` None: the model has no tokens."""
     if not codes:
         return None
     if config is None:
         raise InputError("keep_tokens is for models with tokens: this one has none")
-    tokens, stay = torch.zeros(1, config.tokens, dtype=torch.int64), torch.zeros(1, config.tokens, dtype=torch.bool)
+    tokens, stay = np.zeros((1, config.tokens), dtype=np.int64), np.zeros((1, config.tokens), dtype=bool)
     for position, code in codes.items():
         if not (0 <= position < config.tokens and 0 <= code < config.codes):
             raise InputError(

@@ -3,19 +3,19 @@
 What stands before a person misleads a detector: crops come turned, off or of another size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
 
+from di2pose.arrays import to_numpy
 from di2pose.image.crop import Roi
 from di2pose.image.detect import FEW_KEYPOINTS, SURE_KEYPOINT, Detection
 from di2pose.image.encoder import PERSON, Encoder, to_picture
 from di2pose.image.region import next_region
-from di2pose.model import PoseModel
-from di2pose.person_crop import EncodedCrops, PersonCrop, encode_crops
+from di2pose.person_crop import Encode, EncodedCrops, PersonCrop, encode_crops
 from di2pose.pose.skeleton import COCO_17, LIMB_12, Skeleton
 
 TURNED = np.radians(15)
@@ -35,12 +35,19 @@ MOVED, GROWN, SWUNG = 0.05, 0.15, np.radians(10)
 is turned."""
 
 
-def surest_looks(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, model: PoseModel) -> EncodedCrops:
+def surest_looks(
+    first: EncodedCrops,
+    rows: Sequence[int],
+    encoder: Encoder,
+    encode: Encode,
+    certainty: Callable[[Any], Any],
+) -> EncodedCrops:
     """The same people, but for each of the rows the look of the greatest certainty: the one that was taken, upright
     where that was turned, and at the places where the landmarks of those two lie. Where all of these show a neighbour,
     neighbours are painted over. Looks that show a neighbour come late, and looks that show nobody last.
 
-    A model that cannot tell its certainty stays with the first look; an encoder without landmarks has fewer looks.
+    `certainty`: a model's, of features; one that cannot tell it stays with the first look. An encoder without landmarks
+    has fewer looks.
     """
     if not len(rows):
         return first
@@ -49,7 +56,7 @@ def surest_looks(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, mod
     def take(crops: Mapping[int, PersonCrop], of: list[int]) -> None:
         if crops:
             taken = list(crops.values())
-            looks.append(EncodedCrops(taken, encode_crops(encoder, taken, first.output.features.device)))
+            looks.append(EncodedCrops(taken, encode_crops(encoder, taken, encode)))
             owners.append([of[place] for place in crops])
 
     take(upright_crops(looks[0].crops), owners[0])
@@ -64,13 +71,12 @@ def surest_looks(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, mod
     if len(looks) == 1:
         return first
     every = EncodedCrops.join(looks)
-    sure = model.certainty(every.output.features)
-    if sure is None:
+    told = certainty(every.output.features)
+    if told is None:
         return first
-    sure = sure.cpu()
-    sure = sure - 1e2 * torch.from_numpy(mistaken(every, encoder))
+    sure = to_numpy(told) - 1e2 * mistaken(every, encoder)
     if every.output.person is not None:
-        sure = sure - 1e3 * (every.output.person.cpu() < PERSON)
+        sure = sure - 1e3 * (to_numpy(every.output.person) < PERSON)
     best: dict[int, int] = {}
     for place, row in enumerate(row for some in owners for row in some):
         if row not in best or sure[place] > sure[best[row]]:
@@ -87,21 +93,21 @@ def doubtful(first: EncodedCrops, encoder: Encoder) -> Bool[np.ndarray, " B"]:
     output = first.output
     if output.landmarks_2d is None or output.landmark_visibility is None or output.skeleton is None:
         return np.ones(len(first.crops), bool)
-    points, shown = (each.double().cpu().numpy() for each in (output.landmarks_2d, output.landmark_visibility))
-    marks = None if output.keypoints is None else output.keypoints.double().cpu().numpy()
+    points, shown = (to_numpy(each) for each in (output.landmarks_2d, output.landmark_visibility))
+    marks = None if output.keypoints is None else to_numpy(output.keypoints)
     if first.flipped is None or first.flipped.landmarks_2d is None:
         there = None
     else:
-        there = _mirrored(first.flipped.landmarks_2d.double().cpu().numpy(), output.skeleton, encoder)
+        there = _mirrored(to_numpy(first.flipped.landmarks_2d), output.skeleton, encoder)
     if there is None and marks is None:
         return np.ones(len(first.crops), bool)
     doubt = mistaken(first, encoder)
     if output.person is not None:
-        doubt |= output.person.cpu().numpy() < PERSON
+        doubt |= to_numpy(output.person) < PERSON
     limbs, same = (list(output.skeleton.indices(*names)) for names in (LIMB_12, COCO_17.joints))
     for row, (crop, landmarks) in enumerate(zip(first.crops, points, strict=True)):
         places = to_picture(encoder, crop.region, landmarks)
-        inside = ((places >= 0) & (places <= crop.picture.size)).all(-1)  # what lies elsewhere, both only guess
+        inside = np.asarray(((places >= 0) & (places <= crop.picture.size)).all(-1))  # what lies elsewhere is a guess
         if there is not None:
             gap = _gap(landmarks[limbs], there[row, limbs], (shown[row, limbs] + HARDLY) * inside[limbs])
             doubt[row] |= gap > APART * encoder.size[0]
@@ -144,7 +150,7 @@ def mistaken(seen: EncodedCrops, encoder: Encoder, flipped: bool = False) -> Boo
     if output is None or output.landmarks_2d is None or output.skeleton is None:
         return np.zeros(len(seen.crops), bool)
     found = []
-    for crop, landmarks in zip(seen.crops, output.landmarks_2d.double().cpu().numpy(), strict=True):
+    for crop, landmarks in zip(seen.crops, to_numpy(output.landmarks_2d), strict=True):
         if flipped:
             landmarks = _mirrored(landmarks, output.skeleton, encoder)
         found.append(_is_on_another(to_picture(encoder, crop.region, landmarks), output.skeleton, crop.detection))
@@ -177,7 +183,7 @@ def moved_crops(seen: EncodedCrops, encoder: Encoder) -> dict[int, PersonCrop]:
     if seen.output.landmarks_2d is None or seen.output.skeleton is None:
         return {}
     moved = {}
-    points = seen.output.landmarks_2d.double().cpu().numpy()
+    points = to_numpy(seen.output.landmarks_2d)
     for row, (crop, landmarks) in enumerate(zip(seen.crops, points, strict=True)):
         before = crop.region
         region = next_region(to_picture(encoder, before, landmarks), before, seen.output.skeleton)

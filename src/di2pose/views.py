@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from di2pose.arrays import to_numpy
 from di2pose.body_fit import Sighting, View, keypoint_sighting, landmark_noise, seen_joints
 from di2pose.image.boxes import Box
 from di2pose.image.detect import SURE_KEYPOINT
@@ -35,7 +36,7 @@ def views_of(encoded: EncodedCrops, encoder: Encoder) -> list[View]:
 def _second_sightings(encoded: EncodedCrops, encoder: Encoder) -> list[Sighting] | None:
     """Of each crop: where the second observer sees the joints, picture pixels."""
     looks = [
-        each.keypoints.double().cpu().numpy()
+        to_numpy(each.keypoints)
         for each in (encoded.output, encoded.flipped)
         if each is not None and each.keypoints is not None
     ]
@@ -77,7 +78,7 @@ def _limbs(encoded: EncodedCrops, encoder: Encoder) -> list[tuple[np.ndarray, np
     limbs = np.full((len(encoded.crops), H36M_17.count, 2), np.nan)
     weights = np.zeros(limbs.shape[:-1])
     looks = [
-        (look.landmarks_2d.double().cpu().numpy(), look.landmark_visibility.double().cpu().numpy())
+        (to_numpy(look.landmarks_2d), to_numpy(look.landmark_visibility))
         for look in (encoded.output, encoded.flipped)
         if look is not None and look.landmarks_2d is not None and look.landmark_visibility is not None
     ]

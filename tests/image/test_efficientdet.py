@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from di2pose.image.boxes import iou
-from di2pose.image.efficientdet import INPUT, EfficientDet, anchors
+from di2pose.image.efficientdet import EfficientDet, anchors
+from di2pose.image.glance import BOX_INPUT
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +42,15 @@ def test_anchors_lie_on_five_grids_in_nine_shapes():
     assert rows[1].tolist() == pytest.approx([4, 4, 24 / 2**0.5, 24 * 2**0.5])  # wide: height, then width
     assert rows[3, 2].item() == pytest.approx(24 * 2 ** (1 / 3))
     assert rows[9, :2].tolist() == pytest.approx([4, 12])
-    assert rows[-1, :2].tolist() == pytest.approx([INPUT * 5 / 6] * 2)
+    assert rows[-1, :2].tolist() == pytest.approx([BOX_INPUT * 5 / 6] * 2)
 
 
 def test_boxes_are_decoded_from_their_anchors(detector):
     """The formulae on the network's own numbers: centre = t * size + centre, size = exp(t) * size."""
-    pixels = torch.full((1, INPUT, INPUT, 3), 127, dtype=torch.uint8)
+    pixels = torch.full((1, BOX_INPUT, BOX_INPUT, 3), 127, dtype=torch.uint8)
     with torch.inference_mode():
         boxes, scores = detector(pixels)
-        _, raw = detector.graph(torch.zeros(1, INPUT, INPUT, 3))
+        _, raw = detector.graph(torch.zeros(1, BOX_INPUT, BOX_INPUT, 3))
     y, x, height, width = anchors()[7000].tolist()
     ty, tx, th, tw = raw[0, 7000].tolist()
     wide, tall = width * np.exp(tw), height * np.exp(th)

@@ -16,7 +16,7 @@ WALKER, ROOF = (914, 513, 1155, 934), (591, 72, 719, 457)
 
 @pytest.fixture(scope="module")
 def detector():
-    return PeopleDetector()
+    return PeopleDetector.load()
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_max_people_keeps_the_largest_not_the_surest(detector, group):
 
 
 def test_without_keypoints_the_boxes_alone_find_them(group):
-    people = PeopleDetector(poses=False).detect(group)
+    people = PeopleDetector.load(poses=False).detect(group)
     assert len(people) == 3
     assert all(person.keypoints is None and person.roi.angle == 0 for person in people)
 

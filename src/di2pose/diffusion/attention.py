@@ -23,12 +23,12 @@ class Attention(nn.Module):
     def forward(self, x: Float[Tensor, "BH N D"], keys: Tensor, values: Tensor) -> Float[Tensor, "BH N D"]:
         batch, tokens, width = x.shape
         # Hypotheses of one image become more queries to the same keys: exact, and nothing is copied.
-        queries = self._split(self.to_query(x).reshape(len(keys), -1, width))           # B heads H*N E
+        queries = self._split(self.to_query(x).reshape(keys.shape[0], -1, width))           # B heads H*N E
         mixed = F.scaled_dot_product_attention(queries, keys, values)                   # B heads H*N E
         return self.to_output(mixed.transpose(1, 2).reshape(batch, tokens, width))      # BH N D
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return x.reshape(*x.shape[:-1], self.heads, -1).transpose(1, 2)
 
 
 class QuickGELU(nn.Module):

@@ -90,7 +90,7 @@ def look(
     joints_mm = visibility_logits = None
     if adapter is not None and unpack is not None:
         gist, joints_mm, visibility_logits = adapter(y, noise)                          # B W, B 17 3, B 17 4
-        y = unpack(gist).unflatten(1, (-1, config.width))                               # B Q D
+        y = unpack(gist).reshape(gist.shape[0], -1, config.width)                       # B Q D
     pairs = [block.cross_attention.keys_and_values(y) for block in _each(blocks)]
     return Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm, visibility_logits)
 
@@ -111,7 +111,8 @@ def carry(
     is each token's own affair. x may hold H rows for each image of the condition, image after image. `asked`: only
     these tokens (A, D) are wanted, counted through the rows."""
     if condition.hint is not None:
-        x = (x.unflatten(0, (len(condition.hint), -1)) + condition.hint.unsqueeze(1)).flatten(0, 1)
+        rows = x.reshape(condition.hint.shape[0], -1, *x.shape[1:])                     # B H N D
+        x = (rows + condition.hint.unsqueeze(1)).reshape(x.shape)
     *others, last = zip(_each(blocks), norms, condition.keys, condition.values, strict=True)
     for block, norm, keys, values in others:
         x = block(x, norm, keys, values)                                                # BH N D
@@ -204,7 +205,7 @@ class AdaptiveNorm(nn.Module):
         """`norm`: scale and shift of each row, or of the one step of all rows."""
         scale, shift = norm.chunk(2, dim=-1)                                            # T D
         if len(norm) == 1:
-            return F.layer_norm(x, x.shape[-1:], scale[0], shift[0], self.norm.eps)     # in one pass over x
+            return F.layer_norm(x, self.norm.normalized_shape, scale[0], shift[0], self.norm.eps)  # one pass over x
         return self.norm(x) * scale.unsqueeze(1) + shift.unsqueeze(1)
 
 

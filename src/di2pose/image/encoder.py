@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from jaxtyping import Float, UInt8
 from PIL import Image
-from torch import Tensor
 
+from di2pose.arrays import concatenate
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, apply, warp
 from di2pose.image.detect import Detection
@@ -80,41 +79,43 @@ class FeatureLayout:
         known = len(other.blocks)
         return self.blocks[:known] == other.blocks and all(each.name in OBSERVERS for each in self.blocks[known:])
 
-    def assemble(self, parts: Mapping[str, Tensor]) -> Float[Tensor, "B L F"]:
-        """Named blocks (B, count, width) -> one fp32 sequence, fresh or out of a cache. A second observer that is not
-        there has NaN."""
+    def assemble(self, parts: Mapping[str, Any]) -> Float[Any, "B L F"]:
+        """Named blocks (B, count, width), PyTorch's -> one fp32 sequence, fresh or out of a cache. A second observer
+        that is not there has NaN."""
+        import torch
+
         first = parts[self.blocks[0].name]
-        sequence = first.new_zeros(first.shape[0], self.length, self.width, dtype=torch.float32)
+        rows = []
         for block in self.blocks:
-            place = sequence[:, self.tokens(block.name), block.first : block.first + block.width]
             if block.name in parts or block.name not in OBSERVERS:
-                place[:] = parts[block.name].float()
+                part = parts[block.name].float()
             else:
-                place[:] = torch.nan
-        return sequence
+                part = first.new_full((first.shape[0], block.count, block.width), torch.nan, dtype=torch.float32)
+            rows.append(torch.nn.functional.pad(part, (block.first, self.width - block.first - block.width)))
+        return torch.cat(rows, dim=1)
 
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """What an encoder tells of B crops. Features always; the rest where it has it."""
+    """What an encoder tells of B crops, in PyTorch's arrays or all in numpy's. Features always; the rest where it has
+    it."""
 
-    features: Float[Tensor, "B L F"]
-    landmarks_2d: Float[Tensor, "B J 2"] | None = None
+    features: Float[Any, "B L F"]
+    landmarks_2d: Float[Any, "B J 2"] | None = None
     """Pixels of the crop."""
-    landmark_visibility: Float[Tensor, "B J"] | None = None
-    world_mm: Float[Tensor, "B J 3"] | None = None
+    landmark_visibility: Float[Any, "B J"] | None = None
+    world_mm: Float[Any, "B J 3"] | None = None
     """The encoder's own 3D pose, crop axes."""
-    person: Float[Tensor, " B"] | None = None
+    person: Float[Any, " B"] | None = None
     """Probability that somebody is in the crop."""
     skeleton: Skeleton | None = None
     """Of the landmarks."""
-    keypoints: Float[Tensor, "B 17 3"] | None = None
+    keypoints: Float[Any, "B 17 3"] | None = None
     """What a second observer saw: x, y in pixels of the crop and score, COCO's order."""
 
     def pick(self, rows: Sequence[int]) -> "EncoderOutput":
         """Some of the crops."""
-        index = torch.tensor(list(rows), dtype=torch.int64)
-        chosen = {name: part[index.to(part.device)] for name, part in self._tensors().items()}
+        chosen = {name: part[list(rows)] for name, part in self._arrays().items()}
         return EncoderOutput(skeleton=self.skeleton, **chosen)
 
     def swap(self, rows: Sequence[int], others: "EncoderOutput") -> "EncoderOutput":
@@ -126,12 +127,12 @@ class EncoderOutput:
     @staticmethod
     def join(parts: Sequence["EncoderOutput"]) -> "EncoderOutput":
         """One after the other; they are of one encoder."""
-        whole = {name: torch.cat([part._tensors()[name] for part in parts]) for name in parts[0]._tensors()}
+        whole = {name: concatenate([part._arrays()[name] for part in parts]) for name in parts[0]._arrays()}
         return EncoderOutput(skeleton=parts[0].skeleton, **whole)
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def _arrays(self) -> dict[str, Any]:
         named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+        return {name: value for name, value in named.items() if value is not None and name != "skeleton"}
 
 
 @runtime_checkable
@@ -163,21 +164,21 @@ class Encoder(Protocol):
         """R with joints_crop = R @ joints_camera: the axes in which poses of this crop are learned."""
         ...
 
-    def encode(self, crops: UInt8[Tensor, "B H W 3"]) -> EncoderOutput: ...
+    def encode(self, crops: UInt8[Any, "B H W 3"]) -> EncoderOutput: ...
 
     def cache_parts(self, crops: UInt8[np.ndarray, "B H W 3"]) -> dict[str, np.ndarray]:
         """What a feature cache keeps of the crops: the blocks of `layout`, and extras under other names."""
         ...
 
 
-def load_encoder(name: str, device: torch.device | str = "cpu", runtime: str = "auto") -> Encoder:
+def load_encoder(name: str, device: Any = "cpu", runtime: str = "auto") -> Encoder:
     """The encoder of that name: 'blazepose-heavy' (-full, -lite; '+movenet' and '+map16' add tokens), or
     'vitpose:FOLDER-OR-HUB-NAME'.
 
     `runtime`: 'torch', 'litert' (quicker on a CPU, BlazePose only), or 'auto': litert where it is installed and fits.
     """
     if runtime == "auto":
-        quick = torch.device(device).type == "cpu" and find_spec("ai_edge_litert") is not None
+        quick = str(device).partition(":")[0] == "cpu" and find_spec("ai_edge_litert") is not None
         runtime = "litert" if quick else "torch"
     family = name.partition(":")[0].partition("+")[0]
     if family == "none":
@@ -191,8 +192,8 @@ def load_encoder(name: str, device: torch.device | str = "cpu", runtime: str = "
             "in an object with encode(crops)"
         )
     module, function = ENCODERS[family].split(":")
-    encoder = getattr(import_module(module), function)(name, runtime)
-    return encoder.to(device)
+    encoder: Encoder = getattr(import_module(module), function)(name, runtime).to(device)
+    return encoder
 
 
 def crop_pixels(encoder: Encoder, picture: Image.Image, region: Roi) -> UInt8[np.ndarray, "H W 3"]:

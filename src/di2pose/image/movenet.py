@@ -93,7 +93,7 @@ class MoveNet(nn.Module):
         margin = round(CROP * (1 - ZOOM) / 2)
         seen = CROP - 2 * margin
         x = crops[:, margin:-margin, margin:-margin].permute(0, 3, 1, 2).float()
-        x = F.interpolate(x, (CROP, CROP), mode="bilinear", align_corners=False)
+        x = _enlarged(x)
         maps = begin(self.network, x.round_().mul_(self.scale).sub_(1).permute(0, 2, 3, 1))
 
         @torch.inference_mode()
@@ -112,7 +112,7 @@ class MoveNet(nn.Module):
         offset: Float[Tensor, "B 34 64 64"],
     ) -> tuple[Float[Tensor, "B 17 2"], Float[Tensor, "B 17"], Float[Tensor, "B 17 3"]]:
         """Head maps -> keypoints (x, y), scores, spreads (std x, std y, correlation); in cells of the 64x64 grid."""
-        rows = torch.arange(len(heat), device=heat.device)
+        rows = torch.arange(heat.shape[0], device=heat.device)
         heat = heat.contiguous().sigmoid()
         best = (centre[:, 0].sigmoid() * self.centre_weight.to(heat.device)).flatten(1).argmax(1)  # B
         middle = torch.stack([best // GRID, best % GRID], dim=-1)  # B 2, (y, x)
@@ -128,6 +128,17 @@ class MoveNet(nn.Module):
         fine = offset.unflatten(1, (17, 2))[rows[:, None], torch.arange(17, device=heat.device), :, y, x]  # B 17 2
         points = torch.stack([x + fine[..., 1], y + fine[..., 0]], dim=-1)
         return points, scores, _spread(near, line)
+
+
+def _enlarged(x: Float[Tensor, "B 3 n n"]) -> Float[Tensor, "B 3 256 256"]:
+    """To the size of a crop, bilinear. From 204 pixels all weights are multiples of 1/128, and sums of weighted pixels
+    exact; but onnxruntime would divide by the ratio of sizes, and what is then rounded would differ: an export writes
+    the weights out."""
+    if not torch.onnx.is_in_onnx_export():
+        return F.interpolate(x, (CROP, CROP), mode="bilinear", align_corners=False)
+    rows = torch.eye(int(x.shape[-1]))[None, None]
+    weights = F.interpolate(rows, (CROP, rows.shape[-1]), mode="bilinear", align_corners=False)[0, 0].clone()
+    return weights @ x @ weights.T
 
 
 def _spread(maps: Float[Tensor, "B 17 64 64"], line: Float[Tensor, " 64"]) -> Float[Tensor, "B 17 3"]:

@@ -5,25 +5,23 @@ PyTorch: the same people. Its decoding is written out below; the file's own stop
 it is told.  B = 1 picture, P people, H W cells of 4 pixels.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose.assets import fetch
+from di2pose.image.glance import Poses, look_for_poses
 from di2pose.image.litert import LitertSizes, begin
 from di2pose.image.tfjs_graph import TfjsFile, TfjsGraph
 from di2pose.image.tfjs_to_tflite import to_tflite
 
-LONG_SIDE, MULTIPLE, CELL = 256, 32, 4
+CELL = 4
 _HEADS = (
     "center_0/conv2d_4",
     "box_scale_0/conv2d_5",
@@ -33,17 +31,6 @@ _HEADS = (
     "kpt_offset_0/conv2d_9",
 )
 _PREFIX = "StatefulPartitionedCall/"
-
-
-@dataclass(frozen=True)
-class Poses:
-    """People, those with the clearest centre first; in image pixels."""
-
-    keypoints: Float[np.ndarray, "P 17 3"]
-    """x, y, score; COCO order."""
-    boxes: Float[np.ndarray, "P 4"]
-    """x0, y0, x1, y1; cut at the picture's border."""
-    scores: Float[np.ndarray, " P"]
 
 
 class MultiPose(nn.Module):
@@ -68,21 +55,12 @@ class MultiPose(nn.Module):
     def begin(self, image: Image.Image, least: float = 0.0) -> Callable[[], Poses]:
         """Begin to look, where the runtime can do so beside other work; the poses are waited for by the call. `least`:
         of the score; whoever can only score less is left out."""
-        scale = LONG_SIDE / max(image.size)
-        width, height = (max(1, round(scale * extent)) for extent in image.size)
-        shape = [math.ceil(extent / MULTIPLE) * MULTIPLE for extent in (height, width)]
-        pixels = np.zeros((1, *shape, 3), dtype=np.uint8)
-        pixels[0, :height, :width] = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
-        asked = begin(self.network, self._input(torch.from_numpy(pixels)))
-        stretch = np.array([image.size[0] / width, image.size[1] / height])
 
-        @torch.inference_mode()
-        def found() -> Poses:
-            keypoints, boxes, scores = (each.double().cpu().numpy() for each in self.decode(asked(), least))
-            keypoints[..., :2] *= stretch
-            return Poses(keypoints, boxes * np.tile(stretch, 2), scores)
+        def ask(pixels: np.ndarray) -> Callable[[], tuple[Tensor, Tensor, Tensor]]:
+            asked = begin(self.network, self._input(torch.from_numpy(pixels)))
+            return torch.inference_mode()(lambda: self.decode(asked(), least))
 
-        return found
+        return look_for_poses(image, ask)
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One picture (1, h, w, 3) RGB uint8 -> keypoints (P, 17, 3), boxes (P, 4), scores (P,) in its pixels."""
@@ -96,22 +74,23 @@ class MultiPose(nn.Module):
         centre, extent, shift, heat, regress, offset = (each[0] for each in heads)  # H W channels
         rows, columns, _ = centre.shape
         centre, heat = centre[..., 0].sigmoid(), heat.sigmoid()
-        peak = (centre - F.max_pool2d(centre[None], 5, stride=1, padding=2)[0]).abs() < 1e-6
+        peak = (centre - F.max_pool2d(centre[None, None], 5, stride=1, padding=2)[0, 0]).abs() < 1e-6
         clear, where = (centre * peak).flatten().topk(min(self.people, centre.numel()))  # P
         y, x = where // columns, where % columns
         size, place = extent[y, x].clamp_min(0), torch.stack([y, x], dim=-1) + shift[y, x]  # P 2, (y, x)
-        limit = torch.tensor([rows, columns], device=size.device)
+        lines = [torch.arange(n, device=size.device, dtype=heat.dtype) for n in (rows, columns)]
+        limit = torch.stack([line[-1] for line in lines]) + 1  # of lines, for an export knows no numbers of cells
         low, high = (place - size / 2).clamp_min(0).minimum(limit), (place + size / 2).clamp_min(0).minimum(limit)
         # Each keypoint: the hottest cell in the box, the nearer to where the centre expects it the better. Nearness is
         # a product of one down and one across, both 0 outside of the box.
         guess = torch.stack([y, x], dim=-1)[:, None] + regress[y, x].reshape(-1, 17, 2)  # P 17 2
-        width = 0.3 * min(rows, columns)
+        width = 0.3 * limit.min()
         down, across = (
             torch.exp(-((line - guess[..., axis, None]) ** 2) / width)
             * ((line >= low[:, None, axis, None]) & (line < high[:, None, axis, None]))
-            for axis, line in enumerate(torch.arange(n, device=size.device, dtype=heat.dtype) for n in (rows, columns))
+            for axis, line in enumerate(lines)
         )  # P 17 H and P 17 W
-        kept = clear >= least  # a person's score is no more than that of the centre
+        kept = slice(int((clear >= least).sum()))  # a person's score is no more than that of the centre; clearest first
         near = heat.permute(2, 0, 1) * (down[kept, :, :, None] * across[kept, :, None])  # P 17 H W; P: who is kept
         found = near.flatten(2).argmax(2)  # P 17
         ky, kx = found // columns, found % columns

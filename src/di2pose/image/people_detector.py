@@ -4,24 +4,21 @@ Either network misses some and invents others; a person is who one of them is su
 with room for small people are looked at again in tiles. The keypoints also give the first region for the encoder.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from PIL import Image
-from torch import nn
 
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box, area, iou
 from di2pose.image.crop import roi_from_box
 from di2pose.image.detect import Detection, largest
-from di2pose.image.efficientdet import EfficientDet
+from di2pose.image.glance import Boxes, Poses
 from di2pose.image.join import Sight, add_new, covered, distinct_poses, join
 from di2pose.image.keypoint_region import region_of
-from di2pose.image.multipose import MultiPose
 
 BOX, POSE, TILE, LONE = 0.45, 0.25, 0.45, 0.4
 """Thresholds: EfficientDet's score, MultiPose's, EfficientDet's in a tile, and where it is alone."""
@@ -36,16 +33,39 @@ LEAST_HEIGHT = 24.0
 """Image pixels of a box's longer side: smaller people are not reported."""
 
 
-class PeopleDetector(nn.Module):
-    """`detect(image)` gives people, the largest first, and an empty list for nobody. `poses=False`: EfficientDet alone,
-    which comes by pip; it finds fewer people in groups and no keypoints. `runtime`: MultiPose's."""
+@runtime_checkable
+class BoxLook(Protocol):
+    """A network that gives boxes: `glance.look_for_boxes`."""
 
-    def __init__(self, poses: bool = True, runtime: Literal["torch", "litert"] | None = None) -> None:
-        super().__init__()
-        self.boxes = EfficientDet()
-        self.poses = MultiPose(runtime=runtime) if poses else None
+    def begin(self, images: Sequence[Image.Image]) -> Callable[[], list[Boxes]]: ...
 
-    @torch.inference_mode()
+
+@runtime_checkable
+class PoseLook(Protocol):
+    """A network that gives people with keypoints: `glance.look_for_poses`."""
+
+    def begin(self, image: Image.Image, least: float = 0.0) -> Callable[[], Poses]:
+        """`least`: of the score; whoever scores less may be left out."""
+        ...
+
+
+class PeopleDetector:
+    """`detect(image)` gives people, the largest first, and an empty list for nobody. Without `poses` EfficientDet alone
+    looks, which comes by pip; it finds fewer people in groups and no keypoints."""
+
+    def __init__(self, boxes: BoxLook, poses: PoseLook | None) -> None:
+        self.boxes, self.poses = boxes, poses
+
+    @classmethod
+    def load(
+        cls, poses: bool = True, runtime: Literal["torch", "litert"] | None = None, device: Any = "cpu"
+    ) -> "PeopleDetector":
+        """With the networks in PyTorch or in Google's runtime; `runtime` is MultiPose's."""
+        from di2pose.image.efficientdet import EfficientDet
+        from di2pose.image.multipose import MultiPose
+
+        return cls(EfficientDet().to(device), MultiPose(runtime=runtime).to(device) if poses else None)
+
     def detect(self, image: Image.Image, max_people: int = 8, tiles: Sequence[int] = (2,)) -> list[Detection]:
         """The `max_people` largest of all who are found, by the area of their boxes in the picture.
 

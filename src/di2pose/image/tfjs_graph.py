@@ -93,7 +93,7 @@ class TfjsGraph(nn.Module):
         self.eval()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        chunks = x.split(1) if x.device.type == "cpu" else (x,)
+        chunks = (x,) if x.device.type != "cpu" or torch.onnx.is_in_onnx_export() else x.split(1)
         return tuple(torch.cat(head) for head in zip(*map(self._walk, chunks), strict=True))
 
     def _walk(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -166,14 +166,14 @@ class _TfjsConvolution(nn.Module):
         self.weight = nn.Parameter(kernel.contiguous(memory_format=torch.channels_last))
         self.bias = nn.Parameter(torch.from_numpy(read.bias))
         self.groups = len(kernel) if read.depthwise else 1
-        self.stride, self.same = read.stride, read.same
+        self.reach, self.stride, self.same = kernel.shape[2:], read.stride, read.same
         self.low = 0.0 if read.activation else None
         self.high = 6.0 if read.activation == "Relu6" else None
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)  # B C H W
         if self.same:
-            x = F.pad(x, same_padding(x.shape[2:], self.weight.shape[2:], self.stride))
+            x = F.pad(x, same_padding([int(n) for n in x.shape[2:]], self.reach, self.stride))
         x = F.conv2d(x, self.weight, self.bias, self.stride, groups=self.groups)
         x = x if self.low is None else x.clamp_(self.low, self.high)
         return x.permute(0, 2, 3, 1)

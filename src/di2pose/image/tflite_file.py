@@ -115,6 +115,12 @@ class TfliteFile:
             return None
         return float(levels[0][0]), int(levels[1][0])
 
+    def steps(self, index: int) -> np.ndarray:
+        """Of a stored tensor in 8 bits: the step of each channel, or the one of all."""
+        levels = self._levels(index)
+        assert levels is not None
+        return levels[0]
+
     def _levels(self, index: int) -> tuple[np.ndarray, np.ndarray, int] | None:
         """Steps, zeros and the axis that they run along; None for a tensor that is not quantised."""
         about = self._graph.Tensors(index).Quantization()

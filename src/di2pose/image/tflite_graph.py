@@ -1,8 +1,9 @@
 """A tflite network as a PyTorch module that walks the file's own graph: batched, on any device, only as far as asked.
 
 Inside, images are NCHW tensors in channels-last memory; what comes in and what goes out is NHWC, as in the file. A
-quantised network is walked in floats that are rounded to its 8-bit levels after every operation. Only the operations
-that our networks use are here; any other raises an error that names it.
+quantised network is walked in floats that are rounded to its 8-bit levels after every operation; its convolutions sum
+whole numbers, so that every runtime rounds alike. Only the operations that our networks use are here; any other raises
+an error that names it.
 """
 
 from collections.abc import Callable, Sequence
@@ -88,6 +89,28 @@ class _Convolution(nn.Module):
             x = F.pad(x, self.extra)
         x = F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
         return x if self.low is None else x.clamp_(self.low, self.high)
+
+
+class _QuantisedConvolution(_Convolution):
+    """Of whole numbers, whose sums a float32 holds exactly, or nearly so, in whatever order they are summed."""
+
+    unit: Tensor
+
+    def __init__(self, file: TfliteFile, op: Operation) -> None:
+        super().__init__(file, op)
+        levels = file.levels(op.inputs[0])
+        assert levels is not None
+        self.step = levels[0]
+        steps = torch.from_numpy(file.steps(op.inputs[1])).float().view(-1, 1, 1, 1)
+        self.weight = nn.Parameter((self.weight / steps).round())
+        self.register_buffer("unit", (self.step * steps).view(1, -1, 1, 1), persistent=False)
+        self.bias = nn.Parameter((self.bias / self.unit.flatten()).round())
+        self.range, self.low, self.high = (self.low, self.high), None, None
+
+    def forward(self, x: Tensor) -> Tensor:
+        # The second rounding changes nothing, but keeps an optimiser from drawing the unit into the weights.
+        x = super().forward((x / self.step).round_()).round_() * self.unit
+        return x if self.range[0] is None else x.clamp_(*self.range)
 
 
 class _MaxPool(nn.Module):
@@ -221,8 +244,12 @@ _BUILDERS: dict[str, Callable[[TfliteFile, Operation], nn.Module]] = {
 def _step(file: TfliteFile, op: Operation) -> nn.Module:
     if op.kind not in _BUILDERS:
         raise InputError(f"the tflite operation {op.kind} is not supported; there are: {', '.join(sorted(_BUILDERS))}")
-    step, levels = _BUILDERS[op.kind](file, op), file.levels(op.output)
-    return step if levels is None else _Quantised(step, *levels)
+    levels = file.levels(op.output)
+    if levels is None:
+        return _BUILDERS[op.kind](file, op)
+    build = _BUILDERS[op.kind]
+    build = _QuantisedConvolution if build is _Convolution else build
+    return _Quantised(build(file, op), *levels)
 
 
 def _options(op: Operation, kind: Any) -> Any:

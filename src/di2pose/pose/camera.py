@@ -2,19 +2,22 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from di2pose.errors import InputError
 from di2pose.files import Json
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]
-Array = TypeVar("Array", Tensor, np.ndarray)
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Array = TypeVar("Array", Tensor, np.ndarray)
+else:
+    Array = TypeVar("Array")  # of PyTorch, which is imported only where points are its own, or of numpy
 
 IDENTITY: Matrix = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
@@ -62,17 +65,19 @@ class Camera:
         Takes numpy (computed in float64) or torch (differentiable, in the tensor's own precision).
         """
         _check(points_mm, 3)
-        if isinstance(points_mm, Tensor):
-            ahead = points_mm[..., 2:] > 0
-            # The depth is replaced before the division so that points behind the camera get gradient 0, not NaN.
-            flat = points_mm[..., :2] / torch.where(ahead, points_mm[..., 2:], 1.0)
-            px = torch.stack(self._pixels(flat[..., 0], flat[..., 1]), dim=-1)
-            return torch.where(ahead, px, torch.nan)
-        points = points_mm.astype(np.float64)
-        ahead_np = points[..., 2:] > 0
-        flat_np = points[..., :2] / np.where(ahead_np, points[..., 2:], 1.0)
-        px_np = np.stack(self._pixels(flat_np[..., 0], flat_np[..., 1]), axis=-1)
-        return np.where(ahead_np, px_np, np.nan)
+        if isinstance(points_mm, np.ndarray):
+            points = points_mm.astype(np.float64)
+            ahead_np = points[..., 2:] > 0
+            flat_np = points[..., :2] / np.where(ahead_np, points[..., 2:], 1.0)
+            px_np = np.stack(self._pixels(flat_np[..., 0], flat_np[..., 1]), axis=-1)
+            return np.where(ahead_np, px_np, np.nan)
+        import torch
+
+        ahead = points_mm[..., 2:] > 0
+        # The depth is replaced before the division so that points behind the camera get gradient 0, not NaN.
+        flat = points_mm[..., :2] / torch.where(ahead, points_mm[..., 2:], 1.0)
+        px = torch.stack(self._pixels(flat[..., 0], flat[..., 1]), dim=-1)
+        return torch.where(ahead, px, torch.nan)
 
     def unproject_ray(self, px: np.ndarray) -> Float[np.ndarray, "*B 3"]:
         """The ray (x/z, y/z, 1) through each pixel (..., 2), in camera axes: times the depth z it is the point.
@@ -260,6 +265,6 @@ def _matrix(rows: Iterable[Iterable[float]]) -> Matrix:
     return first, second, third
 
 
-def _check(points: Tensor | np.ndarray, width: int) -> None:
+def _check(points: Any, width: int) -> None:
     if points.ndim < 1 or points.shape[-1] != width:
         raise InputError(f"expected points of shape (..., {width}), got {tuple(points.shape)}")

@@ -7,15 +7,18 @@ for one point (H36M's "thorax" is LSP's "neck"); MEANING says which, and RULES s
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from di2pose.errors import InputError
 
-Array = TypeVar("Array", Tensor, np.ndarray)
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Array = TypeVar("Array", Tensor, np.ndarray)
+else:
+    Array = TypeVar("Array")  # of PyTorch, which is imported only where a pose is its own, or of numpy
 
 
 @dataclass(frozen=True)
@@ -205,9 +208,11 @@ def convert(joints: Array, source: Skeleton, target: Skeleton) -> tuple[Array, A
     _check(joints, source)
     columns = [_combine(joints, parts) for parts in _plan(source, target)]
     known = [parts != () for parts in _plan(source, target)]
-    if isinstance(joints, Tensor):
-        return torch.stack(columns, dim=-2), torch.tensor(known, device=joints.device)
-    return np.stack(columns, axis=-2), np.array(known)
+    if isinstance(joints, np.ndarray):
+        return np.stack(columns, axis=-2), np.array(known)
+    import torch
+
+    return torch.stack(columns, dim=-2), torch.tensor(known, device=joints.device)
 
 
 def mirror(joints: Array, skeleton: Skeleton) -> Array:
@@ -215,9 +220,9 @@ def mirror(joints: Array, skeleton: Skeleton) -> Array:
     _check(joints, skeleton)
     swapped = joints[..., list(skeleton.mirror_order), :]
     sign = [-1.0] + [1.0] * (joints.shape[-1] - 1)
-    if isinstance(joints, Tensor):
-        return swapped * joints.new_tensor(sign)
-    return swapped * np.array(sign, dtype=joints.dtype)
+    if isinstance(joints, np.ndarray):
+        return swapped * np.array(sign, dtype=joints.dtype)
+    return swapped * joints.new_tensor(sign)
 
 
 def bone_lengths(joints: Array, skeleton: Skeleton) -> Array:
@@ -225,14 +230,17 @@ def bone_lengths(joints: Array, skeleton: Skeleton) -> Array:
     _check(joints, skeleton)
     children, parents = (list(side) for side in zip(*skeleton.bones, strict=True))
     difference = joints[..., children, :] - joints[..., parents, :]
-    if isinstance(joints, Tensor):
-        return torch.linalg.vector_norm(difference, dim=-1)
-    return np.linalg.norm(difference, axis=-1)
+    if isinstance(difference, np.ndarray):
+        return np.linalg.norm(difference, axis=-1)
+    import torch
+
+    return torch.linalg.vector_norm(difference, dim=-1)
 
 
-def _check(joints: Tensor | np.ndarray, skeleton: Skeleton) -> None:
+def _check(joints: Any, skeleton: Skeleton) -> None:
     shape = tuple(joints.shape)
-    floating = joints.is_floating_point() if isinstance(joints, Tensor) else np.issubdtype(joints.dtype, np.floating)
+    is_numpy = isinstance(joints, np.ndarray)
+    floating = np.issubdtype(joints.dtype, np.floating) if is_numpy else joints.is_floating_point()
     if len(shape) < 2 or shape[-2] != skeleton.count or shape[-1] not in (2, 3) or not floating:
         raise InputError(
             f"{skeleton.name} poses must be floating point of shape (..., {skeleton.count}, 3) or "
@@ -243,7 +251,7 @@ def _check(joints: Tensor | np.ndarray, skeleton: Skeleton) -> None:
 def _combine(joints: Array, parts: tuple[tuple[int, float], ...]) -> Array:
     if not parts:
         missing = joints[..., 0, :]
-        return torch.full_like(missing, torch.nan) if isinstance(missing, Tensor) else np.full_like(missing, np.nan)
+        return missing * np.nan
     total = joints[..., parts[0][0], :] * parts[0][1]
     for joint, weight in parts[1:]:
         total = total + joints[..., joint, :] * weight

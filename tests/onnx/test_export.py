@@ -1,0 +1,93 @@
+"""`di2pose export --onnx`: another shape of model, 8 bits, and what is refused."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from di2pose import Di2Pose, recipes
+from di2pose.cli import main
+from di2pose.image.blazepose import BlazePose
+from di2pose.image.encoder import FeatureLayout, TokenBlock
+from di2pose.onnx import export as onnx_export
+from di2pose.onnx.folder import OnnxFolder
+from di2pose.onnx.parts import Part
+from di2pose.onnx.predictor import OnnxModel
+from di2pose.spread import hypothesis_generators
+
+LAYOUT = FeatureLayout((TokenBlock("map", 4, 8, 0),))
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """Untrained, without adapter, hint or second observer: the paper's shape."""
+    torch.manual_seed(0)
+    config = recipes.tiny(feature_width=BlazePose("lite").layout.width)
+    return Di2Pose(dataclasses.replace(config, encoder="blazepose-lite")).eval()
+
+
+def test_a_model_of_the_papers_shape_in_8_bits(tiny, tmp_path, capsys, as_user):
+    folder = tiny.save(tmp_path / "tiny")
+    out = tmp_path / "onnx"
+    assert main(["export", str(folder), "--onnx", str(out), "--int8"]) == 0
+    said = capsys.readouterr().out
+    told = json.loads((out / "onnx.json").read_text())
+    assert "largest difference from PyTorch" in said
+    assert f"by {told['int8']['mean_of_8_mm']:.1f} mm in the mean of 8" in said
+    assert 0 < told["int8"]["mean_of_8_mm"] < told["int8"]["hypothesis_mm"] + 1
+    assert told["calibration"] is None
+    differences = {name: about["largest_difference"] for name, about in told["files"].items()}
+    assert differences["step"] > 100 * 1e-5 > differences["condition"]  # rounded, and not
+    model = OnnxModel(OnnxFolder(out))
+    features = np.random.default_rng(0).normal(size=(2, 101, tiny.config.denoiser.feature_width)).astype(np.float32)
+    here = model.predict(features, 3, 4, hypothesis_generators(0, range(2), 3))
+    assert here.joints_mm.shape == (2, 3, 17, 3)
+    assert here.visibility is None
+    assert model.certainty(features).shape == (2,)
+
+
+def test_what_differs_is_refused_and_an_older_folder_stays(tiny, tmp_path, monkeypatch, capsys, as_user):
+    class Fickle(torch.nn.Module):
+        """Whose trace is not what it does: it adds its number of calls."""
+
+        calls = 0.0
+
+        def forward(self, x):
+            self.calls += 1
+            return (x + self.calls,)
+
+    def fickle_parts(model):
+        return [Part("step", Fickle(), {"x": torch.zeros(2)}, ("y",), {"x": {0: "R"}}, most=1e-3)], LAYOUT
+
+    folder, out = tiny.save(tmp_path / "tiny"), tmp_path / "onnx"
+    out.mkdir()
+    (out / "onnx.json").write_text("an older one")
+    monkeypatch.setattr(onnx_export, "parts_of", fickle_parts)
+    assert main(["export", str(folder), "--onnx", str(out)]) == 2
+    assert "step: ONNX differs from PyTorch by" in capsys.readouterr().err
+    assert (out / "onnx.json").read_text() == "an older one"
+    assert {path.name for path in tmp_path.iterdir()} == {"tiny", "onnx"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--out FOLDER"),
+        (["--out", "x", "--int8"], "--int8 is for --onnx"),
+        (["--onnx", "{tmp}"], "is there and is no ONNX folder"),
+    ],
+)
+def test_options_that_make_no_sense(tmp_path, words, message, capsys):
+    (tmp_path / "letter.txt").write_text("mine")
+    assert main(["export", "small", *(word.format(tmp=tmp_path) for word in words)]) == 2
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "letter.txt").read_text() == "mine"
+
+
+def test_other_kinds_and_encoders_are_refused(tmp_path, capsys):
+    torch.manual_seed(0)
+    folder = Di2Pose(recipes.tiny()).save(tmp_path / "vitpose")
+    assert main(["export", str(folder), "--onnx", str(tmp_path / "out")]) == 2
+    assert "look through BlazePose" in capsys.readouterr().err

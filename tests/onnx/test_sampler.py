@@ -1,0 +1,74 @@
+"""The sampler in numpy is the one in PyTorch, draw for draw."""
+
+import numpy as np
+import pytest
+import torch
+
+from di2pose.diffusion import jump as torch_jump
+from di2pose.diffusion import sampler as torch_sampler
+from di2pose.diffusion.schedule import Schedule as TorchSchedule
+from di2pose.errors import InputError
+from di2pose.onnx.sampler import Schedule, odds_of, sample
+from di2pose.spread import hypothesis_generators
+
+LEVELS, TOKENS, ROWS = (4, 3, 2), 10, 6
+CODES = 24
+
+
+def both(final_occlude, steps=20):
+    theirs = TorchSchedule(CODES, steps, final_occlude)
+    tables = (tuple(array.tolist()) for array in (theirs.keep, theirs.replace, theirs.occlude))
+    return theirs, Schedule(CODES, final_occlude, *tables)
+
+
+def peaked(seed=0):
+    """Probabilities that depend on token, code and step; some of them nearly 0."""
+    logits = torch.randn(TOKENS, CODES + 1, CODES, generator=torch.Generator().manual_seed(seed)) * 4
+
+    def p0(ks, s):
+        return (logits[torch.arange(TOKENS), ks] / (1 + 0.05 * s)).softmax(-1)
+
+    return p0
+
+
+@pytest.mark.parametrize("final_occlude", [0.0, 0.9, 1.0])
+def test_the_odds_of_every_jump_are_the_same(final_occlude):
+    theirs, ours = both(final_occlude)
+    for s in range(1, 21):
+        for r in range(s):
+            assert odds_of(r, s, ours) == pytest.approx(tuple(torch_jump._odds(r, s, theirs)), rel=1e-12)
+
+
+@pytest.mark.parametrize("final_occlude", [0.0, 0.9, 1.0])
+@pytest.mark.parametrize("levels", [(), LEVELS])
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_same_noise_draws_the_same_tokens(final_occlude, levels, keep):
+    theirs, ours = both(final_occlude)
+    p0 = peaked()
+    tokens, stay = torch.arange(TOKENS).repeat(ROWS, 1), torch.zeros(ROWS, TOKENS, dtype=torch.bool)
+    stay[:, 2:5] = keep
+    calls = []
+
+    def ask(ks, s):
+        calls.append(s)
+        table = p0(torch.from_numpy(ks), s).numpy().reshape(-1, CODES)
+        return lambda rows: table[rows].copy()
+
+    for seed in range(8):
+        noise = [hypothesis_generators(seed, ["a", "b"], ROWS // 2) for _ in range(2)]
+        kept = (tokens, stay)
+        *_, wanted = torch_sampler.sample(
+            lambda ks, s: p0(ks, int(s[0])), theirs, 8, (ROWS, TOKENS), noise[0], kept=kept, levels=levels
+        )
+        found = sample(ask, ours, 8, (ROWS, TOKENS), noise[1], levels, (tokens.numpy(), stay.numpy()))
+        np.testing.assert_array_equal(found, wanted.numpy())
+        assert len(np.unique(found)) > 3
+    assert max(calls) <= 20
+
+
+def test_more_steps_than_there_are_get_refused():
+    def never(ks, s):
+        raise AssertionError
+
+    with pytest.raises(InputError, match=r"must lie in 1\.\.20, got 21"):
+        sample(never, both(0.9)[1], 21, (1, TOKENS), hypothesis_generators(0, ["a"], 1))
