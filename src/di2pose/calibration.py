@@ -11,7 +11,6 @@ are predicted to be seen and for those that are not:
 `evaluation` fits it; here it is read, written and applied. The file is calibration.json in the model's folder.
 """
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from jaxtyping import Bool, Float
 
 from di2pose.config import from_json, to_json
 from di2pose.errors import InputError
-from di2pose.files import write_json
+from di2pose.files import read_json, write_json
 from di2pose.person_score import PersonFit
 from di2pose.pose.skeleton import H36M_17
 
@@ -127,10 +126,7 @@ class Calibration:
         path = Path(folder) / FILE
         if not path.is_file():
             return None
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path} is not JSON ({error}): it is damaged, copy it again") from error
+        record = read_json(path, "it is damaged, copy it again")
         if not isinstance(record, dict) or record.pop("format_version", None) != FORMAT_VERSION:
             raise InputError(f"{path} is not a calibration of format version {FORMAT_VERSION}")
         return from_json(cls, {"person": None, **record})  # files of before the person score do not tell it

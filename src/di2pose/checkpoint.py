@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from di2pose.config import Config, from_json, to_json
 from di2pose.errors import InputError
-from di2pose.files import Json
+from di2pose.files import Json, read_json
 
 FORMAT_VERSION = 1
 
@@ -143,14 +143,15 @@ def _describe(folder: Path) -> Json:
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{folder} is not a checkpoint: expected a folder with config.json and .safetensors files")
-    try:
-        description = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path} is not JSON ({error}): the checkpoint is damaged, copy it again") from error
+    description = read_json(path, "the checkpoint is damaged, copy it again")
     if not isinstance(description, dict) or description.get("format_version") != FORMAT_VERSION:
         raise InputError(f"{path} is not a checkpoint of format version {FORMAT_VERSION}")
     if missing := {"config", "files", "notes"} - description.keys():
         raise InputError(f"{path} lacks {', '.join(sorted(missing))}")
+    files, notes = description["files"], description["notes"]
+    whole = isinstance(files, dict) and isinstance(notes, dict)
+    if not whole or not all(isinstance(each, dict) and isinstance(each.get("bytes"), int) for each in files.values()):
+        raise InputError(f"{path} does not tell the files and their sizes: the checkpoint is damaged, copy it again")
     return description
 
 

@@ -16,11 +16,15 @@ def added(default: Any) -> Any:
     return field(default=default, metadata={"added": True})
 
 
+MOST, MOST_LAYERS = 1e7, 1000
+"""No hyper-parameter is larger: a damaged or crafted config.json would build a network for ever."""
+
+
 def _positive(config: object, *names: str) -> None:
     for name in names:
-        value = getattr(config, name)
-        if not value > 0:
-            raise InputError(f"{type(config).__name__}.{name} must be above 0, got {value}")
+        value, most = getattr(config, name), MOST_LAYERS if name.endswith(("blocks", "layers")) else MOST
+        if not 0 < value <= most:
+            raise InputError(f"{type(config).__name__}.{name} must be above 0 and at most {most:g}, got {value}")
 
 
 def _fraction(config: object, *names: str) -> None:

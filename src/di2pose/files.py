@@ -10,8 +10,10 @@ import json
 import os
 import platform
 import re
+import struct
 import tempfile
 import time
+import tokenize
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +23,11 @@ from di2pose.errors import InputError
 
 Json = dict[str, Any]
 """A JSON object as it was read: whoever reads it checks it."""
+DAMAGED = (
+    ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, EOFError, OSError, SyntaxError,
+    MemoryError, RecursionError, NotImplementedError, AssertionError, struct.error, tokenize.TokenError,
+)  # fmt: skip
+"""What a reader stumbles over in a truncated, overwritten or crafted file; the last is of numpy's headers."""
 LEFTOVER = re.compile(r"\..*\.di2pose-([0-9a-f]{4})-(\d+)-\w{8}(\.[^.]*)?", re.DOTALL)
 LEFTOVER_AGE_S = 86_400.0
 """A temporary file that nobody wrote to for a day has no writer any more, on whatever machine it was."""
@@ -54,6 +61,30 @@ def replacing(path: Path, final: Callable[[], Path] | None = None) -> Iterator[P
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def reading(what: object, advice: str) -> Iterator[None]:
+    """Around the reading of a file: whatever is wrong with it becomes an InputError that says what to do."""
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(f"cannot read {what}: {error.strerror or error}; {advice}") from error
+    except DAMAGED as error:
+        told = f"{type(error).__name__}: {str(error)[:200]}"
+        raise InputError(f"{what} is damaged, or not what it should be ({told}): {advice}") from error
+
+
+def read_json(path: Path, advice: str) -> Any:
+    """What a JSON file holds, with or without a byte order mark; whoever reads it checks it."""
+    with reading(path, advice):
+        text = path.read_text(encoding="utf-8-sig")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON ({error}): {advice}") from error
 
 
 def remove_leftovers(folder: Path) -> list[Path]:

@@ -158,8 +158,12 @@ def load_model(folder: Path | str | None = None, device: torch.device | str = "c
     place = find_model(folder)
     kind, config = checkpoint.read_kind(place)
     cls = kind_of(kind)
-    with _Uninitialised():
-        model = cls(from_json(cls.config_type, config))  # type: ignore[attr-defined]
+    settings = from_json(cls.config_type, config)  # type: ignore[attr-defined]
+    try:
+        with _Uninitialised():
+            model = cls(settings)
+    except (RuntimeError, MemoryError, ArithmeticError, TypeError) as error:  # no memory for it, sizes that do not fit
+        raise InputError(f"{place / 'config.json'} describes no model that can be built here ({error})") from error
     if not isinstance(model, PoseModel):
         wanted = ("config", "loss", "predict", "point_estimates", "certainty", "tokens_of", "parts")
         lacks = [name for name in wanted if not hasattr(model, name)]

@@ -73,7 +73,7 @@ def read_camera(path: Path) -> Camera:
             (fx, _, cx), (_, fy, cy), _ = record.pop("K")
             record |= {"focal": [fx, fy], "centre": [cx, cy]}
         return Camera.from_json(Camera((1.0, 1.0), (0.0, 0.0)).to_json() | record)
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, LookupError, OverflowError) as error:
         raise InputError(f"{path} is not a camera: {error}") from error
 
 
@@ -109,7 +109,7 @@ def _text(path: Path) -> str:
 def _json(text: str, path: Path) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error})") from error
 
 
@@ -121,9 +121,16 @@ def _box_rows(text: str, path: Path) -> dict[str, list[object]]:
             raise InputError(f'{path}: every file name needs a list of boxes: {{"photo.jpg": [[x0, y0, x1, y1], ...]}}')
         return record
     table = csv.DictReader(text.splitlines())
-    if table.fieldnames is None or not set(COLUMNS) <= set(table.fieldnames):
+    try:
+        named = table.fieldnames or ()
+    except csv.Error:
+        named = ()
+    if not set(COLUMNS) <= set(named):
         raise InputError(f"{path} must be JSON, or CSV whose first line names the columns {','.join(COLUMNS)}")
     rows: dict[str, list[object]] = {}
-    for row in table:
-        rows.setdefault(row["file"], []).append([row[column] for column in COLUMNS[1:]])
+    try:
+        for row in table:
+            rows.setdefault(row["file"], []).append([row[column] for column in COLUMNS[1:]])
+    except csv.Error as error:
+        raise InputError(f"{path} is not a table in CSV ({error})") from error
     return rows

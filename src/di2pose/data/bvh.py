@@ -71,6 +71,8 @@ class Bvh:
             return _parse(_text(path), unit_mm)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
     @property
     def frames(self) -> int:

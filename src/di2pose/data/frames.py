@@ -9,6 +9,7 @@ from typing import Any
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from di2pose.errors import InputError, require
+from di2pose.files import DAMAGED
 
 OPEN_VIDEOS = 4
 """Videos kept open: reading several synchronised views in turn must not reopen them at each frame."""
@@ -33,6 +34,8 @@ class Frames:
                 return ImageOps.exif_transpose(image).convert("RGB")
         except (FileNotFoundError, UnidentifiedImageError) as error:
             raise InputError(f"cannot read the image {path}: {error}. Is the image root right?") from error
+        except (*DAMAGED, Image.DecompressionBombError) as error:
+            raise InputError(f"the image {path} is damaged and cannot be decoded: {error}. Copy it again") from error
 
     def _video(self, name: str) -> "Video":
         if name in self._videos:
@@ -60,6 +63,9 @@ class Video:
             self._container = av.open(str(self.path))
         except (OSError, av.error.FFmpegError) as error:
             raise InputError(f"cannot read the video {self.path}: {error}. Is the image root right?") from error
+        if not self._container.streams.video:
+            self._container.close()
+            raise InputError(f"{self.path} has no video stream, only sound or data: copy the video again")
         self._stream = self._container.streams.video[0]
         self._stream.thread_type = "AUTO"
 
@@ -71,8 +77,15 @@ class Video:
     @cached_property
     def _stamps(self) -> list[int]:
         """The frames' time stamps in order: a pass over the file that decodes nothing."""
-        packets = self._container.demux(self._stream)
-        return sorted(packet.pts for packet in packets if packet.pts is not None and not packet.is_discard)
+        av = require("av", extra="video")
+        stamps = []
+        try:
+            for packet in self._container.demux(self._stream):
+                if packet.pts is not None and not packet.is_discard:
+                    stamps.append(packet.pts)
+        except av.error.FFmpegError:  # what comes before the damage counts
+            pass
+        return sorted(stamps)
 
     def frame(self, number: int) -> Image.Image:
         """Frame `number`, from 0, as it would be counted by playing the video from its start."""
@@ -86,7 +99,10 @@ class Video:
             return image.copy()
         stamp = self._stamps[number]
         if self._next is None or not self._next <= number < self._next + JUMP:
-            self._container.seek(stamp, stream=self._stream)  # lands on a key frame at or before
+            try:
+                self._container.seek(stamp, stream=self._stream)  # lands on a key frame at or before
+            except (OSError, require("av", extra="video").error.FFmpegError) as error:
+                raise InputError(f"frame {number} of {self.path} cannot be reached ({error}): copy it again") from error
             self._decoder = decoded(self._container, self._stream)
         self._next = number + 1
         found = next((each for each in self._decoder if each is not None and each.pts >= stamp), None)

@@ -17,6 +17,7 @@ from di2pose.assets import extract
 from di2pose.data.frames import Video
 from di2pose.data.record import Part, Sample, Sources
 from di2pose.errors import InputError
+from di2pose.files import Json, reading
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
 
@@ -61,12 +62,15 @@ def read(sources: Sources) -> Iterator[Part]:
 
 def read_trc(path: Path) -> tuple[list[str], Float[np.ndarray, "F M 3"]]:
     """Marker names, and their places in mm in the axes of the calibration (z up)."""
-    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    with reading(path, "it must be a TRC file; export or copy it again"):
+        rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     try:
         frames, count, unit = int(rows[2][2]), int(rows[2][3]), {"m": 1000.0, "mm": 1.0}[rows[2][4]]
         names = [name for name in rows[3][2:] if name.strip()]
         values = np.array([row[2 : 2 + 3 * count] for row in rows[5:]], np.float64).reshape(frames, count, 3)
-    except (IndexError, KeyError, ValueError) as error:
+        if len(names) != count:
+            raise ValueError(f"{count} markers, {len(names)} names")
+    except (IndexError, KeyError, ValueError, OverflowError) as error:
         raise InputError(f"{path} is not a whole TRC file: {error}") from error
     return names, values[..., [2, 0, 1]] * unit  # TRC is written for OpenSim, y up
 
@@ -77,7 +81,11 @@ def read_camera(path: Path, name: str, size: tuple[int, int]) -> Camera:
     Two of the videos are 1080 wide where 1088 were calibrated: shrunk evenly by the width, with black bars above and
     below. (Checked against the still pictures that the calibration was made on.)
     """
-    entry = tomllib.loads(path.read_text(encoding="utf-8")).get(name, {})
+    with reading(path, "it must be a calibration of Pose2Sim; copy it again"):
+        return _camera(tomllib.loads(path.read_text(encoding="utf-8")).get(name, {}), path, name, size)
+
+
+def _camera(entry: Json, path: Path, name: str, size: tuple[int, int]) -> Camera:
     missing = {"size", "matrix", "distortions", "rotation", "translation"} - set(entry)
     if missing:
         raise InputError(f"{path}: camera [{name}] lacks {', '.join(sorted(missing))}")

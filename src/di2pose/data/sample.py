@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, overload
+from typing import Any, Literal, NotRequired, TypedDict, overload
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -32,7 +32,7 @@ from di2pose.data import record
 from di2pose.data.frames import Frames
 from di2pose.data.record import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Part, Sample, Skip, Sources
 from di2pose.errors import InputError
-from di2pose.files import replacing, write_json
+from di2pose.files import DAMAGED, read_json, reading, replacing, write_json
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import Skeleton, get
 
@@ -42,6 +42,10 @@ __all__ += ["Dataset", "Part", "Sample", "Skip", "Sources", "Writer"]
 FORMAT_VERSION = 1
 LINE = ("id", "image", "camera", "subject", "action", "sequence", "frame", "split", "extra")
 """What stands in index.jsonl."""
+WORDS: tuple[Literal["id", "subject", "action", "sequence", "split"], ...] = (
+    "id", "subject", "action", "sequence", "split",
+)  # fmt: skip
+AGAIN = "prepare the dataset again"
 
 
 class IndexLine(record.Labels):
@@ -69,7 +73,8 @@ class Index:
     """The lines of index.jsonl, parsed when asked for."""
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
+        self._path = path
+        with reading(path, AGAIN), path.open("rb") as file:
             self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._ends = np.flatnonzero(np.frombuffer(self._text, np.uint8) == ord("\n"))
 
@@ -82,7 +87,14 @@ class Index:
     def __getitem__(self, i: int) -> IndexLine:
         i = range(len(self))[i]
         start = 0 if i == 0 else int(self._ends[i - 1]) + 1
-        line: IndexLine = json.loads(self._text[start : int(self._ends[i])])
+        with reading(f"line {i + 1} of {self._path}", AGAIN):
+            line: IndexLine = json.loads(self._text[start : int(self._ends[i])])
+            if set(line) != set(LINE):
+                raise ValueError(f"the keys {', '.join(LINE)} expected")
+            if not all(isinstance(line[key], str) for key in WORDS) or not isinstance(line["camera"], str | None):
+                raise TypeError(f"{', '.join(WORDS)} and camera must be text")
+            if not isinstance(line["image"], str | None) or not isinstance(line["extra"], dict):
+                raise TypeError("image must be text or null, and extra an object")
         return line
 
 
@@ -102,19 +114,14 @@ class Dataset:
         if not path.exists():
             state = "an unfinished preparation" if (self.folder / "parts.tmp").exists() else "no dataset.json"
             raise InputError(f"{self.folder} holds {state}: make it with `di2pose data prepare NAME --out {folder}`")
-        self.header: Header = json.loads(path.read_text(encoding="utf-8"))
-        if self.header["format_version"] != FORMAT_VERSION:
-            raise InputError(
-                f"{path}: format version {self.header['format_version']}, this program reads {FORMAT_VERSION}: "
-                "prepare it again"
-            )
+        self.header: Header = _read_header(path)
         self.name = self.header["name"]
         self.skeleton = get(self.header["skeleton"])
         for name, (_, shape) in record.row_arrays(self.skeleton.count).items():
             file, expected = f"{name}.npy in {folder}", (len(self), *shape)
             try:
                 array = np.load(self.folder / f"{name}.npy", mmap_mode="r")
-            except (OSError, ValueError) as error:
+            except DAMAGED as error:
                 raise InputError(f"{file} cannot be read ({error}): prepare the dataset again") from error
             if array.shape != expected:
                 raise InputError(f"{file} has shape {array.shape}, expected {expected}: prepare it again")
@@ -133,8 +140,9 @@ class Dataset:
 
     @cached_property
     def cameras(self) -> dict[str, Camera]:
-        text = (self.folder / "cameras.json").read_text(encoding="utf-8")
-        return {key: Camera.from_json(value) for key, value in json.loads(text).items()}
+        path = self.folder / "cameras.json"
+        with reading(path, AGAIN):
+            return {key: Camera.from_json(value) for key, value in read_json(path, AGAIN).items()}
 
     @cached_property
     def _columns(self) -> dict[str, np.ndarray]:
@@ -168,6 +176,8 @@ class Dataset:
         i = range(len(self))[i]
         line: Any = dict(self.index[i])
         camera = line.pop("camera")
+        if camera is not None and camera not in self.cameras:
+            raise InputError(f"{self.folder}: record {i} has a camera that cameras.json does not know: {AGAIN}")
         root_mm, joints_2d, visibility = (np.array(a[i]) for a in (self.root_mm, self.joints_2d, self.visibility))
         x0, y0, x1, y1 = self.box[i].tolist()
         return Sample(
@@ -193,6 +203,22 @@ class Dataset:
         if sample.image is None:
             raise InputError(f"record {sample.id} of {self.name} has no image")
         return self.frames.read(sample.image)
+
+
+def _read_header(path: Path) -> Header:
+    header: Header = read_json(path, AGAIN)
+    with reading(path, AGAIN):
+        if header["format_version"] != FORMAT_VERSION:
+            raise InputError(
+                f"{path}: format version {header['format_version']}, this program reads {FORMAT_VERSION}: "
+                "prepare it again"
+            )
+        if not isinstance(header["count"], int) or isinstance(header["count"], bool) or header["count"] < 0:
+            raise ValueError(f"{header['count']} records")
+        words = (header["name"], header["skeleton"])
+        if not all(isinstance(text, str) for text in words) or not isinstance(header["image_root"], str | None):
+            raise TypeError("name, skeleton and image_root must be text")
+    return header
 
 
 class Writer:

@@ -12,6 +12,7 @@ from di2pose.errors import InputError
 from di2pose.evaluation.bootstrap import bootstrap_interval
 from di2pose.evaluation.report import FORMAT_VERSION, METRICS, EvaluationReport
 from di2pose.evaluation.scoring import SHARES
+from di2pose.files import reading
 from di2pose.text_table import aligned
 
 
@@ -35,6 +36,13 @@ def compare_reports(
     a: EvaluationReport, b: EvaluationReport, seed: int = 0, by: Literal["record", "sequence"] = "record"
 ) -> list[Difference]:
     """Every number that both reports have, paired by record."""
+    with reading("one of the two reports", "run the evaluation again"):
+        return _differences(a, b, seed, by)
+
+
+def _differences(
+    a: EvaluationReport, b: EvaluationReport, seed: int, by: Literal["record", "sequence"]
+) -> list[Difference]:
     found = []
     for protocol in _shared_protocols(a, b):
         first, second = a["records"][protocol], b["records"][protocol]
@@ -121,10 +129,12 @@ def read_report(path: Path) -> EvaluationReport:
     file = path / "report.json" if path.is_dir() else path
     try:
         report: EvaluationReport = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"cannot read the evaluation {file}: {error}") from error
     if not isinstance(report, dict) or not {"run", "records", "numbers"} <= report.keys():
         raise InputError(f"{file} is not a report.json of `di2pose evaluate` (of one model)")
+    if not isinstance(report.get("format_version"), int):
+        raise InputError(f"{file} does not tell its format version: run the evaluation again")
     if report["format_version"] > FORMAT_VERSION:
         raise InputError(
             f"{file} is of format version {report['format_version']}, this program reads up to {FORMAT_VERSION}: read "

@@ -5,7 +5,8 @@ networks use are here; any other raises an error that names it. Batched, though 
 """
 
 import base64
-import json
+import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +19,27 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose.errors import InputError
-from di2pose.files import Json
+from di2pose.files import Json, read_json, reading
 from di2pose.image.tflite_graph import same_padding
+
+AGAIN = "delete it, and its weights, to fetch them again"
 
 
 class TfjsFile:
     """Constants by name (as stored, most in f16) and nodes by name."""
 
     def __init__(self, graph: Path, weights: Path) -> None:
-        document = json.loads(graph.read_text())
-        data, at = weights.read_bytes(), 0
         self.constants: dict[str, np.ndarray] = {}
+        with reading(f"the network {graph}", AGAIN):
+            self._read(read_json(graph, AGAIN), graph, weights)
+
+    def _read(self, document: Json, graph: Path, weights: Path) -> None:
+        data, at = weights.read_bytes(), 0
         for entry in document["weightsManifest"][0]["weights"]:
             stored = np.dtype({"float16": "<f2"}.get(entry.get("quantization", {}).get("dtype"), entry["dtype"]))
-            count = int(np.prod(entry["shape"], dtype=int))
+            count = math.prod(operator.index(size) for size in entry["shape"])
+            if count < 0 or stored.hasobject:
+                raise ValueError(f"{entry['name']} has no size")
             if at + count * stored.itemsize > len(data):
                 break
             self.constants[entry["name"]] = np.frombuffer(data, stored, count, at).reshape(entry["shape"])
@@ -73,8 +81,9 @@ class TfjsGraph(nn.Module):
     def __init__(self, file: TfjsFile, source: str, heads: Sequence[str]) -> None:
         super().__init__()
         self._source, self._heads = source, tuple(heads)
-        self._order = running_order(file, source, heads)
-        self.steps = nn.ModuleList(_step(read_operation(file, name)) for name, _ in self._order)
+        with reading("the tfjs network", AGAIN):
+            self._order = running_order(file, source, heads)
+            self.steps = nn.ModuleList(_step(read_operation(file, name)) for name, _ in self._order)
         last_use = {each: place for place, (_, inputs) in enumerate(self._order) for each in inputs}
         self._drop = [
             [each for each in inputs if last_use[each] == place and each not in heads]
@@ -99,11 +108,14 @@ class TfjsGraph(nn.Module):
 def running_order(file: TfjsFile, source: str, heads: Sequence[str]) -> list[tuple[str, list[str]]]:
     """The nodes between `source` and `heads`, each behind its inputs, which are named with it."""
     order: list[tuple[str, list[str]]] = []
-    pending, done = list(reversed(heads)), {source}
+    pending, done, asked = list(reversed(heads)), {source}, set[str]()
     while pending:
         name = pending[-1]
         inputs = [] if name in done else _live_inputs(file, name)
         if missing := [each for each in inputs if each not in done]:
+            if name in asked:
+                raise InputError(f"the node '{name}' of the tfjs network needs its own value: {AGAIN}")
+            asked.add(name)
             pending += missing
             continue
         pending.pop()

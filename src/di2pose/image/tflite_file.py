@@ -8,6 +8,7 @@ import numpy as np
 import tflite
 
 from di2pose.errors import InputError
+from di2pose.files import reading
 
 _KINDS = {code: kind for kind, code in vars(tflite.BuiltinOperator).items() if not kind.startswith("_")}
 _DTYPES = {
@@ -18,6 +19,7 @@ _DTYPES = {
 }
 
 
+AGAIN = "delete it to fetch it again"
 _UNPACKING = ("DEQUANTIZE", "DENSIFY")
 """Operations that only change how a constant is stored."""
 
@@ -36,9 +38,13 @@ class TfliteFile:
     """What a .tflite file says: operations in running order, shapes (batch first, 1), inputs, outputs, constants."""
 
     def __init__(self, path: Path) -> None:
+        with reading(path, AGAIN):
+            self._read(path)
+
+    def _read(self, path: Path) -> None:
         self.data = path.read_bytes()
         if self.data[4:8] != b"TFL3":
-            raise InputError(f"{path} is not a tflite network (no TFL3 mark in its head): delete it to fetch it again")
+            raise InputError(f"{path} is not a tflite network (no TFL3 mark in its head): {AGAIN}")
         self._model = tflite.Model.GetRootAsModel(self.data, 0)
         self._graph = self._model.Subgraphs(0)
         self.shapes = [_numbers(self._graph.Tensors(i).ShapeAsNumpy()) for i in range(self._graph.TensorsLength())]

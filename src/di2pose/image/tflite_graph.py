@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose.errors import InputError
-from di2pose.image.tflite_file import Operation, TfliteFile
+from di2pose.files import reading
+from di2pose.image.tflite_file import AGAIN, Operation, TfliteFile
 
 
 class TfliteGraph(nn.Module):
@@ -24,6 +25,12 @@ class TfliteGraph(nn.Module):
 
     def __init__(self, file: TfliteFile, outputs: Sequence[int]) -> None:
         super().__init__()
+        with reading("the tflite network", AGAIN):
+            self._build(file, outputs)
+        self.requires_grad_(False)
+        self.eval()
+
+    def _build(self, file: TfliteFile, outputs: Sequence[int]) -> None:
         self.input_shape = file.shapes[file.inputs[0]]
         operations = file.upstream(*outputs)
         self.steps = nn.ModuleList(_step(file, op) for op in operations)
@@ -34,8 +41,6 @@ class TfliteGraph(nn.Module):
         self._drop = [
             [i for i in inputs if last_use[i] == step and i not in outputs] for step, inputs in enumerate(live)
         ]
-        self.requires_grad_(False)
-        self.eval()
 
     def forward(self, images: Float[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
         values = {self._source: images.permute(0, 3, 1, 2)}

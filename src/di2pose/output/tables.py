@@ -5,11 +5,14 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import NoneType
+from typing import Any
 
 import numpy as np
 
 from di2pose.errors import InputError
-from di2pose.files import Json, encoded
+from di2pose.files import Json, encoded, reading
+from di2pose.files import read_json as read_json_file
 from di2pose.output.angles import angles_json
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, Skeleton
@@ -56,12 +59,7 @@ def as_json(name: str, results: list[Result], fps: float | None, wanted: int | N
 
 def read_json(path: Path) -> tuple[list[Result], float | None]:
     """What `as_json` gave: the results and the rate, None for a photo."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON ({error}): the file is damaged or not a result") from error
+    record = read_json_file(path, "it must be what `result.save` wrote; save or copy it again")
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise InputError(f'{path} is not a result of this program: "format" must be "{FORMAT}"')
     if record.get("format_version") != FORMAT_VERSION:
@@ -69,14 +67,14 @@ def read_json(path: Path) -> tuple[list[Result], float | None]:
             f"{path} has format version {record.get('format_version')}, this program reads {FORMAT_VERSION}: "
             "use the di2pose that wrote it, or a newer one"
         )
-    try:
+    with reading(path, "save or copy it again"):
         tree = record["skeleton"]
-        skeleton = Skeleton(tree["name"], tuple(tree["joints"]), tuple(tree["parents"]))
-        run = {key: record[key] for key in ("seed", "steps", "hypotheses")}
-        run |= {"model": record["model"]["name"], "version": record["model"]["version"]}
-        return [_read_frame(frame, skeleton, run) for frame in record["frames"]], record["fps"]
-    except (KeyError, TypeError, IndexError) as error:
-        raise InputError(f"{path} is not whole: {type(error).__name__} at {error}") from error
+        joints, parents = ([_is(kind, each) for each in tree[key]] for key, kind in (("joints", str), ("parents", int)))
+        skeleton = Skeleton(_is(str, tree["name"]), tuple(joints), tuple(parents))
+        run = {key: _is(int, record[key]) for key in ("seed", "steps", "hypotheses")}
+        run |= {key: _is(str, record["model"][name]) for key, name in (("model", "name"), ("version", "version"))}
+        fps = None if record["fps"] is None else float(_is((int, float), record["fps"]))
+        return [_read_frame(frame, skeleton, run) for frame in record["frames"]], fps
 
 
 def moment(results: list[Result], fps: float | None, k: int) -> tuple[int, float]:
@@ -191,13 +189,13 @@ def _person(person: Person) -> dict[str, object]:
 
 def _read_frame(record: Json, skeleton: Skeleton, run: Json) -> Result:
     return Result(
-        image=record["image"],
+        image=_is((str, NoneType), record["image"]),
         size=(int(record["size_px"][0]), int(record["size_px"][1])),
         camera=Camera.from_json(record["camera"]),
         camera_source=str(record.get("camera_source", "")),  # older files have none
         people=[_read_person(person, skeleton) for person in record["people"]],
-        frame_index=record["frame_index"],
-        time_s=record["time_s"],
+        frame_index=_is((int, NoneType), record["frame_index"]),
+        time_s=_is((int, float, NoneType), record["time_s"]),
         **run,
     )
 
@@ -218,9 +216,16 @@ def _read_person(record: Json, skeleton: Skeleton) -> Person:
         root_mm=np.array(record["root_mm"], np.float64),
         root_std_mm=None if std is None else np.array(std, np.float64),
         score=float(record["score"]),
-        track=record["track"],
+        track=_is((int, NoneType), record["track"]),
         skeleton=skeleton,
     )
+
+
+def _is(kind: type | tuple[type, ...], value: Any) -> Any:
+    """The value, if it is of that kind; true and false are no numbers."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{value!r:.80} stands where something else must")
+    return value
 
 
 def _skeleton(results: list[Result]) -> Skeleton:

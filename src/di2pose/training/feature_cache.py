@@ -11,7 +11,7 @@ torchrun ranks or extended by more crops gives the identical files. Labels are i
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -23,7 +23,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from di2pose.errors import InputError
-from di2pose.files import Json, replacing, write_text
+from di2pose.files import Json, read_json, reading, replacing, write_text
 from di2pose.image.encoder import FeatureLayout, TokenBlock
 
 FORMAT_VERSION = 2
@@ -31,6 +31,9 @@ ROWS = 1024
 BATCH = 8
 FLIPPED = "flipped_"
 """Begins the names of what the encoder saw in the mirror images of the crops."""
+MOST = 10**6
+"""Tokens or channels of a block that a header may tell of."""
+AGAIN = "make the features again, by the command that made them"
 TEXT = ("id", "subject", "action", "sequence", "split")
 
 Field = tuple[str, str, list[int]]
@@ -85,7 +88,7 @@ def write_features(
     header = {"format_version": FORMAT_VERSION, "encoder": encoder.name, **about, "rows": rows, "count": len(source)}
     header |= {"layout": [asdict(block) for block in encoder.layout.blocks], "fields": fields}
     _agree(out / "features.json", header)
-    dtype = np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields], align=True)
+    dtype = _dtype(fields)
     spans = [(k, range(k * rows, min((k + 1) * rows, len(source)))) for k in range(-(-len(source) // rows))]
     missing = [(k, span) for k, span in spans if k % world == rank and _rows_in(_shard(out, k)) != len(span)]
     with tqdm(total=sum(len(span) for _, span in missing), unit="crop", disable=rank > 0) as progress:
@@ -117,16 +120,28 @@ class FeatureCache:
                 f"{self.folder} holds no features.json: make it with `di2pose features DIR --out {folder}`"
             )
         self.header: Json = _read_header(path)
-        self.layout = FeatureLayout(tuple(TokenBlock(**block) for block in self.header["layout"]))
-        self.rows: int = self.header["rows"]
-        shards = [_shard(self.folder, k) for k in range(-(-len(self) // self.rows))]
+        with reading(path, AGAIN):
+            self.layout = FeatureLayout(tuple(_block(block) for block in self.header["layout"]))
+            self.rows = int(self.header["rows"])
+            wanted = -(-len(self) // self.rows)
+            if len(self) < 0 or self.rows < 1 or not self.layout.blocks:
+                raise ValueError("it tells of no crop")
+            dtype = _dtype(self.header["fields"])
+        there = sum(1 for _ in self.folder.glob("shard-*.npy"))
+        if wanted > there:
+            raise InputError(
+                f"{self.folder}: {wanted - there} of {wanted} shards are not there yet: run `di2pose features` on"
+            )
+        shards = [_shard(self.folder, k) for k in range(wanted)]
         expected = [min(self.rows, len(self) - k * self.rows) for k in range(len(shards))]
         missing = sum(_rows_in(shard) != count for shard, count in zip(shards, expected, strict=True))
         if missing:
             raise InputError(
                 f"{self.folder}: {missing} of {len(shards)} shards are not there yet: run `di2pose features` on"
             )
-        self.shards: list[np.ndarray] = [np.load(shard, mmap_mode="r") for shard in shards]
+        self.shards: list[np.ndarray] = [_load(shard) for shard in shards]
+        if wrong := [shard.name for shard, rows in zip(shards, self.shards, strict=True) if rows.dtype != dtype]:
+            raise InputError(f"{self.folder}: {wrong[0]} holds other fields than features.json tells of: {AGAIN}")
 
     def __len__(self) -> int:
         return int(self.header["count"])
@@ -144,8 +159,15 @@ class FeatureCache:
     @cached_property
     def index(self) -> list[dict[str, str]]:
         """id, subject, action, sequence, split of every crop."""
-        paths = [_shard(self.folder, k).with_suffix(".jsonl") for k in range(len(self.shards))]
-        return [json.loads(line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+        lines: list[dict[str, str]] = []
+        for k, shard in enumerate(self.shards):
+            path = _shard(self.folder, k).with_suffix(".jsonl")
+            with reading(path, AGAIN):
+                found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+                if len(found) != len(shard) or not all(isinstance(each[name], str) for each in found for name in TEXT):
+                    raise ValueError(f"{len(shard)} lines with {', '.join(TEXT)} expected")
+            lines += found
+        return lines
 
     def select(self, **wanted: str | Sequence[str]) -> np.ndarray:
         """Crop numbers that match all of e.g. split="train", subject=("S1", "S5")."""
@@ -179,14 +201,34 @@ def _shard(folder: Path, k: int) -> Path:
 
 def _rows_in(path: Path) -> int:
     """How many records a shard holds; 0 where there is none."""
-    return len(np.load(path, mmap_mode="r")) if path.is_file() else 0
+    return len(_load(path)) if path.is_file() else 0
+
+
+def _load(path: Path) -> np.ndarray:
+    with reading(path, "delete it, and the same command makes it again"):
+        shard: np.ndarray = np.load(path, mmap_mode="r")
+        if shard.ndim != 1 or not shard.dtype.names:
+            raise ValueError("a row of records expected")
+    return shard
+
+
+def _dtype(fields: list[Field]) -> np.dtype:
+    return np.dtype([(str(name), kind, tuple(shape)) for name, kind, shape in fields], align=True)
+
+
+def _block(record: Json) -> TokenBlock:
+    block = TokenBlock(**record)
+    if not isinstance(block.name, str) or not all(type(v) is int and 0 <= v < MOST for v in astuple(block)[1:]):
+        raise ValueError(f"no block of tokens: {record}")
+    return block
 
 
 def _read_header(path: Path) -> Json:
-    header: Json = json.loads(path.read_text(encoding="utf-8"))
-    if header["format_version"] != FORMAT_VERSION:
+    header: Json = read_json(path, AGAIN)
+    if not isinstance(header, dict) or header.get("format_version") != FORMAT_VERSION:
+        found = header.get("format_version") if isinstance(header, dict) else None
         raise InputError(
-            f"{path} is of format {header['format_version']}, this program reads {FORMAT_VERSION}: delete the folder "
+            f"{path} is of format {found}, this program reads {FORMAT_VERSION}: delete the folder "
             "and make the features again, by the command that made them (`di2pose features`, `di2pose people features`)"
         )
     return header

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from tqdm import tqdm
 
 from di2pose.errors import require
-from di2pose.files import replacing, write_text
+from di2pose.files import reading, replacing, write_text
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960, 330, 80, 150, 34, 40
 COLOURS = ((31, 119, 180), (214, 39, 40), (44, 160, 44), (148, 103, 189), (255, 127, 14), (23, 190, 207))
@@ -63,8 +63,15 @@ def read_rows(path: Path) -> list[Row]:
     """The rows of a metrics.jsonl. A last line that a killed process left half written is not one."""
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1]]
+    with reading(path, "delete it; the run goes on without what was logged before"):
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+        if not all(isinstance(row["iteration"], int) and all(map(_is_number, row.values())) for row in rows):
+            raise ValueError("every line must hold numbers, and the iteration")
+    return rows
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def progress_bar(name: str, done: int, total: int, shown: bool) -> tqdm:
