@@ -55,7 +55,9 @@ def main(
     pictures: int = 12,
     batch: int = 8,
     max_waiting: int = 48,
+    hypotheses: int = 8,
     second_look: bool = False,
+    boxes: bool = False,
     compare: bool = True,
 ) -> int:
     """Measure it.
@@ -66,19 +68,24 @@ def main(
         pictures: how many different ones
         batch: photos that the server looks at together
         max_waiting: of the server; with fewer than clients some are told to come again
+        hypotheses: as in a request
         second_look: as in a request
+        boxes: say where the people are, so that no detector looks
         compare: run against a server with --batch 1, too
     """
-    options = {"second_look": second_look}
     files = photos(pictures)
     model = Di2Pose.from_pretrained()
-    wanted = [
-        answer_of(json.loads(model(Image.open(io.BytesIO(f)), **options).to_files("x.json")["x.json"])) for f in files
-    ]
+    wanted, bodies = [], []
+    for content in files:
+        options: dict[str, Any] = {"hypotheses": hypotheses, "second_look": second_look}
+        picture = Image.open(io.BytesIO(content))
+        if boxes:
+            options["boxes"] = [model(picture, **options).people[0].box]
+        wanted.append(answer_of(json.loads(model(picture, **options).to_files("x.json")["x.json"])))
+        bodies.append(form({"image": content}, {name: json.dumps(value).encode() for name, value in options.items()}))
     del model
     least = min(apart(a, b) for i, a in enumerate(wanted) for b in wanted[:i])
     print(f"{pictures} pictures; the nearest two answers are {least:.0f} mm apart")
-    bodies = [form({"image": each}, {"second_look": json.dumps(second_look).encode()}) for each in files]
     rows, rates, fine = [], [], True
     for together in (batch, 1) if compare else (batch,):
         with Server("--batch", str(together), "--max-waiting", str(max_waiting)) as server:

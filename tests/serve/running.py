@@ -73,7 +73,7 @@ class Running:
             begun.set()
             end.wait(60)
 
-        job = AloneJob(60, run)
+        job = AloneJob(60, 60, run)
         self.worker.submit(job)
         assert begun.wait(60)
         try:

@@ -141,12 +141,12 @@ def test_an_answer_that_takes_too_long_is_given_up(model, photos):
             late = service.post("/v1/predict", photos[0], **QUICK)
         assert (late.status, late.error) == (503, "busy")  # never begun
         assert service.worker.waiting == 0
-        begun = AloneJob(0.3, _work_for_ever)
+        begun = AloneJob(60, 0.3, _work_for_ever)
         service.worker.submit(begun)
         with pytest.raises(Refusal) as late:
             begun.future.result(60)
         assert late.value.status == 504
-    left = AloneJob(60, _work_for_ever)
+    left = AloneJob(60, 60, _work_for_ever)
     with running(model) as service:
         service.worker.submit(left)
     assert left.future.exception(60).status == 503  # a service that ends waits for nobody
@@ -167,7 +167,7 @@ def test_photos_need_not_wait_for_the_end_of_a_long_job(service, photos):
             between()
         return "done"
 
-    job = AloneJob(60, run)
+    job = AloneJob(60, 60, run)
     service.worker.submit(job)
     begun.wait(60)
     assert service.post("/v1/predict", photos[4], **QUICK).status == 200

@@ -19,6 +19,8 @@ SILENT = {
     "pandas": "BSD-3-Clause",
     "pyarrow": "Apache-2.0",
     "ray": "Apache-2.0",
+    "starlette": "BSD-3-Clause",
+    "uvicorn": "BSD-3-Clause",
     "tensorboard": "Apache-2.0",
 }
 """Packages whose metadata does not say it, and those that are seldom installed."""

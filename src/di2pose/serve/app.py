@@ -72,13 +72,13 @@ class Service:
         answer = asyncio.wrap_future(self.worker.submit(job))
         left = asyncio.ensure_future(_left(request))
         try:
-            within = job.until - time.monotonic()
-            await asyncio.wait({answer, left}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
-            if answer.done():
-                return answer.result()
-            if left.done():
-                raise ClientDisconnect
-            raise job.late()
+            while (within := job.until - time.monotonic()) > 0:  # it grows when the work begins
+                await asyncio.wait({answer, left}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+                if answer.done():
+                    return answer.result()
+                if left.done():
+                    raise ClientDisconnect
+            raise job.late(begun=job.future.running())
         finally:
             job.abandon()
             answer.cancel()
@@ -95,7 +95,7 @@ class Service:
             def run(model: Di2Pose, between: Any) -> Motion:
                 return estimate_motion(model, source, options, limits, between, pictures)
 
-            found = await self.finish(request, AloneJob(self.limits.video_work_s, run))
+            found = await self.finish(request, AloneJob(limits.work_s, limits.video_work_s, run))
         else:
             pixels = await asyncio.to_thread(check_picture, upload.content, self.limits)
             found = await self.finish(request, PhotoJob(self.limits.work_s, upload.content, pixels, options))
@@ -123,7 +123,7 @@ class Service:
             def run(model: Di2Pose, between: Any) -> Any:
                 return reveal_steps(model, upload.content, options, between)
 
-            return JSONResponse(await self.finish(request, AloneJob(self.limits.work_s, run)))
+            return JSONResponse(await self.finish(request, AloneJob(self.limits.work_s, self.limits.work_s, run)))
 
     async def lab(self, request: Request, entry: Entry) -> Response:
         async with self.upload(request, entry) as (upload, options):
@@ -137,7 +137,7 @@ class Service:
                     return with_patch(model, upload.content, at, options)
                 return lab_grid(model, upload.content, patch or 0.2, count or 6, options, between)
 
-            found = await self.finish(request, AloneJob(self.limits.video_work_s, run))
+            found = await self.finish(request, AloneJob(self.limits.work_s, self.limits.video_work_s, run))
             return await written(found, "json", attached=False) if at is not None else JSONResponse(found)
 
     async def health(self, request: Request, entry: Entry) -> Response:

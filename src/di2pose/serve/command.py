@@ -62,7 +62,7 @@ def serve(
         max_people: Of one request.
         max_video_bytes: Of a request with a video.
         max_video_seconds: Of a video.
-        timeout: Seconds from a request to its answer.
+        timeout: Seconds that a request may wait, and again that it may be worked on.
         upload_timeout: Seconds that a request may take to arrive.
     """
     for package in ("starlette", "uvicorn"):

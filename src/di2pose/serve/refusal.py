@@ -62,8 +62,9 @@ class Limits:
     upload_s: float = 30.0
     """From the first to the last byte of a request."""
     work_s: float = 120.0
-    """From the last byte to the answer, the wait in the queue included."""
+    """In the queue; and again, of the work itself."""
     video_work_s: float = 900.0
+    """Of the work on a video, or of a lab."""
     heights_m: tuple[float, float] = HEIGHTS_M
     fields_of_view: tuple[float, float] = (1.0, 170.0)
     patches: tuple[float, float] = (0.05, 0.5)

@@ -29,25 +29,33 @@ log = logging.getLogger(__name__)
 
 
 class Job:
-    """The work for one request. `future` gets its answer, or what went wrong."""
+    """The work for one request. `future` gets its answer, or what went wrong. It may wait for `wait_s` and, once it is
+    begun, take `work_s`."""
 
-    def __init__(self, within_s: float) -> None:
+    def __init__(self, wait_s: float, work_s: float) -> None:
         self.future: Future[Any] = Future()
-        self.until = time.monotonic() + within_s
+        self.until = time.monotonic() + wait_s
+        self.work_s = work_s
         self.gone = False
+
+    def begin(self) -> bool:
+        """False where it is no longer wanted, or has waited too long, which it then says."""
+        if not self.future.set_running_or_notify_cancel():
+            return False
+        if time.monotonic() > self.until:
+            self.future.set_exception(self.late(begun=False))
+            return False
+        self.until = time.monotonic() + self.work_s
+        return True
 
     def abandon(self) -> None:
         """Nobody waits for the answer any more: not begun, or no longer than to the next picture."""
         self.gone = True
         self.future.cancel()
 
-    @property
-    def begun(self) -> bool:
-        return self.future.running() or self.future.done()
-
-    def late(self) -> Refusal:
+    def late(self, begun: bool) -> Refusal:
         """Its time is over."""
-        if not self.begun:
+        if not begun:
             return Refusal(503, "too many requests were before this one: try again later", LONGEST_RETRY_S)
         return Refusal(504, "the answer took too long: ask for fewer hypotheses or steps, or a smaller grid")
 
@@ -55,14 +63,14 @@ class Job:
         if self.gone:
             raise Refusal(503, "nobody waits for the answer")
         if time.monotonic() > self.until:
-            raise self.late()
+            raise self.late(begun=True)
 
 
 class PhotoJob(Job):
     """A picture's people. Those of the same `key` may be looked at together."""
 
-    def __init__(self, within_s: float, content: bytes, pixels: int, options: dict[str, Any]) -> None:
-        super().__init__(within_s)
+    def __init__(self, wait_s: float, content: bytes, pixels: int, options: dict[str, Any]) -> None:
+        super().__init__(wait_s, wait_s)
         self.content, self.pixels, self.options = content, pixels, options
 
     @property
@@ -76,8 +84,8 @@ class PhotoJob(Job):
 class AloneJob(Job):
     """Anything else that needs the model: `run(model, between)` calls `between` as often as it can stop."""
 
-    def __init__(self, within_s: float, run: Alone) -> None:
-        super().__init__(within_s)
+    def __init__(self, wait_s: float, work_s: float, run: Alone) -> None:
+        super().__init__(wait_s, work_s)
         self.run = run
 
 
@@ -159,7 +167,7 @@ class Worker:
 
     def _do(self, batch: Sequence[Job]) -> None:
         began = time.monotonic()
-        batch = [job for job in batch if job.future.set_running_or_notify_cancel()]
+        batch = [job for job in batch if job.begin()]
         photos = [job for job in batch if isinstance(job, PhotoJob)]
         for job in batch:
             if isinstance(job, AloneJob):
