@@ -145,7 +145,7 @@ def test_json_gives_a_video_back_with_its_tracks(tmp_path):
         ("{", "is not JSON"),
         ("[]", 'must be "di2pose.result"'),
         ('{"format": "di2pose.result", "format_version": 99}', "format version 99, this program reads 1"),
-        ('{"format": "di2pose.result", "format_version": 1}', "is not whole: KeyError at 'skeleton'"),
+        ('{"format": "di2pose.result", "format_version": 1}', "not what it should be \\(KeyError: 'skeleton'"),
     ],
 )
 def test_a_file_that_is_no_result_is_refused(tmp_path, text, message):

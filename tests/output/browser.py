@@ -47,8 +47,9 @@ class Browser:
     def open(self, page: Path | str, width=1400, height=900, dark=False, phone=False):
         metrics = {"width": width, "height": height, "deviceScaleFactor": 2 if phone else 1, "mobile": phone}
         self.devtools("Emulation.setDeviceMetricsOverride", metrics)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.devtools("Emulation.setEmulatedMedia", {"features": [scheme]})
+        likes = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in likes.items()]
+        self.devtools("Emulation.setEmulatedMedia", {"features": features})
         self.call("/url", {"url": page if isinstance(page, str) else page.as_uri()})
 
     def devtools(self, command, parameters):

@@ -1,6 +1,8 @@
 """Films: one person through time, with labels that are exact in every frame."""
 
 import io
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,3 +71,20 @@ def test_a_film_is_the_same_on_every_call(motion, plain):
 def test_a_film_longer_than_every_clip_is_refused(motion):
     with pytest.raises(InputError, match="no clip of the motion is 1000 seconds long"):
         next(film(Plan(motion, "test", 5), 0, 1000.0, FPS))
+
+
+def test_the_benchmark_of_angles_measures_a_film(motion, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import angles
+
+    angles.main(films=1, motion=motion, seconds=0.5, fps=4.0, hypotheses=2, out=tmp_path / "a.json")
+    said = capsys.readouterr().out
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert told["poses"] == 2
+    knees = told["angles"]["knee_flexion"]["all"]
+    assert knees["count"] == 2 * (told["poses"] - told["missed"])
+    assert 0 <= knees["median"] < 90
+    assert 0 <= knees["held"] <= 1
+    assert "| knee flexion " in said
+    with pytest.raises(InputError, match="--films N or --data DIR"):
+        angles.main()

@@ -29,9 +29,6 @@ else:
 
 ROI_MARGIN = 1.25
 """A crop's side over the body's size: BlazePose was trained with it, so every road to a crop uses it."""
-REDUCING_GAP = 3.0
-"""A part that is shrunk by more than twice as much is first averaged down to this many times its final size. Hardly any
-grey value differs by more than one or two, and whoever fills a photo of 12 megapixels is cut out in half the time."""
 DEFAULT_FIELD_OF_VIEW = 60.0
 """Degrees across the longer image side, assumed when no camera is known (phones 65 to 75, portraits 30 to 45)."""
 
@@ -113,7 +110,7 @@ def warp(
     # First shrink the part that is needed (PIL's resize widens its filter, its affine does not), then turn it.
     shrink = max(scale, 1.0)
     small = (max(1, round((x1 - x0) / shrink)), max(1, round((y1 - y0) / shrink)))
-    part = picture.resize(small, Image.Resampling.BILINEAR, box=(x0, y0, x1, y1), reducing_gap=REDUCING_GAP)
+    part = picture.resize(small, Image.Resampling.BILINEAR, box=(x0, y0, x1, y1))
     to_small = np.array([[small[0] / (x1 - x0), 0.0], [0.0, small[1] / (y1 - y0)]])
     linear, offset = to_small @ matrix[:, :2], to_small @ (matrix[:, 2] - (x0, y0))
     # PIL evaluates the affine at pixel centres (i + 0.5, j + 0.5) of the output: the convention above.

@@ -10,11 +10,11 @@ torchrun ranks or extended by more crops gives the identical files. Labels are i
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -212,7 +212,8 @@ def _load(path: Path) -> np.ndarray:
     return shard
 
 
-def _dtype(fields: list[Field]) -> np.dtype:
+def _dtype(fields: Iterable[Sequence[Any]]) -> np.dtype:
+    """Of a record; the fields as `Field`s, or as lists out of JSON."""
     return np.dtype([(str(name), kind, tuple(shape)) for name, kind, shape in fields], align=True)
 
 

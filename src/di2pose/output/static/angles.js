@@ -9,6 +9,7 @@ const STYLE = `
 .angles thead th { font-size: .8rem; color: var(--soft, inherit); border-top: 0; }
 .angles th:first-child { text-align: left; padding-left: 10px; }
 .angles td:last-child { font-size: inherit; line-height: inherit; white-space: nowrap; text-align: right; }
+.angles td[colspan] { text-align: center; }
 .angles td small { color: var(--soft, inherit); margin-left: 5px; } .angles td.guessed { font-style: italic; opacity: .75; }
 .angles tbody button { font: inherit; color: inherit; background: none; border: 0; padding: 0; min-height: 26px; text-align: left; cursor: pointer; text-decoration: underline dotted; }
 .angles tr.shown { background: var(--bar, #8882); }
@@ -122,7 +123,11 @@ function plot(element, frames, track, names) {
       const ring = [...run.map(k => [k, "high"]), ...run.toReversed().map(k => [k, "low"])];
       const corners = ring.map(([k, end]) => x(times[k]).toFixed(1) + "," + y(angles[k][end] ?? angles[k].degrees).toFixed(1));
       make(svg, "polygon", { points: corners.join(" "), style: "fill:" + colour, opacity: 0.16 });
-      if (run.length === 1) make(svg, "circle", { cx: x(times[run[0]]), cy: y(angles[run[0]].degrees), r: 2, style: "fill:" + colour });
+      if (run.length === 1) {
+        const { degrees, low, high } = angles[run[0]], across = x(times[run[0]]);
+        make(svg, "circle", { cx: across, cy: y(degrees), r: 2.5, style: "fill:" + colour });
+        make(svg, "line", { x1: across, x2: across, y1: y(low ?? degrees), y2: y(high ?? degrees), style: "stroke-width:4;stroke:" + colour, opacity: 0.25 });
+      }
       for (const [guessed, part] of stretches(angles, run)) {
         const points = part.map(k => x(times[k]).toFixed(1) + "," + y(angles[k].degrees).toFixed(1)).join(" ");
         make(svg, "polyline", { points, style: "fill:none;stroke-width:2;stroke:" + colour, ...(guessed ? { "stroke-dasharray": "4 4" } : {}) });

@@ -47,7 +47,7 @@ export function createLab(host) {
     at("rampLow").textContent = whole(heat.low);
     at("rampHigh").textContent = whole(heat.high);
     live(at("heatText").textContent);
-    if (matchMedia("(max-width: 719px)").matches) host.viewer().parts.photo.scrollIntoView({ behavior: "smooth" });
+    if (matchMedia("(max-width: 719px)").matches) host.viewer().parts.photo.scrollIntoView();
     host.viewer().draw();
   }
   function unmap() {

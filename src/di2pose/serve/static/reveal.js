@@ -23,7 +23,7 @@ export function createReveal(host) {
     at("revealShow").hidden = false;
     at("revealHint").hidden = true;
     at("revealRun").textContent = "Reveal again";
-    if (matchMedia("(max-width: 719px)").matches) host.viewer().parts.space.scrollIntoView({ behavior: "smooth" });
+    if (matchMedia("(max-width: 719px)").matches) host.viewer().parts.space.scrollIntoView();
     at("revealPlay").focus({ preventScroll: true });          // the space bar pauses
     show(0);
     play();

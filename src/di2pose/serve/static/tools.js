@@ -27,7 +27,7 @@ export function createTools(host) {
       canvas.classList.toggle("crosshair", drawing());
       canvas.tabIndex = drawing() ? 0 : -1;
       if (state.tool === "patch") state.draft = middle();
-      if (drawing()) { canvas.focus({ preventScroll: true }); canvas.scrollIntoView({ behavior: "smooth", block: "nearest" }); }
+      if (drawing()) { canvas.focus({ preventScroll: true }); canvas.scrollIntoView({ block: "nearest" }); }
       host.viewer().draw();
     }
     for (const button of document.querySelectorAll("[data-tool]")) button.setAttribute("aria-pressed", button.dataset.tool === state.tool);
