@@ -242,8 +242,8 @@ def _step(file: TfliteFile, op: Operation) -> nn.Module:
     levels = file.levels(op.output)
     if levels is None:
         return _BUILDERS[op.kind](file, op)
-    build = {_Convolution: _QuantisedConvolution}.get(_BUILDERS[op.kind], _BUILDERS[op.kind])
-    return _Quantised(build(file, op), *levels)
+    build = _BUILDERS[op.kind]
+    return _Quantised((_QuantisedConvolution if build is _Convolution else build)(file, op), *levels)
 
 
 def _options(op: Operation, kind: Any) -> Any:

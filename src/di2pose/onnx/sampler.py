@@ -6,6 +6,7 @@ Why each line is right, those files say.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -88,7 +89,7 @@ def sample(
     for s, r in pairwise(grid):
         u = spread_uniform((*shape, (len(levels) or 1) + 1), noise)
         u = np.concatenate([spread_mirrored(u[..., :-1], noise), u[..., -1:]], axis=-1)
-        ks = jump(ks, u, odds_of(r, s, schedule), schedule.codes, lambda ks=ks, s=s: predict_p0(ks, s), levels, stays)
+        ks = jump(ks, u, odds_of(r, s, schedule), schedule.codes, partial(predict_p0, ks, s), levels, stays)
     return ks
 
 
