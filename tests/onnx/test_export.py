@@ -41,7 +41,8 @@ def test_a_model_of_the_papers_shape_in_8_bits(tiny, tmp_path, capsys, as_user):
     differences = {name: about["largest_difference"] for name, about in told["files"].items()}
     assert differences["step"] > 100 * 1e-5 > differences["condition"]  # rounded, and not
     model = OnnxModel(OnnxFolder(out))
-    features = np.random.default_rng(0).normal(size=(2, 101, tiny.config.denoiser.feature_width)).astype(np.float32)
+    layout = BlazePose("lite").layout
+    features = np.random.default_rng(0).normal(size=(2, layout.length, layout.width)).astype(np.float32)
     here = model.predict(features, 3, 4, hypothesis_generators(0, range(2), 3))
     assert here.joints_mm.shape == (2, 3, 17, 3)
     assert here.visibility is None

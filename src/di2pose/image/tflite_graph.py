@@ -248,8 +248,7 @@ def _step(file: TfliteFile, op: Operation) -> nn.Module:
     if levels is None:
         return _BUILDERS[op.kind](file, op)
     build = _BUILDERS[op.kind]
-    build = _QuantisedConvolution if build is _Convolution else build
-    return _Quantised(build(file, op), *levels)
+    return _Quantised((_QuantisedConvolution if build is _Convolution else build)(file, op), *levels)
 
 
 def _options(op: Operation, kind: Any) -> Any:

@@ -21,6 +21,7 @@ from di2pose.image.encoder import FeatureLayout
 from di2pose.image.multipose import MultiPose
 from di2pose.image.read import read_image
 from di2pose.network import Di2PoseNetwork
+from di2pose.randomness import generator_of
 from di2pose.tokenizer.tokenizer import PoseTokenizer
 
 HYPOTHESES = 3
@@ -41,7 +42,7 @@ class Part:
     free: dict[str, dict[int, str]]
     """The axes of the inputs whose size is free: all have an even size in the trial."""
     most: float
-    """The largest difference from PyTorch that is let pass, in the outputs' own units."""
+    """Largest difference from PyTorch that is let pass, in the outputs' own units; of tokens the share that differ."""
 
     def half(self) -> dict[str, Tensor]:
         """The inputs, half as large along every free axis."""
@@ -60,9 +61,10 @@ def parts_of(model: Di2PoseNetwork) -> tuple[list[Part], FeatureLayout]:
     see, know = _Encoder(encoder), _Condition(model)
     features = see(crops)[0]
     known = dict(zip(know.names, know(features), strict=True))
-    ks = torch.randint(model.config.denoiser.codes + 1, (HYPOTHESES * len(crops), model.config.tokenizer.tokens))
-    told = {name: known[name] for name in ("keys", "values", "hint") if name in known}
-    step: dict[str, Tensor] = {"ks": ks, "s": torch.tensor([model.schedule.steps // 2]), **told}
+    shape = (HYPOTHESES * len(crops), model.config.tokenizer.tokens)
+    ks = torch.randint(model.config.denoiser.codes + 1, shape, generator=generator_of(0))
+    told: dict[str, Tensor] = {name: known[name] for name in ("keys", "values", "hint") if name in known}
+    step = {"ks": ks, "s": torch.tensor([model.schedule.steps // 2]), **told}
     x = _Step(model.denoiser)(*step.values())[0].flatten(0, 1)
     tokens = ks.clamp(max=model.config.denoiser.codes - 1)
     joints_mm = model.tokenizer.decode(tokens)
@@ -75,7 +77,7 @@ def parts_of(model: Di2PoseNetwork) -> tuple[list[Part], FeatureLayout]:
              {"ks": rows, "keys": {1: "B"}, "values": {1: "B"}} | ({"hint": images} if "hint" in told else {}), 1e-2),
         Part("head", _Head(model.denoiser), {"x": x}, ("p0",), {"x": rows}, most=1e-3),
         Part("decoder", _Decoder(model.tokenizer), {"tokens": tokens}, ("joints_mm",), {"tokens": rows}, most=0.05),
-        Part("tokens", _Tokens(model.tokenizer), {"joints_mm": joints_mm}, ("tokens",), {"joints_mm": rows}, most=0.0),
+        Part("tokens", _Tokens(model.tokenizer), {"joints_mm": joints_mm}, ("tokens",), {"joints_mm": rows}, most=0.01),
     ]  # fmt: skip
     if can_fetch("movenet-multipose"):
         sides = {"pixels": {1: "h", 2: "w"}}
@@ -92,8 +94,8 @@ class _Encoder(nn.Module):
     def __init__(self, encoder: BlazePose) -> None:
         super().__init__()
         self.encoder = encoder
-        self.names: tuple[str, ...] = ("features", "landmarks_2d", "landmark_visibility", "world_mm", "person")
-        self.names += () if encoder.movenet is None else ("keypoints",)
+        second = () if encoder.movenet is None else ("keypoints",)
+        self.names = ("features", "landmarks_2d", "landmark_visibility", "world_mm", "person", *second)
 
     def forward(self, crops: Tensor) -> tuple[Tensor, ...]:
         seen = self.encoder.encode(crops)
@@ -108,8 +110,8 @@ class _Condition(nn.Module):
         super().__init__()
         self.model = model
         config = model.config.denoiser
-        self.names: tuple[str, ...] = ("keys", "values")
-        self.names += ("visibility",) * bool(config.adapter_layers) + ("hint",) * bool(config.hint_channels)
+        extras = ("visibility",) * bool(config.adapter_layers) + ("hint",) * bool(config.hint_channels)
+        self.names = ("keys", "values", *extras)
 
     def forward(self, features: Tensor) -> tuple[Tensor, ...]:
         found = self.model.condition(features)

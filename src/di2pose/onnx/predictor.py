@@ -110,7 +110,8 @@ class OnnxModel:
 
     def tokens_of(self, joints_mm: Float[np.ndarray, "B H 17 3"]) -> Int[np.ndarray, "B H N"]:
         poses = joints_mm.reshape(-1, *joints_mm.shape[2:])
-        return self._folder.run("tokens", joints_mm=poses)["tokens"].reshape(*joints_mm.shape[:2], -1)
+        tokens = self._folder.run("tokens", joints_mm=poses)["tokens"].astype(np.int64)
+        return tokens.reshape(*joints_mm.shape[:2], -1)
 
     def _condition(self, features: np.ndarray) -> dict[str, np.ndarray]:
         return self._folder.run("condition", features=features)
