@@ -107,7 +107,7 @@ def doubtful(first: EncodedCrops, encoder: Encoder) -> Bool[np.ndarray, " B"]:
     limbs, same = (list(output.skeleton.indices(*names)) for names in (LIMB_12, COCO_17.joints))
     for row, (crop, landmarks) in enumerate(zip(first.crops, points, strict=True)):
         places = to_picture(encoder, crop.region, landmarks)
-        inside = np.asarray(((places >= 0) & (places <= crop.picture.size)).all(-1))  # what lies elsewhere is a guess
+        inside = np.asarray(((places >= 0) & (places <= crop.picture.size)).all(-1))  # elsewhere both only guess
         if there is not None:
             gap = _gap(landmarks[limbs], there[row, limbs], (shown[row, limbs] + HARDLY) * inside[limbs])
             doubt[row] |= gap > APART * encoder.size[0]
