@@ -57,6 +57,11 @@ class Server:
         pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def cpu_seconds(self) -> float:
+        """What the process has computed for (Linux)."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def ask(self, path: str, body: bytes, timeout_s: float = 300.0) -> tuple[int, bytes]:
         """Status and body of the answer to a form."""
         return self.ask_again(path, body, timeout_s)[:2]

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from serve.running import QUICK
 
+from di2pose.serve.pictures import check_picture, check_video, decode_picture
+from di2pose.serve.refusal import Limits, Refusal
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 BOX = [20, 10, 100, 110]
 
@@ -16,6 +19,28 @@ def hostile(monkeypatch):
     import hostile
 
     return hostile
+
+
+def test_damage_in_pictures_is_told(hostile):
+    """In whatever way Pillow's readers fail."""
+    arsenal = hostile.Arsenal(*hostile.real_files(), seed=2)
+    seen = {True: 0, False: 0}
+    for content in arsenal.files.values():
+        for k in range(60):
+            try:
+                broken = arsenal._flip(content) if k % 2 else content[: arsenal.random.randrange(1, len(content))]
+                check_picture(broken, Limits())
+                seen[decode_picture(broken).size[0] > 0] += 1
+            except Refusal:  # anything else fails the test
+                seen[False] += 1
+    assert min(seen.values()) > 20
+
+
+def test_a_video_of_an_unknown_codec_is_told(hostile):
+    film = hostile.real_files()[1]
+    assert check_video(film, Limits()).content == film
+    with pytest.raises(Refusal, match="coded in a way"):
+        check_video(film.replace(b"mp4v", b"zzzz").replace(b"esds", b"zzzz"), Limits())
 
 
 def test_hostile_requests_hurt_nobody(service, hostile):

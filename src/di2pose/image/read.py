@@ -41,7 +41,7 @@ _UNIT_MM = {2: 25.4, 3: 10.0, 4: 1.0, 5: 0.001}
 
 DAMAGE = (
     OSError, SyntaxError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError,
-    struct.error, zlib.error,
+    RuntimeError, struct.error, zlib.error,
 )  # fmt: skip
 """What Pillow raises for files that are not whole, or were made to mislead it."""
 

@@ -75,12 +75,14 @@ class Service:
             while (within := job.until - time.monotonic()) > 0:  # it grows when the work begins
                 await asyncio.wait({answer, left}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
                 if answer.done():
+                    if isinstance(answer.result(), Refusal):
+                        raise answer.result().bare()
                     return answer.result()
                 if left.done():
                     raise ClientDisconnect
             raise job.late(begun=job.future.running())
         finally:
-            job.abandon()
+            self.worker.abandon(job)
             answer.cancel()
             left.cancel()
 

@@ -28,6 +28,10 @@ class Refusal(Exception):
         super().__init__(message)
         self.status, self.message, self.retry_after_s = status, message, retry_after_s
 
+    def bare(self) -> "Refusal":
+        """The same, without the frames that it went through: they would keep the picture in memory."""
+        return Refusal(self.status, self.message, self.retry_after_s)
+
     @property
     def headers(self) -> dict[str, str]:
         return {} if self.retry_after_s is None else {"Retry-After": str(max(1, round(self.retry_after_s)))}

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 
 class Job:
-    """The work for one request. `future` gets its answer, or what went wrong. It may wait for `wait_s` and, once it is
-    begun, take `work_s`."""
+    """The work for one request. `future` gets its answer, or the Refusal that says what went wrong. It may wait for
+    `wait_s` and, once it is begun, take `work_s`."""
 
     def __init__(self, wait_s: float, work_s: float) -> None:
         self.future: Future[Any] = Future()
@@ -43,15 +43,10 @@ class Job:
         if not self.future.set_running_or_notify_cancel():
             return False
         if time.monotonic() > self.until:
-            self.future.set_exception(self.late(begun=False))
+            self.future.set_result(self.late(begun=False))
             return False
         self.until = time.monotonic() + self.work_s
         return True
-
-    def abandon(self) -> None:
-        """Nobody waits for the answer any more: not begun, or no longer than to the next picture."""
-        self.gone = True
-        self.future.cancel()
 
     def late(self, begun: bool) -> Refusal:
         """Its time is over."""
@@ -121,7 +116,7 @@ class Worker:
             self._changed.notify()
         for job in jobs:
             if job.future.set_running_or_notify_cancel():
-                job.future.set_exception(Refusal(503, "the service ends: try another", retry_after_s=LONGEST_RETRY_S))
+                job.future.set_result(Refusal(503, "the service ends: try another", retry_after_s=LONGEST_RETRY_S))
         self._thread.join()
 
     def submit(self, job: Job) -> "Future[Any]":
@@ -133,13 +128,15 @@ class Worker:
                 raise Refusal(503, message, retry_after_s=self.retry_after_s)
             self._jobs.append(job)
             self._changed.notify()
-        job.future.add_done_callback(lambda future: self._withdraw(job) if future.cancelled() else None)
         return job.future
 
-    def _withdraw(self, job: Job) -> None:
-        with self._changed:
-            if job in self._jobs:
-                self._jobs.remove(job)
+    def abandon(self, job: Job) -> None:
+        """Nobody waits for the answer any more: it leaves the queue, or ends at the next picture, if it is not done."""
+        job.gone = True
+        if job.future.cancel():
+            with self._changed:
+                if job in self._jobs:
+                    self._jobs.remove(job)
 
     def _loop(self) -> None:
         while True:
@@ -151,6 +148,7 @@ class Worker:
                 batch = self._take(self._jobs[0])
                 self.busy = True
             self._do(batch)
+            del batch  # else its pictures would stay until the next request
 
     def _take(self, first: Job) -> list[Job]:
         """The first job, and those that can be done together with it."""
@@ -195,7 +193,7 @@ class Worker:
             job.check()
             return decode_picture(job.content)
         except Refusal as error:
-            job.future.set_exception(error)
+            job.future.set_result(error.bare())
         except Exception as error:  # hostile bytes must not end the thread
             self._fail(job, error)
         return None
@@ -222,12 +220,12 @@ class Worker:
         try:
             job.future.set_result(work())
         except Refusal as error:
-            job.future.set_exception(error)
+            job.future.set_result(error.bare())
         except (InputError, MissingExtra) as error:
-            job.future.set_exception(Refusal(422, str(error)))
+            job.future.set_result(Refusal(422, str(error)))
         except Exception as error:  # the thread must outlive every job
             self._fail(job, error)
 
     def _fail(self, job: Job, error: Exception) -> None:
         log.error("a request failed in the program", exc_info=error)
-        job.future.set_exception(Refusal(500, f"the program failed ({type(error).__name__}): please report it"))
+        job.future.set_result(Refusal(500, f"the program failed ({type(error).__name__}): please report it"))

@@ -202,6 +202,9 @@ def open_video(source: Source) -> "tuple[InputContainer, VideoStream]":
         container.close()
         raise InputError(f"{source} has no video stream, only sound or data: give a file with pictures")
     video = container.streams.video[0]
+    if video.codec_context is None:
+        container.close()
+        raise InputError(f"{source} is coded in a way that this FFmpeg does not know: export it as MP4 (H.264)")
     video.thread_type = "AUTO"
     return container, video
 
