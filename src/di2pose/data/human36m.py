@@ -1,8 +1,8 @@
 """Human3.6M: its names, its official download (CDF files and videos), the poses of VideoPose3D, mmpose's layout."""
 
 import re
-import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,8 @@ SPELLINGS = {"TakingPhoto": "Photo", "WalkingDog": "WalkDog"}
 TRAIN, TEST = ("S1", "S5", "S6", "S7", "S8"), ("S9", "S11")
 CAMERA_SIZES = {"54138969": (1000, 1002), "55011271": (1000, 1000), "58860488": (1000, 1000), "60457274": (1000, 1002)}
 """(width, height) of the four cameras' pictures."""
+VARIABLE_BYTES = 128
+"""A CDF file needs more than this to describe a variable."""
 JOINTS_17_OF_32 = (0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 15, 17, 18, 19, 25, 26, 27)
 """The joints that move, in the order of H36M_17; the other 15 repeat them or are toes and fingers."""
 KNOWN_GAP = ("S11", "Directions", "54138969")
@@ -179,8 +181,12 @@ def read_cdf(path: Path, width: int) -> Float[np.ndarray, "F 17 D"]:
         archive = f"Poses_{path.parent.name}_{path.parents[2].name}.tgz"
         raise InputError(f"{path} is missing: it is in {archive} from {SITE}")
     try:
-        values = np.asarray(cdflib.CDF(str(path)).varget("Pose"))
-    except (*DAMAGED, struct.error) as error:
+        file = cdflib.CDF(str(path))
+        claimed = max(getattr(file, "_num_zvariable", 0), getattr(file, "_num_rvariable", 0))
+        if claimed > path.stat().st_size // VARIABLE_BYTES:  # cdflib would look for all of them
+            raise ValueError(f"it claims to have {claimed} variables")
+        values = np.asarray(file.varget("Pose"))
+    except (*DAMAGED, zlib.error) as error:
         raise InputError(
             f"{path} is damaged, or not a CDF file with a variable 'Pose' ({error}): unpack it again"
         ) from error

@@ -4,7 +4,6 @@ Poses are the true ones (annot3); the height-normalised `univ_annot3` is not rea
 """
 
 import re
-import struct
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache, partial
@@ -161,7 +160,7 @@ def _load_mat(path: Path) -> dict[str, np.ndarray]:
                 return {key: np.array(file[key]) for key in VARIABLES if key in file}
         variables = matlab.loadmat(str(path), variable_names=VARIABLES)
         return {key: value for key, value in variables.items() if key in VARIABLES}
-    except (*DAMAGED, matlab.matlab.MatReadError, struct.error, zlib.error) as error:
+    except (*DAMAGED, matlab.matlab.MatReadError, RuntimeError, zlib.error) as error:  # RuntimeError: h5py's
         raise InputError(f"{path} is damaged or not a .mat file ({error}): fetch it again from {SITE}") from error
 
 

@@ -131,7 +131,7 @@ def read_results(path: Path) -> Results:
                 raise TypeError("a figure lacks its cell, seed, data or protocol")
             if not all(isinstance(value, float | int) and math.isfinite(value) for value in figure["values"].values()):
                 raise TypeError(f"a value of {figure['cell']} is no number")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path} is not a TABLE.json of `di2pose ablate`, or damaged: {error!r}") from error
