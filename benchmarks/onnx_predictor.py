@@ -71,7 +71,6 @@ assert Di2Pose.from_pretrained()(sys.argv[1]).people
 """
 WITHOUT = """
 import sys
-from di2pose.model import find_model
 from di2pose.onnx import OnnxPredictor
 assert OnnxPredictor(sys.argv[2], threads=1)(sys.argv[1]).people
 assert "torch" not in sys.modules
