@@ -21,7 +21,7 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/pip
-	$(PIP) -e '.[video]'
+	$(PIP) -e '.[video,serve]'
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
