@@ -199,7 +199,7 @@ async def written(found: Result | Motion, ending: str, attached: bool) -> Respon
         contents = await asyncio.to_thread(found.to_files, f"{NAME}.{ending}")
     except (InputError, MissingExtra) as error:
         raise Refusal(422, str(error)) from error
-    name, media = f"{NAME}.{ending}", MEDIA.get(ending, "application/octet-stream")
+    name, media = f"{NAME}.{ending}", MEDIA.get(ending.rpartition(".")[2], "application/octet-stream")
     if len(contents) == 1:
         (content,) = contents.values()
     else:

@@ -130,8 +130,9 @@ class _Trainer(Generic[Model]):
         self.figures: dict[str, float] = {}  # of the last validation
         if options.resume and self.path.is_file():
             self._restore()
-        for leftover in out.glob(f".{self.path.stem}.*") if ranks.rank == 0 else ():
-            leftover.unlink()
+        if ranks.rank == 0:  # of killed runs: our own temporary files, and safetensors'
+            for leftover in (*out.glob(f".{self.path.stem}.*"), *out.glob(".tmp*")):
+                leftover.unlink()
         ranks.wait()  # all have read the checkpoint before one may replace it
         self.loss = ranks.wrap(_Loss(self.model))
 
