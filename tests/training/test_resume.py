@@ -1,6 +1,7 @@
 """A run that was killed goes on bit for bit: real processes, a real kill -9."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,6 +52,15 @@ def test_kill_9_in_the_middle_of_a_checkpoint_then_resume_equals_the_uninterrupt
     (tmp_path / "cut" / ".tmpA1b2C3").write_bytes(b"half")  # as safetensors leaves it, killed while it writes
     again = di2pose(*command, "--out", tmp_path / "cut")
     assert again.returncode == 0, again.stderr
+    assert not list((tmp_path / "cut").glob(".*"))
+    assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
+
+    # Killed after the last checkpoint, while the model was written: the next one writes it.
+    shutil.rmtree(tmp_path / "cut" / "model")
+    (tmp_path / "cut" / "metrics.csv").unlink()
+    (tmp_path / "cut" / ".model.half").mkdir()
+    assert di2pose(*command, "--out", tmp_path / "cut").returncode == 0
+    assert (tmp_path / "cut" / "metrics.csv").is_file()
     assert not list((tmp_path / "cut").glob(".*"))
     assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
 

@@ -5,6 +5,7 @@ a run that was stopped goes on bit for bit, and ranks do what one process would.
 """
 
 import math
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -130,17 +131,20 @@ class _Trainer(Generic[Model]):
         self.figures: dict[str, float] = {}  # of the last validation
         if options.resume and self.path.is_file():
             self._restore()
-        if ranks.rank == 0:  # of killed runs: our own temporary files, and safetensors'
-            for leftover in (*out.glob(f".{self.path.stem}.*"), *out.glob(".tmp*")):
-                leftover.unlink()
+        if ranks.rank == 0:  # of killed runs: our own temporary files and folders, and safetensors'
+            for leftover in (*out.glob(f".{self.path.stem}.*"), *out.glob(".model.*"), *out.glob(".tmp*")):
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         ranks.wait()  # all have read the checkpoint before one may replace it
         self.loss = ranks.wrap(_Loss(self.model))
 
     def run(self, signals: list[int]) -> int:
         total, lead = self.job.iterations, self.ranks.rank == 0
-        if self.iteration >= total:
-            return 0
         log = Log(self.out, self.iteration, self.options.tensorboard) if lead else None
+        if self.iteration >= total:
+            if log:  # it may have been killed after its last checkpoint, before its model and its log were written
+                self._export()
+                log.finish()
+            return 0
         started, saved_at, stop = time.monotonic() - self.seconds, time.monotonic(), False
         with progress_bar(self.job.name, self.iteration, total, lead) as bar, ThreadPoolExecutor(1) as pool:
             for parts in self._batches(pool):
@@ -265,6 +269,9 @@ class _Trainer(Generic[Model]):
         facts |= {"sums": self.sums, "figures": self.figures, "scaler": self.scaler.state_dict()}
         write_state(self.path, groups, facts)
         self.saved = self.iteration
+        self._export()
+
+    def _export(self) -> None:
         notes = {"iteration": self.iteration, "iterations": self.job.iterations, "seed": self.job.seed}
         self.job.export(self.average.model, notes | {f"held_out_{k}": v for k, v in self.figures.items()})
 
