@@ -120,12 +120,22 @@ def test_the_list_has_every_command_after_those_it_needs(cache, tmp_path, capsys
     assert not list(tmp_path.iterdir())
 
 
+def test_tokenizers_may_learn_for_longer(cache, tmp_path, capsys):
+    words = ["--seeds", "1", "--iterations", "7", "--tokenizer-iterations", "20", "--list"]
+    assert main(["ablate", "occlude", *command(cache, tmp_path, *words)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if " train " in line]
+    lengths = {(words[words.index("train") + 1], words[words.index("--iterations") + 1]) for words in lines}
+    assert lengths == {("tokenizer", "20"), ("denoiser", "7")}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--budget", "1", "--list"], "Give --iterations N, or start the table once"),
         (["--budget", "1", "--iterations", "3"], "not both"),
-        (["--seeds", "0"], "must be above 0"),
+        (["--seeds", "0"], "must be above 0: --seeds 0"),
+        (["--iterations", "3", "--tokenizer-iterations", "0"], "must be above 0: --tokenizer-iterations 0"),
+        (["--budget", "0"], "--budget must be above 0 minutes"),
         (["--test", "nowhere=/nowhere"], "is no folder"),
         (["--protocol", "nonsense"], "no protocol is called nonsense"),
         (["--recipe", "nonsense"], "no recipe is called 'nonsense'"),

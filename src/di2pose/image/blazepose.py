@@ -118,7 +118,7 @@ class BlazePose(nn.Module):
 
     @torch.inference_mode()
     def forward(self, crops: UInt8[Tensor, "B 256 256 3"]) -> BlazePoseOutput:
-        asked = begin(self.graph, crops.float() / 255)
+        asked = begin(self.graph, _as_shares(crops))
         second = None if self.movenet is None else self.movenet.begin(crops)
         *maps, landmarks, world, person = asked()
         named = {f"map{n}": x.flatten(1, 2) for n, x in zip(self.sizes, maps, strict=True)}  # B n*n C
@@ -164,6 +164,14 @@ class BlazePose(nn.Module):
     @property
     def device(self) -> torch.device:
         return next(self.graph.parameters(), torch.empty(0)).device
+
+
+def _as_shares(crops: UInt8[Tensor, "B 256 256 3"]) -> Float[Tensor, "B 256 256 3"]:
+    """Over 255. On the CPU by NumPy: PyTorch's threads would go on spinning for a while, and the network wants their
+    cores."""
+    if crops.device.type != "cpu" or torch.onnx.is_in_onnx_export():
+        return crops.float() / 255
+    return torch.from_numpy(crops.numpy().astype(np.float32) / 255)
 
 
 def load(name: str, runtime: Literal["torch", "litert"]) -> BlazePose:

@@ -1,12 +1,13 @@
 """A tflite network in Google's own runtime (package ai-edge-litert): CPU only, about 1.5 times as fast as PyTorch.
 
-Images go through it one by one, each on one thread; up to four at a time where PyTorch may use as many threads.
+An image has as many threads as PyTorch may use, four at most; with more than that, as many images go side by side.
 """
 
 import os
 import struct
 import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -26,9 +27,11 @@ from di2pose.image.tflite_file import TfliteFile
 
 _OUTPUTS, _OPERATORS = 8, 10  # places in the vtable of a SubGraph, fixed by the tflite schema
 _SIZES = 4  # a network takes about twice its weights' memory
+_THREADS = 4
+"""Of one image: on two it takes half as long as on one, with the same numbers."""
 _PASSES, _LANES = 4, 4
-"""Images that a network has seen before it is built once more, for another thread: it takes as long as two or three.
-And how often it is built at most, for its memory: 60 MB for BlazePose heavy."""
+"""Images that a network has seen before it is built once more, for a second image beside the first: it takes as long as
+two or three. And how often it is built at most, for its memory: 60 MB for BlazePose heavy."""
 
 Answer = Callable[[], tuple[Tensor, ...]]
 """What a network says, to be waited for."""
@@ -39,15 +42,18 @@ class LitertGraph(nn.Module):
     """Drop-in for TfliteGraph: images (B, H, W, C), of the network's own type -> the asked tensors. `network`: a tflite
     file, or the bytes of one with these outputs.
 
-    XNNPACK is not faster on a batch, and several images at a time use the cores better than one on several threads.
+    XNNPACK is not faster on a batch. A network that is begun while another is at work waits for its threads: each has
+    all of them, so that no core is idle when one takes longer than the other.
     """
 
     def __init__(self, network: TfliteFile | bytes, outputs: Sequence[int]) -> None:
         super().__init__()
         self._outputs = tuple(outputs)
         self._content = network if isinstance(network, bytes) else cut(network, outputs)
-        self._idle: LifoQueue[Any] = LifoQueue()  # the one that was used last is the one whose weights are near
-        self._idle.put(self._interpreter())
+        # By threads; the one that was used last is the one whose weights are near.
+        self._idle: dict[int, LifoQueue[Any]] = defaultdict(LifoQueue)
+        threads = _threads()
+        self._idle[threads].put(self._interpreter(threads))
         self._passes = 0
 
     def forward(self, images: Shaped[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
@@ -55,34 +61,35 @@ class LitertGraph(nn.Module):
 
     def begin(self, images: Shaped[Tensor, "B H W C"]) -> Answer:
         """Begin; the answer is waited for when it is called."""
-        threads, count = torch.get_num_threads(), len(images)
-        lanes = min(threads, _LANES, count, 1 + self._passes // _PASSES)
+        threads, count = _threads(), len(images)
+        room = torch.get_num_threads() // threads
+        lanes = min(room, _LANES, count, 1 + self._passes // _PASSES)
         self._passes += count
         shares = [images[lane::lanes].numpy() for lane in range(lanes)]
         if threads == 1:
-            rows = [self._run(share) for share in shares]
+            rows = [self._run(share, threads) for share in shares]
             return lambda: _joined(rows)
-        waiting = [_pool(threads).submit(self._run, share) for share in shares]
+        waiting = [_pool(room).submit(self._run, share, threads) for share in shares]
         return lambda: _joined([each.result() for each in waiting])
 
-    def _run(self, images: Shaped[np.ndarray, "b H W C"]) -> list[tuple[Tensor, ...]]:
+    def _run(self, images: Shaped[np.ndarray, "b H W C"], threads: int) -> list[tuple[Tensor, ...]]:
         """One image after the other, by an interpreter that nobody else uses meanwhile."""
         try:
-            interpreter = self._idle.get_nowait()
+            interpreter = self._idle[threads].get_nowait()
         except Empty:
-            interpreter = self._interpreter()
+            interpreter = self._interpreter(threads)
         rows = []
         for image in images:
             interpreter.set_tensor(interpreter.get_input_details()[0]["index"], image[None])
             interpreter.invoke()
             rows.append(tuple(torch.from_numpy(interpreter.get_tensor(index)) for index in self._outputs))
-        self._idle.put(interpreter)
+        self._idle[threads].put(interpreter)
         return rows
 
-    def _interpreter(self) -> Any:
+    def _interpreter(self, threads: int) -> Any:
         runtime = require("ai_edge_litert.interpreter", extra="litert")
         with _building, without_information():
-            made = runtime.Interpreter(model_content=self._content, num_threads=1)
+            made = runtime.Interpreter(model_content=self._content, num_threads=threads)
             made.allocate_tensors()
         return made
 
@@ -111,9 +118,14 @@ def begin(network: nn.Module, images: Tensor) -> Answer:
     return lambda: network(images)
 
 
+def _threads() -> int:
+    """Of one image."""
+    return min(torch.get_num_threads(), _THREADS)
+
+
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="litert")
+def _pool(lanes: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(lanes, thread_name_prefix="litert")
 
 
 if hasattr(os, "register_at_fork"):

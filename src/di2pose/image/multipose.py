@@ -57,17 +57,19 @@ class MultiPose(nn.Module):
         of the score; whoever can only score less is left out."""
 
         def ask(pixels: np.ndarray) -> Callable[[], tuple[Tensor, Tensor, Tensor]]:
-            asked = begin(self.network, self._input(torch.from_numpy(pixels)))
+            # By NumPy: PyTorch's threads would go on spinning for a while, and the network wants their cores.
+            asked = begin(self.network, torch.from_numpy(pixels.astype(np.float32) * self.scale - 1).to(self._device))
             return torch.inference_mode()(lambda: self.decode(asked(), least))
 
         return look_for_poses(image, ask)
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One picture (1, h, w, 3) RGB uint8 -> keypoints (P, 17, 3), boxes (P, 4), scores (P,) in its pixels."""
-        return self.decode(self.network(self._input(pixels)))
+        return self.decode(self.network(pixels.to(self._device).float() * self.scale - 1))
 
-    def _input(self, pixels: Tensor) -> Tensor:
-        return pixels.to(next(self.network.parameters(), torch.empty(0)).device).float() * self.scale - 1
+    @property
+    def _device(self) -> torch.device:
+        return next(self.network.parameters(), torch.empty(0)).device
 
     def decode(self, heads: Sequence[Tensor], least: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
         """The network's maps of one picture -> keypoints, boxes and scores of those whose centre scores `least`."""

@@ -34,6 +34,7 @@ def ablate(
     data: tuple[Path, ...] = (),
     budget: float | None = None,
     iterations: int | None = None,
+    tokenizer_iterations: int | None = None,
     seeds: int = 3,
     recipe: str = "compare",
     protocol: str = "limb-12",
@@ -61,6 +62,8 @@ def ablate(
         budget: minutes for all stages of one run of the reference, our model: what it can do in them is the number of
             iterations of every stage of every cell. Its speed is measured first, and kept in OUT/budget.json
         iterations: of every stage of every cell, instead of a budget; with neither, the recipe's epochs
+        tokenizer_iterations: of every tokenizer, which sees poses alone and learns them cheaply; left out: as many as
+            the other stages
         seeds: how many; 0, 1, ...
         recipe: the configuration to start from
         protocol: of `di2pose evaluate`, one or several with commas, for test data without its own
@@ -74,9 +77,11 @@ def ablate(
     """
     if table not in TABLES:
         raise InputError(f"no table is called '{table}': choose from {', '.join(TABLES)}")
-    if min(seeds, jobs, 1 if iterations is None else iterations) < 1 or (budget is not None and budget <= 0):
-        raise InputError(f"--seeds, --jobs, --iterations and --budget must be above 0, got {seeds}, {jobs}, "
-                         f"{iterations} and {budget}")  # fmt: skip
+    counts = {"seeds": seeds, "jobs": jobs, "iterations": iterations, "tokenizer-iterations": tokenizer_iterations}
+    if wrong := {name: count for name, count in counts.items() if count is not None and count < 1}:
+        raise InputError(f"these must be above 0: {', '.join(f'--{name} {count}' for name, count in wrong.items())}")
+    if budget is not None and budget <= 0:
+        raise InputError(f"--budget must be above 0 minutes, got {budget:g}")
     if budget is not None and iterations is not None:
         raise InputError("give --budget MINUTES or --iterations N, not both")
     tests = _tests(test, protocol)
@@ -88,6 +93,7 @@ def ablate(
         out,
         recipe,
         iterations,
+        tokenizer_iterations,
         hypotheses,
         tuple(shlex.split(train)),
         tuple(shlex.split(evaluate)),
@@ -109,7 +115,8 @@ def ablate(
         return 128 + stopped
     words = ["ablate", table, "--features", *features, "--test", *test, *(["--data", *data] if data else [])]
     words += ["--recipe", recipe, "--seeds", seeds, "--protocol", protocol, "--hypotheses", hypotheses]
-    for name, value in (("budget", budget), ("iterations", iterations), ("train", train), ("evaluate", evaluate)):
+    said = {"budget": budget, "iterations": iterations, "tokenizer-iterations": tokenizer_iterations}
+    for name, value in (said | {"train": train, "evaluate": evaluate}).items():
         words += [f"--{name}={value}"] if value else []
     command = shlex.join(["di2pose", *map(str, words), "--out", str(out)])
     text = _write(table, TABLES[table], planned, failures, seeds, setting, command)
@@ -155,7 +162,7 @@ def _budget(setting: Setting, minutes: float, launch: str | None, list_only: boo
                 f"--list cannot tell how many iterations {minutes:g} minutes are: {path} has no measured speed of "
                 f"'{key}'. Give --iterations N, or start the table once without --list"
             )
-        timing = replace(setting, out=setting.out / "timing", iterations=TIMED)
+        timing = replace(setting, out=setting.out / "timing", iterations=TIMED, tokenizer_iterations=None)
         timing = replace(timing, train=(*timing.train, "--log-every", str(WARM)))
         last = train_run(REFERENCE, 0, timing)
         runs = [*last.needs, last]
@@ -210,6 +217,7 @@ def _write(
         "note": table.note,
         "recipe": setting.recipe,
         "iterations": setting.iterations,
+        "tokenizer_iterations": setting.iterations_of("tokenizer"),
         "seeds": list(range(seeds)),
         "command": command,
         "cells": [

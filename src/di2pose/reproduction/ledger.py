@@ -20,6 +20,7 @@ from di2pose.reproduction.results import (
     TOKENIZER,
     Columns,
     Results,
+    made_by,
     read_results,
     spread,
     table_of,
@@ -69,9 +70,7 @@ class Block:
 
     def made_by(self, results: Results) -> None:
         content = results.content
-        length = "its own epochs" if content["iterations"] is None else f"{content['iterations']} iterations a stage"
-        about = f"Recipe {content['recipe']}, {length}, {len(content['seeds'])} seeds, commit {content['commit']}"
-        self.text += [f"{about}: `{content['command']}`", f"![{content['title']}]({plot_name(results)})"]
+        self.text += [f"{made_by(content)}: `{content['command']}`", f"![{content['title']}]({plot_name(results)})"]
 
     def ended(self, missing: str, why: str) -> "Block":
         """With the verdicts; or with the one word that stands for them, and why."""

@@ -37,11 +37,17 @@ class Setting:
     recipe: str
     iterations: int | None = None
     """Of every training stage; None: the recipe's own epochs."""
+    tokenizer_iterations: int | None = None
+    """Of every tokenizer, where that is another number."""
     hypotheses: str = "8"
     train: tuple[str, ...] = ()
     """Further flags of every training command, and of every evaluation."""
     evaluate: tuple[str, ...] = ()
     device: str = "cpu"
+
+    def iterations_of(self, what: str) -> int | None:
+        """Of a stage."""
+        return self.tokenizer_iterations or self.iterations if what == "tokenizer" else self.iterations
 
     @property
     def config(self) -> Config:
@@ -102,15 +108,16 @@ def train_run(stage: Stage, seed: int, setting: Setting) -> Run:
     source = ("--data", *setting.data) if stage.what == "tokenizer" else ("--features", *setting.features)
     whose = _as_large(stage.what, setting) if stage.what.startswith("model ") else ("--recipe", setting.recipe)
     words = ["train", *stage.what.split(), *whose, *map(str, source), *stage.flags]
-    words += [] if setting.iterations is None else ["--iterations", str(setting.iterations)]
+    count = setting.iterations_of(stage.what)
+    words += [] if count is None else ["--iterations", str(count)]
     words += ["--seed", str(seed), *setting.train]
     said = (re.sub(r"^[a-z_]+\.", "", flag) for flag in stage.flags if flag[0] != "-")
     about = [stage.what.removeprefix("model "), *said]
     name = _name([*about, f"s{seed}"], [*words, *(run.name for _, run in reads)])
     words += [word for flag, run in reads for word in (flag, str(run.out))]
     words += ["--device", setting.device, "--threads", "1"]
-    if setting.iterations is not None:  # once, at the end: validations are not what the budget is for
-        words += ["--validate-every", str(setting.iterations)]
+    if count is not None:  # once, at the end: validations are not what the budget is for
+        words += ["--validate-every", str(count)]
     return Run(name, (*words, "--out", str(setting.out / "runs" / name)), tuple(run for _, run in reads))
 
 

@@ -231,13 +231,18 @@ def spread(values: Iterable[float], digits: int = 1) -> str:
     return f"{mean} ± {stdev(several):.{digits}f}" if len(several) > 1 else mean
 
 
+def made_by(content: Json) -> str:
+    """Recipe, length, seeds and commit of the runs."""
+    steps, others = content["iterations"], content.get("tokenizer_iterations")
+    length = "the recipe's epochs" if steps is None else f"{steps} iterations of every stage"
+    length += f" (tokenizers {others})" if others not in (None, steps) else ""
+    return f"Recipe {content['recipe']}, {length}, {len(content['seeds'])} seeds, commit {content['commit']}"
+
+
 def to_markdown(results: Results) -> str:
     """A table for each set of test data and protocol, mean ± deviation over the seeds."""
     content = results.content
-    steps = content["iterations"]
-    length = "the recipe's epochs" if steps is None else f"{steps} iterations of every stage"
-    made = f"Recipe {content['recipe']}, {length}, {len(content['seeds'])} seeds, commit {content['commit']}."
-    lines = [f"# {content['title']}", "", f"{made} mm; {SPREAD}."]
+    lines = [f"# {content['title']}", "", f"{made_by(content)}. mm; {SPREAD}."]
     lines += ["", content["note"]] if content["note"] else []
     for data, protocol in results.sets():
         columns: Columns = {}

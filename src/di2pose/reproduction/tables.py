@@ -69,6 +69,8 @@ REFERENCE = di2pose()
 PEER = "blazepose"
 PCT_TOKENIZER = settings(tokenizer__quantiser="vq", tokenizer__block="mixer")
 LEVELS = ("[8,5,5,5]", "[7,5,5,5,5]", "[8,8,8,6,5]")
+LOCAL = {x: settings(tokenizer__block="local", tokenizer__local_joints=x) for x in (1, 3, 5)}
+"""Local-MLP tokenizers by the joints X that see each other; 3 is the paper's."""
 STEPS = (25, 50, 100)
 SHARES = (5, 10, 25, 50, 100)
 
@@ -103,7 +105,7 @@ TABLES: dict[str, Table] = {
     ),
     "joint-shift": _tokenizer_table(
         "Joints X that see each other in a Local-MLP block",
-        {str(x): settings(tokenizer__block="local", tokenizer__local_joints=x) for x in (1, 3, 5)},
+        {str(x): flags for x, flags in LOCAL.items()},
     ),
     "levels": _tokenizer_table("FSQ levels", {text: settings(tokenizer__levels=text) for text in LEVELS}),
     "occlude": Table(
@@ -127,7 +129,7 @@ TABLES: dict[str, Table] = {
         note="Training steps / inference steps.",
     ),
     "block": _tokenizer_table(
-        "Blocks of the tokenizer", {name: settings(tokenizer__block=name) for name in ("local", "mixer")}
+        "Blocks of the tokenizer", {"local": LOCAL[3], "mixer": settings(tokenizer__block="mixer")}
     ),
     "tokens": _tokenizer_table("Tokens of a pose", {str(n): settings(tokenizer__tokens=n) for n in (24, 48, 100)}),
     "aux": Table(
