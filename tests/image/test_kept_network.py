@@ -74,14 +74,16 @@ def test_without_room_for_it_the_bytes_are_used(cache):
     assert kept("net", "8x8", SOURCES, lambda: b"network") == b"network"
 
 
-def test_a_real_network_says_the_same_from_the_cache_and_after_its_file_is_gone(tmp_path, monkeypatch):
+@pytest.mark.parametrize("folder", ["cache", "Zwischenlager für Äpfel"])
+def test_a_real_network_says_the_same_from_the_cache_and_after_its_file_is_gone(tmp_path, monkeypatch, folder):
     source = fetch(*SOURCES)
-    monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path))
-    (tmp_path / "assets" / SOURCES[0]).mkdir(parents=True)
-    shutil.copy(source, tmp_path / "assets" / SOURCES[0])
+    cache = tmp_path / folder
+    monkeypatch.setenv("DI2POSE_CACHE", str(cache))
+    (cache / "assets" / SOURCES[0]).mkdir(parents=True)
+    shutil.copy(source, cache / "assets" / SOURCES[0])
     pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 255, (3, 320, 320, 3), np.uint8))
     first, second = EfficientDet("litert"), EfficientDet("litert")
-    shutil.rmtree(tmp_path / "networks")
+    shutil.rmtree(cache / "networks")
     pictures = pixels.repeat(4, 1, 1, 1)  # enough for interpreters of several threads, which are built now
     answers = [[torch.cat(column) for column in zip(*(net(half) for half in pictures.chunk(2)), strict=True)]
                for net in (first, second)]  # fmt: skip

@@ -92,6 +92,8 @@ class LitertGraph(nn.Module):
     def _interpreter(self) -> Any:
         runtime = require("ai_edge_litert.interpreter", extra="litert")
         network = self._network() if callable(self._network) else self._network
+        if isinstance(network, Path) and not str(network).isascii():  # on Windows C++ opens no other names
+            network = network.read_bytes()
         given = {"model_content": network} if isinstance(network, bytes) else {"model_path": str(network)}
         with _building, without_information():
             made = runtime.Interpreter(**given, num_threads=1)
