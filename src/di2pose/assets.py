@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
+from di2pose.checked import has_sha256, sha256_of
 from di2pose.errors import InputError
 
 
@@ -111,7 +112,8 @@ def cache_dir() -> Path:
 
 
 def fetch(name: str) -> Path:
-    """The asset's file in the cache, its sha256 checked; downloaded when it is not there or is damaged."""
+    """The asset's file in the cache, its sha256 checked (once, until somebody touches the file: `checked.py`);
+    downloaded when it is not there or is damaged."""
     asset = _lookup(name)
     if not _is_good(_target(asset), asset):
         with _scratch() as scratch:
@@ -124,19 +126,20 @@ def fetch(name: str) -> Path:
 
 
 def state(name: str) -> Literal["ready", "missing", "damaged"]:
-    """Whether the asset's file is in the cache, with its sha256. Fetches nothing."""
+    """Whether the asset's file is in the cache, with its sha256, read anew. Fetches nothing."""
     asset = _lookup(name)
-    if _is_good(_target(asset), asset):
-        return "ready"
-    return "damaged" if _target(asset).is_file() else "missing"
+    path = _target(asset)
+    if not path.is_file():
+        return "missing"
+    return "ready" if sha256_of(path) == asset.sha256 else "damaged"
 
 
 def can_fetch(name: str) -> bool:
     """Whether the asset's file is in the cache, or the client that brings it is here."""
     asset = _lookup(name)
     if asset.client == "pip":
-        return find_spec("pip") is not None or state(name) == "ready"
-    return _find_npm() is not None or state(name) == "ready"
+        return find_spec("pip") is not None or _is_good(_target(asset), asset)
+    return _find_npm() is not None or _is_good(_target(asset), asset)
 
 
 def extract(name: str, *prefixes: str) -> Path:
@@ -215,12 +218,7 @@ def _missing_siblings(asset: Asset) -> list[Asset]:
 
 
 def _is_good(path: Path, asset: Asset) -> bool:
-    return path.is_file() and path.stat().st_size == asset.bytes and _sha256(path) == asset.sha256
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return path.is_file() and path.stat().st_size == asset.bytes and has_sha256(path, asset.sha256)
 
 
 @contextmanager
@@ -311,7 +309,7 @@ def _take(archive: Path, asset: Asset, folder: Path) -> Path:
 
 def _keep(file: Path, asset: Asset) -> None:
     """Move a verified file to its place in the cache."""
-    got = _sha256(file)
+    got = sha256_of(file)
     if got != asset.sha256:
         raise InputError(
             f"asset '{asset.name}' from {asset.source} has sha256 {got}, expected {asset.sha256}: "

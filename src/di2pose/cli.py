@@ -1,9 +1,6 @@
 """`di2pose COMMAND`: one table, command -> function. The functions' own signatures are the flags."""
 
-import gc
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 
 import tyro
@@ -11,6 +8,7 @@ import tyro
 from di2pose import __version__
 from di2pose.errors import InputError, MissingExtra
 from di2pose.files import printable
+from di2pose.garbage import never_again, uncollected
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("di2pose.commands.predict:predict", "photos and videos to 3D poses, pages and files"),
@@ -56,19 +54,6 @@ def usage(group: str = "") -> str:
     return f"di2pose {__version__}: occluded 3D human pose estimation\n\nusage: di2pose COMMAND [--help] ...\n\n{rows}"
 
 
-@contextmanager
-def _without_garbage_collection(keep: bool) -> Iterator[None]:
-    """Imports make a million objects and no garbage, and a tenth of their time goes into looking for it. `keep`: what
-    they made is not looked through later either; for a process that runs one command."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-    if keep:
-        gc.freeze()
-
-
 def main(arguments: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["--version"]:
@@ -89,8 +74,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     module, function = COMMANDS[name][0].split(":")
     try:
-        with _without_garbage_collection(keep=arguments is None):
+        with uncollected():
             command = getattr(import_module(module), function)
+        if arguments is None:
+            never_again()
         code = tyro.cli(command, args=words[count:], prog=f"di2pose {name}")
     except (InputError, MissingExtra) as error:
         print(f"error: {printable(error)}", file=sys.stderr)

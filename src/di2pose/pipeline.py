@@ -14,7 +14,6 @@ from di2pose.calibration import Calibration
 from di2pose.call_options import usable_device
 from di2pose.config import Config
 from di2pose.errors import InputError
-from di2pose.image.blazepose_detector import BlazePoseDetector
 from di2pose.image.detect import Detection, Detector, load_detector
 from di2pose.image.encoder import Encoder, EncoderOutput, load_encoder
 from di2pose.image.people_detector import PeopleDetector
@@ -92,8 +91,11 @@ class Di2Pose(Road, nn.Module):
     def find(self, picture: Image.Image, max_people: int = 8, quick: bool = False) -> list[Detection]:
         """Who is where, by the pipeline's own detector, largest first. Quick: at a glance, without tiles."""
         detector = self.load_detector()
-        if quick and isinstance(detector, BlazePoseDetector | PeopleDetector):
-            return detector.detect(picture, max_people, tiles=())
+        if quick:
+            from di2pose.image.blazepose_detector import BlazePoseDetector  # most photos do without
+
+            if isinstance(detector, BlazePoseDetector | PeopleDetector):
+                return detector.detect(picture, max_people, tiles=())
         return detector.detect(picture, max_people=max_people)
 
     @property

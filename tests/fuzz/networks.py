@@ -41,7 +41,7 @@ def _make_tflite(folder: Path) -> None:
     from di2pose.image.tfjs_to_tflite import to_tflite
 
     _make_tfjs(folder)
-    content, _ = to_tflite(TfjsFile(folder / "model.json", folder / "group1.bin"), "x", ["d"], (1, 8, 8, 2))
+    content = to_tflite(TfjsFile(folder / "model.json", folder / "group1.bin"), "x", ["d"], (1, 8, 8, 2))
     (folder / "n.tflite").write_bytes(content)
 
 

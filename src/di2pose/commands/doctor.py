@@ -49,7 +49,8 @@ def doctor(json: bool = False, fetch: bool = False, model: str | None = None) ->
 
     Args:
         json: Print one JSON object instead of lines.
-        fetch: Fetch the files that a prediction needs (about 55 MB are kept) where they are missing.
+        fetch: Fetch the files that a prediction needs (about 55 MB are kept, and what is made of
+            them by the first prediction, as much again) where they are missing.
         model: Name or folder of a model to test instead of the one inside the package.
     """
     checks = []

@@ -12,6 +12,7 @@ from di2pose.commands.predict_options import PredictOptions
 from di2pose.commands.writing import FILM, RunLog, Tell, endings, ready_folder
 from di2pose.errors import InputError, require
 from di2pose.files import printable
+from di2pose.garbage import still_never, uncollected
 
 if TYPE_CHECKING:
     from di2pose.pipeline import Di2Pose
@@ -47,7 +48,8 @@ def predict(
     for path in (options.out / f"{item.name}{ending}" for item in found.found for ending in names):
         if path.resolve() in given:
             raise InputError(f"{path} would be written over an input: give another folder with -o")
-    _ = options.torch_device  # one that cannot be used is told before anything is made
+    with uncollected():  # it imports torch
+        _ = options.torch_device  # one that cannot be used is told before anything is made
     ready_folder(options.out)
     if options.engine == "ray":
         from di2pose.commands.ray_engine import work_on_ray
@@ -62,15 +64,17 @@ def predict(
 
 def load(options: PredictOptions) -> "Di2Pose":
     """The pipeline that the options ask for, ready for the first picture."""
-    import torch
+    with uncollected():
+        import torch
 
-    from di2pose.pipeline import Di2Pose
+        from di2pose.pipeline import Di2Pose
 
-    if options.workers is not None:  # each has one core, a single one, too
-        torch.set_num_threads(1)
-    model = Di2Pose.from_pretrained(options.model, options.torch_device, options.encoder)
-    model.detector = options.detector
-    model.encoder  # noqa: B018  # what cannot look at pictures says so once, before the first of them
+        if options.workers is not None:  # each has one core, a single one, too
+            torch.set_num_threads(1)
+        model = Di2Pose.from_pretrained(options.model, options.torch_device, options.encoder)
+        model.detector = options.detector
+        model.encoder  # noqa: B018  # what cannot look at pictures says so once, before the first of them
+    still_never()
     return model
 
 

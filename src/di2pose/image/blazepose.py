@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 import torch
@@ -22,12 +22,15 @@ from di2pose.errors import InputError
 from di2pose.image.crop import Roi, crop_rotation
 from di2pose.image.detect import Detection
 from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
+from di2pose.image.exporting import is_exporting
+from di2pose.image.kept_network import kept
 from di2pose.image.litert import LitertGraph, begin
 from di2pose.image.movenet import TOKEN_CHANNELS, MoveNet, MoveNetOutput
-from di2pose.image.tflite_file import TfliteFile
-from di2pose.image.tflite_graph import TfliteGraph
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33
+
+if TYPE_CHECKING:
+    from di2pose.image.tflite_file import TfliteFile
 
 Variant = Literal["heavy", "full", "lite"]
 
@@ -96,16 +99,10 @@ class BlazePose(nn.Module):
         if variant not in ("heavy", "full", "lite"):
             raise InputError(f"BlazePose comes as heavy, full or lite, got '{variant}'")
         self.name = f"blazepose-{variant}{'+map16' * map16}{'+movenet' * movenet}"
-        path = path or fetch(f"blazepose-{variant}")
-        file = TfliteFile(path)
         self.sizes = (16, 8, 4, 2) if map16 else (8, 4, 2)
-        taps = find_taps(file, self.sizes)
-        heads = [file.output_named(name) for name in ("Identity", "Identity_4", "Identity_1")]
-        wanted = (*taps, *heads)
-        self.graph = LitertGraph(file, wanted) if runtime == "litert" else TfliteGraph(file, wanted)
-        self.taps = dict(zip(self.sizes, taps, strict=True))
-        width = max(file.shapes[tap][3] for tap in taps)
-        blocks = [TokenBlock(f"map{n}", n * n, file.shapes[tap][3], 0) for n, tap in self.taps.items()]
+        self.graph, widths = _network(f"blazepose-{variant}", path, self.sizes, runtime)
+        width = max(widths)
+        blocks = [TokenBlock(f"map{n}", n * n, wide, 0) for n, wide in zip(self.sizes, widths, strict=True)]
         blocks.append(TokenBlock("landmarks", 33, LANDMARK_CHANNELS, width))
         self.movenet = None
         if movenet:
@@ -169,7 +166,7 @@ class BlazePose(nn.Module):
 def _as_shares(crops: UInt8[Tensor, "B 256 256 3"]) -> Float[Tensor, "B 256 256 3"]:
     """Over 255. On the CPU by NumPy: PyTorch's threads would go on spinning for a while, and the network wants their
     cores."""
-    if crops.device.type != "cpu" or torch.onnx.is_in_onnx_export():
+    if crops.device.type != "cpu" or is_exporting():
         return crops.float() / 255
     return torch.from_numpy(crops.numpy().astype(np.float32) / 255)
 
@@ -189,7 +186,35 @@ def landmark_tokens(landmarks: Float[Tensor, "B 39 5"], world_mm: Float[Tensor, 
     return torch.cat([centred, body[..., 3:].sigmoid(), world_mm / 1000], dim=-1)
 
 
-def find_taps(file: TfliteFile, sizes: Sequence[int]) -> list[int]:
+def _network(
+    asset: str, path: Path | None, sizes: Sequence[int], runtime: Literal["torch", "litert"]
+) -> tuple[nn.Module, list[int]]:
+    """What gives the maps of those sizes, the landmarks in 2D and 3D, and how surely somebody is there; and how many
+    channels each map has. `path`: of the file, instead of the asset's."""
+
+    def read() -> "tuple[TfliteFile, list[int]]":
+        from di2pose.image.tflite_file import TfliteFile
+
+        file = TfliteFile(path or fetch(asset))
+        heads = [file.output_named(name) for name in ("Identity", "Identity_4", "Identity_1")]
+        return file, [*find_taps(file, sizes), *heads]
+
+    def make() -> bytes:
+        from di2pose.image.tflite_cut import cut
+
+        return cut(*read())
+
+    if runtime == "litert":
+        maps = f"maps{'-'.join(map(str, sizes))}"
+        graph = LitertGraph(make if path is not None else lambda: kept(asset, maps, [asset], make))
+        return graph, [shape[3] for shape in graph.shapes[: len(sizes)]]
+    from di2pose.image.tflite_graph import TfliteGraph
+
+    file, wanted = read()
+    return TfliteGraph(file, wanted), [file.shapes[tap][3] for tap in wanted[: len(sizes)]]
+
+
+def find_taps(file: "TfliteFile", sizes: Sequence[int]) -> list[int]:
     """For each size the last map of size x size on the road to the 3D landmarks.
 
     It is what the network pools to half that size; where it does not pool (its first stages, the end), its last sum.

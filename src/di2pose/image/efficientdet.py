@@ -5,6 +5,7 @@ B pictures, A = 19,206 anchors. In Google's runtime where ai-edge-litert is inst
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,10 +15,13 @@ from torch import Tensor, nn
 
 from di2pose.assets import fetch
 from di2pose.image.glance import BOX_INPUT, Boxes, look_for_boxes
+from di2pose.image.kept_network import kept
 from di2pose.image.litert import LitertGraph, begin
-from di2pose.image.tflite_file import TfliteFile
-from di2pose.image.tflite_graph import TfliteGraph
 
+if TYPE_CHECKING:
+    from di2pose.image.tflite_file import TfliteFile
+
+_ASSET = "efficientdet-lite0"
 _SCORES, _BOXES = "StatefulPartitionedCall:1", "StatefulPartitionedCall:0"
 
 
@@ -28,10 +32,14 @@ class EfficientDet(nn.Module):
 
     def __init__(self, runtime: str | None = None) -> None:
         super().__init__()
-        file = TfliteFile(fetch("efficientdet-lite0"))
-        wanted = file.output_named(_SCORES), file.output_named(_BOXES)
         self.runtime = runtime or ("litert" if find_spec("ai_edge_litert") is not None else "torch")
-        self.graph = LitertGraph(file, wanted) if self.runtime == "litert" else TfliteGraph(file, wanted)
+        self.graph: nn.Module
+        if self.runtime == "litert":
+            self.graph = LitertGraph(lambda: kept(_ASSET, "cut", [_ASSET], _cut))
+        else:
+            from di2pose.image.tflite_graph import TfliteGraph
+
+            self.graph = TfliteGraph(*_read())
         self.register_buffer("anchors", anchors(), persistent=False)
 
     def look(self, image: Image.Image) -> Boxes:
@@ -63,6 +71,20 @@ class EfficientDet(nn.Module):
         extent = raw[..., 2:4].exp() * self.anchors[:, 2:]
         boxes = torch.cat([centre - extent / 2, centre + extent / 2], dim=-1)  # y0 x0 y1 x1
         return boxes[..., [1, 0, 3, 2]], scores[..., 0]
+
+
+def _read() -> "tuple[TfliteFile, tuple[int, int]]":
+    """The network, and where its scores and boxes are."""
+    from di2pose.image.tflite_file import TfliteFile
+
+    file = TfliteFile(fetch(_ASSET))
+    return file, (file.output_named(_SCORES), file.output_named(_BOXES))
+
+
+def _cut() -> bytes:
+    from di2pose.image.tflite_cut import cut
+
+    return cut(*_read())
 
 
 def anchors(ratios: Sequence[float] = (1.0, 2.0, 0.5)) -> Float[Tensor, "19206 4"]:

@@ -4,7 +4,6 @@ An image has as many threads as PyTorch may use, four at most; with more than th
 """
 
 import os
-import struct
 import tempfile
 import threading
 from collections import defaultdict
@@ -13,19 +12,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, lru_cache
 from itertools import zip_longest
+from pathlib import Path
 from queue import Empty, LifoQueue
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-import tflite
 import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from di2pose.errors import require
-from di2pose.image.tflite_file import TfliteFile
 
-_OUTPUTS, _OPERATORS = 8, 10  # places in the vtable of a SubGraph, fixed by the tflite schema
+if TYPE_CHECKING:
+    from di2pose.image.tflite_file import TfliteFile
+
 _SIZES = 4  # a network takes about twice its weights' memory
 _THREADS = 4
 """Of one image: on two it takes half as long as on one, with the same numbers."""
@@ -40,20 +40,30 @@ _building = threading.Lock()
 
 class LitertGraph(nn.Module):
     """Drop-in for TfliteGraph: images (B, H, W, C), of the network's own type -> the asked tensors. `network`: a tflite
-    file, or the bytes of one with these outputs.
+    file, the bytes of one, or what gives its bytes or path whenever it is built. `outputs`: None are the file's own.
 
     XNNPACK is not faster on a batch. A network that is begun while another is at work waits for its threads: each has
     all of them, so that no core is idle when one takes longer than the other.
     """
 
-    def __init__(self, network: TfliteFile | bytes, outputs: Sequence[int]) -> None:
+    def __init__(
+        self, network: "TfliteFile | bytes | Callable[[], Path | bytes]", outputs: Sequence[int] | None = None
+    ) -> None:
         super().__init__()
-        self._outputs = tuple(outputs)
-        self._content = network if isinstance(network, bytes) else cut(network, outputs)
+        if not isinstance(network, bytes) and not callable(network):
+            from di2pose.image.tflite_cut import cut
+
+            network = cut(network, network.outputs if outputs is None else outputs)
+        self._network = network
+        threads = _threads()
+        first = self._interpreter(threads)
+        told = {each["index"]: tuple(map(int, each["shape"])) for each in first.get_output_details()}
+        self._outputs = tuple(told if outputs is None else outputs)
+        self.shapes = tuple(told[index] for index in self._outputs)
+        """Of the outputs, for one image."""
         # By threads; the one that was used last is the one whose weights are near.
         self._idle: dict[int, LifoQueue[Any]] = defaultdict(LifoQueue)
-        threads = _threads()
-        self._idle[threads].put(self._interpreter(threads))
+        self._idle[threads].put(first)
         self._passes = 0
 
     def forward(self, images: Shaped[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
@@ -88,19 +98,23 @@ class LitertGraph(nn.Module):
 
     def _interpreter(self, threads: int) -> Any:
         runtime = require("ai_edge_litert.interpreter", extra="litert")
+        network = self._network() if callable(self._network) else self._network
+        if isinstance(network, Path) and not str(network).isascii():  # on Windows C++ opens no other names
+            network = network.read_bytes()
+        given = {"model_content": network} if isinstance(network, bytes) else {"model_path": str(network)}
         with _building, without_information():
-            made = runtime.Interpreter(model_content=self._content, num_threads=threads)
+            made = runtime.Interpreter(**given, num_threads=threads)
             made.allocate_tensors()
         return made
 
 
 class LitertSizes(nn.Module):
     """A network for images of any size, (B, H, W, C) -> its outputs. `write(H, W)` gives its tflite file for that size,
-    and the outputs in it; the networks of the last few sizes stay ready."""
+    as `LitertGraph` takes it; the networks of the last few sizes stay ready."""
 
-    def __init__(self, write: Callable[[int, int], tuple[bytes, Sequence[int]]]) -> None:
+    def __init__(self, write: Callable[[int, int], bytes | Callable[[], Path | bytes]]) -> None:
         super().__init__()
-        self._ready = lru_cache(maxsize=_SIZES)(lambda height, width: LitertGraph(*write(height, width)))
+        self._ready = lru_cache(maxsize=_SIZES)(lambda height, width: LitertGraph(write(height, width)))
 
     def forward(self, images: Shaped[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
         return self.begin(images)()
@@ -163,26 +177,3 @@ def _scratch_file() -> IO[bytes]:
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("di2pose-stderr"), "w+b")
     return tempfile.TemporaryFile()
-
-
-def cut(file: TfliteFile, outputs: Sequence[int]) -> bytes:
-    """The network's file with other outputs, and only the operations that they need."""
-    data = bytearray(file.data)
-    table = tflite.Model.GetRootAsModel(data, 0).Subgraphs(0)._tab
-    needed, keep = set(outputs), []
-    for index, operation in reversed(list(enumerate(file.operations))):
-        if operation.output in needed:
-            needed.update(operation.inputs)
-            keep.append(index)
-    # Operators: the vector of offsets is closed up and shortened where it stands. An offset counts from its own place.
-    start = table.Vector(table.Offset(_OPERATORS))
-    targets = [table.Indirect(start + 4 * index) for index in reversed(keep)]
-    for slot, target in enumerate(targets):
-        struct.pack_into("<I", data, start + 4 * slot, target - (start + 4 * slot))
-    struct.pack_into("<I", data, start - 4, len(targets))
-    # Outputs: a new vector behind the file's last byte.
-    data += bytes(-len(data) % 4)
-    field = table.Pos + table.Offset(_OUTPUTS)
-    struct.pack_into("<I", data, field, len(data) - field)
-    data += struct.pack(f"<I{len(outputs)}i", len(outputs), *outputs)
-    return bytes(data)

@@ -16,15 +16,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose.assets import fetch
+from di2pose.image.exporting import is_exporting
+from di2pose.image.kept_network import kept
 from di2pose.image.litert import LitertGraph, begin
 from di2pose.image.tfjs_graph import TfjsFile, TfjsGraph
-from di2pose.image.tfjs_to_tflite import to_tflite
 
 CROP, GRID, TOKEN_CHANNELS = 256, 64, 6
 OBSERVER = "movenet"
 """Its block of features."""
 ZOOM = 0.8
 """The part of BlazePose's region that MoveNet looks at: it was trained on tighter crops."""
+_SOURCES = ("movenet-thunder-graph", "movenet-thunder")
 _PREFIX = "StatefulPartitionedCall/"
 _HEADS = ("kpt_heatmap_0/conv2d_5", "center_0/conv2d_4", "kpt_regress_0/conv2d_6", "kpt_offset_0/conv2d_7")
 
@@ -69,7 +71,7 @@ class MoveNet(nn.Module):
 
     def __init__(self, runtime: Literal["torch", "litert"] = "torch") -> None:
         super().__init__()
-        file = TfjsFile(fetch("movenet-thunder-graph"), fetch("movenet-thunder"))
+        file = TfjsFile(*map(fetch, _SOURCES))
         constants = file.constants
         self.scale = float(constants[_PREFIX + "truediv"].flat[0])
         self.softening = float(constants[_PREFIX + "add_5/y"])
@@ -78,7 +80,13 @@ class MoveNet(nn.Module):
         wanted = _PREFIX + "sub_1", [f"{_PREFIX}{head}/BiasAdd" for head in _HEADS]
         self.network: nn.Module
         if runtime == "litert":
-            self.network = LitertGraph(*to_tflite(file, *wanted, (1, CROP, CROP, 3), eight_bits=True))
+
+            def make() -> bytes:
+                from di2pose.image.tfjs_to_tflite import to_tflite
+
+                return to_tflite(file, *wanted, (1, CROP, CROP, 3), eight_bits=True)
+
+            self.network = LitertGraph(lambda: kept("movenet", "8-bit", _SOURCES, make))
         else:
             self.network = TfjsGraph(file, *wanted)
         self.requires_grad_(False)
@@ -134,7 +142,7 @@ def _enlarged(x: Float[Tensor, "B 3 n n"]) -> Float[Tensor, "B 3 256 256"]:
     """To the size of a crop, bilinear. From 204 pixels all weights are multiples of 1/128, and sums of weighted pixels
     exact; but onnxruntime would divide by the ratio of sizes, and what is then rounded would differ: an export writes
     the weights out."""
-    if not torch.onnx.is_in_onnx_export():
+    if not is_exporting():
         return F.interpolate(x, (CROP, CROP), mode="bilinear", align_corners=False)
     rows = torch.eye(int(x.shape[-1]))[None, None]
     weights = F.interpolate(rows, (CROP, rows.shape[-1]), mode="bilinear", align_corners=False)[0, 0].clone()

@@ -7,6 +7,7 @@ it is told.  B = 1 picture, P people, H W cells of 4 pixels.
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -17,11 +18,12 @@ from torch.nn import functional as F
 
 from di2pose.assets import fetch
 from di2pose.image.glance import Poses, look_for_poses
+from di2pose.image.kept_network import kept
 from di2pose.image.litert import LitertSizes, begin
 from di2pose.image.tfjs_graph import TfjsFile, TfjsGraph
-from di2pose.image.tfjs_to_tflite import to_tflite
 
 CELL = 4
+_SOURCES = ("movenet-multipose-graph", "movenet-multipose")
 _HEADS = (
     "center_0/conv2d_4",
     "box_scale_0/conv2d_5",
@@ -33,18 +35,36 @@ _HEADS = (
 _PREFIX = "StatefulPartitionedCall/"
 
 
+class _Writer:
+    """Writes the network for a size of pictures. Only the first size of a process is kept in the cache: it is waited
+    for at every start, and a service does not fill the disk because somebody sends pictures of all sizes."""
+
+    def __init__(self, file: TfjsFile, source: str, heads: Sequence[str]) -> None:
+        self._wanted = file, source, heads
+        self._is_first = True
+
+    def __call__(self, height: int, width: int) -> bytes | Callable[[], Path | bytes]:
+        def make() -> bytes:
+            from di2pose.image.tfjs_to_tflite import to_tflite
+
+            return to_tflite(*self._wanted, (1, height, width, 3))
+
+        is_first, self._is_first = self._is_first, False
+        return (lambda: kept("multipose", f"{height}x{width}", _SOURCES, make)) if is_first else make()
+
+
 class MultiPose(nn.Module):
     """`look(image)` gives Poses, sure and unsure ones."""
 
     def __init__(self, people: int = 12, runtime: Literal["torch", "litert"] | None = None) -> None:
         super().__init__()
         self.people = people
-        file = TfjsFile(fetch("movenet-multipose-graph"), fetch("movenet-multipose"))
+        file = TfjsFile(*map(fetch, _SOURCES))
         self.scale = float(file.constants[file.nodes[_PREFIX + "truediv_1"]["input"][1]].flat[0])
         wanted = _PREFIX + "sub_1", [f"{_PREFIX}{head}/BiasAdd" for head in _HEADS]
         self.network: nn.Module
         if (runtime or ("litert" if find_spec("ai_edge_litert") is not None else "torch")) == "litert":
-            self.network = LitertSizes(lambda height, width: to_tflite(file, *wanted, (1, height, width, 3)))
+            self.network = LitertSizes(_Writer(file, *wanted))
         else:
             self.network = TfjsGraph(file, *wanted)
 

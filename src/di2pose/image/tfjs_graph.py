@@ -20,7 +20,8 @@ from torch.nn import functional as F
 
 from di2pose.errors import InputError
 from di2pose.files import Json, read_json, reading
-from di2pose.image.tflite_graph import same_padding
+from di2pose.image.exporting import is_exporting
+from di2pose.image.padding import same_padding
 
 AGAIN = "delete it, and its weights, to fetch them again"
 
@@ -34,7 +35,7 @@ class TfjsFile:
             self._read(read_json(graph, AGAIN), graph, weights)
 
     def _read(self, document: Json, graph: Path, weights: Path) -> None:
-        data, at = weights.read_bytes(), 0
+        data, at = np.memmap(weights, mode="r"), 0  # most starts need three numbers of it (`kept_network.py`)
         for entry in document["weightsManifest"][0]["weights"]:
             stored = np.dtype({"float16": "<f2"}.get(entry.get("quantization", {}).get("dtype"), entry["dtype"]))
             count = math.prod(operator.index(size) for size in entry["shape"])
@@ -93,7 +94,7 @@ class TfjsGraph(nn.Module):
         self.eval()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        chunks = (x,) if x.device.type != "cpu" or torch.onnx.is_in_onnx_export() else x.split(1)
+        chunks = (x,) if x.device.type != "cpu" or is_exporting() else x.split(1)
         return tuple(torch.cat(head) for head in zip(*map(self._walk, chunks), strict=True))
 
     def _walk(self, x: Tensor) -> tuple[Tensor, ...]:

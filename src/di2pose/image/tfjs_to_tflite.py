@@ -32,11 +32,9 @@ _OPERATORS = {"CONV_2D": 5, "DEPTHWISE_CONV_2D": 1, "ADD": 1, "RESIZE_BILINEAR":
 _CODES = {kind: place for place, kind in enumerate(_OPERATORS)}
 
 
-def to_tflite(
-    file: TfjsFile, source: str, heads: Sequence[str], shape: Shape, eight_bits: bool = False
-) -> tuple[bytes, tuple[int, ...]]:
-    """The network from the node `source`, of that shape (1, H, W, C), to the nodes `heads` -> (tflite file, the index
-    of each head's tensor).
+def to_tflite(file: TfjsFile, source: str, heads: Sequence[str], shape: Shape, eight_bits: bool = False) -> bytes:
+    """The network from the node `source`, of that shape (1, H, W, C), to the nodes `heads`: a tflite file whose outputs
+    are the heads in this order.
 
     `eight_bits`: 1x1 convolutions of many channels, but for the heads, have 8-bit weights; the runtime then rounds
     their inputs to 8 bits, too, over the range that it meets.
@@ -58,8 +56,7 @@ def to_tflite(
         else:
             shapes[name] = (1, 2 * height, 2 * width, channels)
             places[name] = writer.resize(live[0], shapes[name])
-    outputs = tuple(places[head] for head in heads)
-    return writer.file(places[source], outputs), outputs
+    return writer.file(places[source], [places[head] for head in heads])
 
 
 class _Writer:

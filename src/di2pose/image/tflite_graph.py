@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from di2pose.errors import InputError
 from di2pose.files import reading
+from di2pose.image.padding import same_padding
 from di2pose.image.tflite_file import AGAIN, Operation, TfliteFile
 
 
@@ -267,13 +268,6 @@ def _activation(code: int) -> tuple[float | None, float | None]:
     if code not in ranges:
         raise InputError(f"the tflite activation {code} is not supported; there are none, relu and relu6")
     return ranges[code]
-
-
-def same_padding(shape: Sequence[int], reach: Sequence[int], stride: Sequence[int]) -> tuple[int, int, int, int]:
-    """TensorFlow's SAME padding, (left, right, top, bottom); an odd amount puts more behind than before."""
-    total = [max((-(-n // s) - 1) * s + k - n, 0) for n, k, s in zip(shape, reach, stride, strict=True)]
-    (top, left), (bottom, right) = [n // 2 for n in total], [n - n // 2 for n in total]
-    return left, right, top, bottom
 
 
 def _padding(
