@@ -1,8 +1,10 @@
 """The whole of a video: real footage, the real detector and encoder, a real (tiny, untrained) model."""
 
 import gc
+import threading
 import weakref
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -20,7 +22,16 @@ from di2pose.pose.bones import even
 from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 from di2pose.video import estimate
-from di2pose.video.estimate import BATCH, VideoDrawing, estimate_video, tracked_frames, video_results
+from di2pose.video.ahead import THREAD
+from di2pose.video.estimate import (
+    BATCH,
+    LOOK_AHEAD,
+    READ_AHEAD,
+    VideoDrawing,
+    estimate_video,
+    tracked_frames,
+    video_results,
+)
 from di2pose.video.stream import BrokenVideoWarning, Stream
 from di2pose.video.track import Tracker
 
@@ -243,15 +254,20 @@ def test_results_come_while_the_video_is_read(model, footage):
 
 
 class Watched(Stream):
-    """Counts the pictures that are alive."""
+    """Counts the pictures that are alive; says when it is closed."""
+
+    closed = False
 
     def __iter__(self):
         self.given, self.most = [], 0
-        for frame in super().__iter__():
-            self.given.append(weakref.ref(frame.picture))
-            gc.collect(0)
-            self.most = max(self.most, sum(picture() is not None for picture in self.given))
-            yield frame
+        try:
+            for frame in super().__iter__():
+                self.given.append(weakref.ref(frame.picture))
+                gc.collect(0)
+                self.most = max(self.most, sum(picture() is not None for picture in self.given))
+                yield frame
+        finally:
+            self.closed = True
 
 
 def test_pictures_are_let_go_once_their_people_are_drawn(model, footage):
@@ -259,6 +275,84 @@ def test_pictures_are_let_go_once_their_people_are_drawn(model, footage):
     results = list(video_results(model, stream, warm=True, **FEW))
     assert len(results) == FRAMES
     assert stream.most <= 2
+
+
+@pytest.fixture
+def two_cores():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def helpers():
+    return [thread for thread in threading.enumerate() if thread.name == THREAD]
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_frames_looked_at_ahead_give_the_same(model, footage, monkeypatch, two_cores, warm):
+    ahead_of_it = list(video_results(model, footage / "one.mp4", warm=warm, **FEW))
+    monkeypatch.setattr(estimate, "ahead", lambda items, room: items)
+    in_turn = list(video_results(model, footage / "one.mp4", warm=warm, **FEW))
+    assert [result.frame_index for result in ahead_of_it] == list(range(FRAMES))
+    np.testing.assert_array_equal(joints_of(ahead_of_it), joints_of(in_turn))
+
+
+def test_on_one_core_nothing_is_done_ahead(model, footage, monkeypatch):
+    assert torch.get_num_threads() == 1
+    monkeypatch.setattr(estimate, "ahead", None)
+    results = video_results(model, footage / "one.mp4", **FEW)
+    next(results)
+    assert helpers() == []
+
+
+class Breaking(Stream):
+    """Fails at its fourth frame; says when it is left."""
+
+    left = False
+
+    def __iter__(self):
+        try:
+            yield from islice(super().__iter__(), 3)
+            raise InputError("the camera was unplugged")
+        finally:
+            self.left = True
+
+
+def test_an_error_of_a_frame_comes_behind_the_results_before_it(model, footage, two_cores):
+    stream, seen = Breaking(footage / "one.mp4"), []
+    results = video_results(model, stream, warm=True, smoothed=False, least_s=0, **FEW)
+    with pytest.raises(InputError, match="unplugged"):
+        seen.extend(results)
+    assert [result.frame_index for result in seen] == [0, 1, 2]
+    assert stream.left
+    assert helpers() == []
+
+
+def test_a_video_that_is_left_early_is_closed_and_so_are_its_threads(model, footage, monkeypatch, two_cores):
+    for name in ("READ_AHEAD", "LOOK_AHEAD"):
+        monkeypatch.setattr(estimate, name, 1)  # the video is short
+    stream = Watched(footage / "one.mp4")
+    results = video_results(model, stream, warm=True, smoothed=False, least_s=0, **FEW)
+    assert next(results).frame_index == 0
+    assert len(helpers()) == 2, "one decodes, one looks"
+    results.close()
+    assert helpers() == []
+    assert stream.closed
+
+
+def test_no_more_pictures_are_kept_than_are_looked_at_ahead(model, footage, two_cores):
+    stream = Watched(footage / "one.mp4")
+    for _ in video_results(model, stream, warm=True, smoothed=False, least_s=0, **FEW):
+        pass
+    assert stream.most <= READ_AHEAD + LOOK_AHEAD + 4, "one in each hand, too"
+
+
+def test_a_warning_of_the_reading_thread_reaches_the_caller(model, footage, tmp_path, two_cores):
+    data = (footage / "one.mp4").read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(data[: len(data) * 9 // 10])
+    with pytest.warns(BrokenVideoWarning, match="not whole"):
+        list(video_results(model, tmp_path / "cut.mp4", **FEW))
 
 
 def test_a_motion_of_it_can_be_saved(model, footage, tmp_path):

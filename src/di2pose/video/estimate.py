@@ -3,12 +3,17 @@
     stream -> frames -> [track: where to look] -> [encoder] -> [track: who it is] -> [diffusion]
            -> [fragments: who was seen long enough] -> [smooth] -> [body: one for each track] -> results
 
+Where PyTorch may use several threads, decoding and looking (up to the first `track: who it is`) run ahead in threads of
+their own, and the diffusion takes half of PyTorch's: one core draws while the other looks at the next frames. On one
+thread all is done in turn. The results are the same.
+
 With a warm start the diffusion of a frame begins at the tokens of the same person in the frame before, noised again to
 an intermediate step, and not from nothing. Without it the frames' tokens do not depend on each other, and the diffusion
 runs over several frames at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,6 +32,7 @@ from di2pose.pose.camera import Camera
 from di2pose.randomness import hypothesis_generators
 from di2pose.request import camera_and_source, camera_for
 from di2pose.result import Motion, Person, Result
+from di2pose.video.ahead import ahead
 from di2pose.video.body import growing_body, one_body
 from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, likely, whole_tracks
 from di2pose.video.smooth import smooth
@@ -35,6 +41,9 @@ from di2pose.video.track import Sighting, Tracker
 
 BATCH = 8
 """Looks that go through the diffusion together, where frames do not wait for each other."""
+READ_AHEAD, LOOK_AHEAD = 2, 8
+"""Frames that are decoded, and frames that are looked at, before they are needed: of the latter a batch, or else looking
+would wait while a batch is drawn. Each keeps its picture."""
 WARM_SHARE = 0.75
 """Of the diffusion's steps: how far the tokens of the frame before are noised again. Less is quicker and calmer, and
 further off: docs/results.md."""
@@ -71,7 +80,8 @@ def video_results(
     pictures: bool = False,
     notes: TrackNotes | None = None,
 ) -> Iterator[Result]:
-    """A result for every frame, in order and one by one; memory does not grow with the length of the video.
+    """A result for every frame, in order and one by one; memory does not grow with the length of the video. Threads
+    that read ahead end with the iterator, also where it is closed early.
 
     A stream does not know what comes: the bones of a track are what its frames so far tell, and settle within a second
     or so. `estimate_video` knows the whole of a track. Frames on their own: smoothed=False, same_body=False, least_s=0.
@@ -85,7 +95,8 @@ def video_results(
     least_s: who is seen for less than this (and less than 5 frames) is dropped, see `video.fragments`; a frame with
         somebody new comes so much later. 0 keeps everybody
     warm: start from the frame before: quicker and calmer, but mistakes last; False draws every frame from nothing
-    detect_every: frames between two searches of the whole picture; also when somebody is lost
+    detect_every: frames between two searches of the whole picture, of which every fifth is in tiles, for small people;
+        also when somebody is lost
     pictures: let the results keep their pixels; those of a file can be read again when a page or an overlay needs them
     notes: where to say what was dropped
     """
@@ -97,7 +108,8 @@ def video_results(
         )
     stream = source if isinstance(source, Stream) else Stream(source)
     count = steps or model.config.sample_steps
-    drawing = VideoDrawing(model, hypotheses, count, seed, WARM_SHARE if warm else None)
+    threads = torch.get_num_threads()
+    drawing = VideoDrawing(model, hypotheses, count, seed, WARM_SHARE if warm else None, max(1, threads // 2))
 
     def camera_of(frame: Frame) -> Camera:
         return camera_for(frame.picture.size, camera, field_of_view)
@@ -112,7 +124,12 @@ def video_results(
     tracker = Tracker(detect_every=detect_every, max_people=max_people)
     assumed = camera is None and field_of_view is None
     # Tokens of the frame before mean nothing in the mirror.
-    tracked = tracked_frames(model, stream, tracker, camera_of, assumed, flip_test=not warm)
+    frames = (frame for frame in stream)
+    if threads > 1:
+        frames = ahead(frames, READ_AHEAD)
+    tracked = tracked_frames(model, frames, tracker, camera_of, assumed, flip_test=not warm)
+    if threads > 1:
+        tracked = ahead(tracked, LOOK_AHEAD)
     results: Iterator[Result] = (result(each, people) for each, people in drawing.people(tracked, height_m))
     if least_s > 0:
         results = likely(results, model.least_score if min_score is None else min_score, notes)
@@ -145,7 +162,7 @@ def tracked_frames(
     camera_of: Callable[[Frame], Camera],
     assumed: bool = False,
     flip_test: bool = False,
-) -> Iterator[TrackedFrame]:
+) -> Generator[TrackedFrame, None, None]:
     """Look at every frame, once at everybody who is known, again at whoever is new and doubtful, and say who is there.
     `assumed`: nobody knows the camera. `flip_test`: look at the mirror images, too.
 
@@ -192,11 +209,20 @@ class VideoDrawing:
     """The diffusion of a video: hypotheses for whoever was seen, several frames together or each from the one before.
 
     `warm_share`: of the diffusion's steps, how far the tokens of the frame before are noised again; the same share of
-    `steps` is then enough. None: every frame from nothing.
+    `steps` is then enough. None: every frame from nothing. `threads`: of PyTorch, for the diffusion; None: all.
     """
 
-    def __init__(self, model: Di2Pose, hypotheses: int, steps: int, seed: int, warm_share: float | None) -> None:
+    def __init__(
+        self,
+        model: Di2Pose,
+        hypotheses: int,
+        steps: int,
+        seed: int,
+        warm_share: float | None,
+        threads: int | None = None,
+    ) -> None:
         self.model, self.hypotheses, self.steps, self.seed, self.warm_share = model, hypotheses, steps, seed, warm_share
+        self.threads = threads
         self._tokens: dict[int, tuple[float, Tensor]] = {}
 
     def people(
@@ -243,13 +269,28 @@ class VideoDrawing:
             whole = self.model.config.diffusion.steps
             known = Constraints(warm=(torch.stack(starts), max(1, round(self.warm_share * whole))))
             steps = max(1, round(self.warm_share * self.steps))
-        estimate = self.model.estimate(encoded, self.hypotheses, steps, noise, known)
+        with _torch_threads(self.threads):
+            estimate = self.model.estimate(encoded, self.hypotheses, steps, noise, known)
         if self.warm_share is not None and estimate.tokens is not None:
             now = max(row.frame.time_s for row in rows)
             self._tokens = {track: kept for track, kept in self._tokens.items() if now - kept[0] <= WARM_AGE_S}
             self._tokens |= {row.number: (now, tokens) for row, tokens in zip(rows, estimate.tokens, strict=True)}
         people = self.model.place(encoded, estimate, height_m)
         return {name: replace(person, track=name[1]) for name, person in zip(names, people, strict=True)}
+
+
+@contextmanager
+def _torch_threads(count: int | None) -> Iterator[None]:
+    """PyTorch in this thread on so many threads: more than there are idle cores would wait for each other, busily."""
+    before = torch.get_num_threads()
+    if count is None or count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Row(NamedTuple):
