@@ -42,8 +42,8 @@ from di2pose.video.track import Sighting, Tracker
 BATCH = 8
 """Looks that go through the diffusion together, where frames do not wait for each other."""
 READ_AHEAD, LOOK_AHEAD = 2, 8
-"""Frames that are decoded, and frames that are looked at, before they are needed: of the latter a batch, or else looking
-would wait while a batch is drawn. Each keeps its picture."""
+"""Frames that are decoded, and frames that are looked at, before they are needed: of the latter a batch, or else
+looking would wait while a batch is drawn. Each keeps its picture."""
 WARM_SHARE = 0.75
 """Of the diffusion's steps: how far the tokens of the frame before are noised again. Less is quicker and calmer, and
 further off: docs/results.md."""
