@@ -6,7 +6,7 @@ from video.crossing import BODY, CENTRE, FOCAL, Jumper, Street, Walker, run
 
 from di2pose.image.crop import roi_from_keypoints
 from di2pose.image.detect import Detection
-from di2pose.video.track import Sighting, Tracker
+from di2pose.video.track import TILES_EVERY, Sighting, Tracker
 
 RATE = 30
 
@@ -94,6 +94,15 @@ def test_a_full_house_needs_no_detector():
     run(Street(Walker(0, 3000, 100)), Tracker(detect_every=5, max_people=1), np.arange(0, 1, 1 / RATE), calls)
     assert calls[0] == "all"
     assert set(calls[1:]) == {"none"}
+
+
+def test_one_search_in_five_is_in_tiles():
+    tracker, searches = Tracker(detect_every=2), []
+    for frame in range(4 * TILES_EVERY + 1):
+        searches.append(tracker.search)
+        tracker.update(frame / 30, [])
+    assert [frame for frame, search in enumerate(searches) if search == "all"] == [0, 2 * TILES_EVERY, 4 * TILES_EVERY]
+    assert set(searches) == {"all", "quick"}, "nobody is there: every frame is glanced at"
 
 
 def test_somebody_who_comes_in_later_is_found_at_the_next_search():

@@ -152,7 +152,7 @@ def decoded(container: Any, stream: Any) -> Iterator[Any]:
 
 def upright(frame: Any) -> Image.Image:
     """The RGB picture of a decoded frame, turned by its rotation tag."""
-    image: Image.Image = frame.to_image().convert("RGB")
+    image: Image.Image = frame.to_image()  # RGB already
     if frame.rotation:  # phones store the turn as a matrix beside the picture, counter-clockwise degrees
         image = image.rotate(frame.rotation, expand=True)
     return image

@@ -85,7 +85,8 @@ def video_results(
     least_s: who is seen for less than this (and less than 5 frames) is dropped, see `video.fragments`; a frame with
         somebody new comes so much later. 0 keeps everybody
     warm: start from the frame before: quicker and calmer, but mistakes last; False draws every frame from nothing
-    detect_every: frames between two searches of the whole picture; also when somebody is lost
+    detect_every: frames between two searches of the whole picture, of which every fifth is in tiles, for small people;
+        also when somebody is lost
     pictures: let the results keep their pixels; those of a file can be read again when a page or an overlay needs them
     notes: where to say what was dropped
     """

@@ -54,6 +54,9 @@ SPEED_MEMORY_S = 0.2
 """Time over which a track's speed is averaged."""
 RISE_S = 0.25
 """Time for which somebody keeps their vertical speed."""
+TILES_EVERY = 5
+"""Searches of the whole picture, of which one is in tiles: it costs three times as much, and finds small people beside
+those that a glance finds. In a video they stay small for longer than a second; a photo has no next frame."""
 KNOWN, NEW_PATIENCE_S = 5, 0.25
 """Whoever was seen less often is waited for this long."""
 
@@ -129,7 +132,7 @@ class Tracker:
     """Numbers people from 0 in the order of their first appearance.
 
     `patience_s`: a track that is missed for longer ends; whoever comes back later gets a new number. `detect_every`:
-    frames between two searches of the whole picture.
+    frames between two searches of the whole picture, of which one in TILES_EVERY is in tiles.
     """
 
     def __init__(self, patience_s: float = 1.5, detect_every: int = 6, max_people: int = 8) -> None:
@@ -145,9 +148,10 @@ class Tracker:
         """What the detector should do on the next frame: 'all' (with tiles), 'quick' (one glance) or 'none'."""
         if len(self.tracks) >= self.max_people and not any(track.lost for track in self.tracks):
             return "none"
-        if self._frames % self.detect_every == 0:
+        if self._frames % (TILES_EVERY * self.detect_every) == 0:
             return "all"
-        return "quick" if not self.tracks or any(track.lost for track in self.tracks) else "none"
+        due = self._frames % self.detect_every == 0
+        return "quick" if due or not self.tracks or any(track.lost for track in self.tracks) else "none"
 
     def regions(self, time_s: float, found: Sequence[Detection] = ()) -> list[tuple[Detection, bool]]:
         """Where to look in the frame of `time_s`, and whether it is fresh: tracks first, then what the detector found
