@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from di2pose.image.blazepose import BlazePose
-from di2pose.image.movenet import MoveNet
+from di2pose.image.movenet import MoveNet, _enlarged, _enlarged_by_numpy
 from di2pose.pose.skeleton import COCO_17
 
 # @tensorflow/tfjs 4.22.0, cpu backend, on every second pixel of the astronaut: x and y in pixels of 256, score.
@@ -33,6 +33,12 @@ TFJS = [
 @pytest.fixture(scope="module")
 def movenet():
     return MoveNet()
+
+
+def test_crops_are_enlarged_alike_by_both_libraries():
+    parts = np.random.default_rng(0).integers(0, 256, (2, 204, 204, 3), np.uint8)
+    there = _enlarged(torch.from_numpy(parts).permute(0, 3, 1, 2).float()).permute(0, 2, 3, 1)
+    np.testing.assert_array_equal(_enlarged_by_numpy(parts), there.numpy())
 
 
 def test_agrees_with_the_tfjs_runtime(movenet, astronaut):

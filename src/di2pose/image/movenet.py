@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Float32, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -100,9 +100,13 @@ class MoveNet(nn.Module):
         """Begin to look, where the runtime can do so beside other work; the keypoints are waited for by the call."""
         margin = round(CROP * (1 - ZOOM) / 2)
         seen = CROP - 2 * margin
-        x = crops[:, margin:-margin, margin:-margin].permute(0, 3, 1, 2).float()
-        x = _enlarged(x)
-        maps = begin(self.network, x.round_().mul_(self.scale).sub_(1).permute(0, 2, 3, 1))
+        part = crops[:, margin:-margin, margin:-margin]
+        if isinstance(self.network, LitertGraph):
+            # By NumPy: PyTorch's threads would go on spinning for a while, and the networks want their cores.
+            x = torch.from_numpy(np.rint(_enlarged_by_numpy(part.numpy())) * self.scale - 1)
+        else:
+            x = _enlarged(part.permute(0, 3, 1, 2).float()).round_().mul_(self.scale).sub_(1).permute(0, 2, 3, 1)
+        maps = begin(self.network, x)
 
         @torch.inference_mode()
         def keypoints() -> MoveNetOutput:
@@ -147,6 +151,19 @@ def _enlarged(x: Float[Tensor, "B 3 n n"]) -> Float[Tensor, "B 3 256 256"]:
     rows = torch.eye(int(x.shape[-1]))[None, None]
     weights = F.interpolate(rows, (CROP, rows.shape[-1]), mode="bilinear", align_corners=False)[0, 0].clone()
     return weights @ x @ weights.T
+
+
+def _enlarged_by_numpy(x: UInt8[np.ndarray, "B n n 3"]) -> Float32[np.ndarray, "B 256 256 3"]:
+    """As `_enlarged`, to the last bit."""
+    count = x.shape[1]
+    at = np.maximum((np.arange(CROP) + 0.5) * count / CROP - 0.5, 0)
+    low = at.astype(int)
+    high, share = np.minimum(low + 1, count - 1), (at - low).astype(np.float32)
+    enlarged = x.astype(np.float32)
+    for axis, weight in ((1, share[:, None, None]), (2, share[:, None])):
+        near = enlarged.take(low, axis)
+        enlarged = near + (enlarged.take(high, axis) - near) * weight
+    return enlarged
 
 
 def _spread(maps: Float[Tensor, "B 17 64 64"], line: Float[Tensor, " 64"]) -> Float[Tensor, "B 17 3"]:
