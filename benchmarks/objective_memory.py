@@ -6,11 +6,11 @@ Each case runs in a process of its own; its peak resident memory, less that of t
 divided by the size of the logits. The logits and their gradient are counted.
 """
 
-import resource
 import subprocess
 import sys
 
 import torch
+from clock import peak_bytes
 
 from di2pose.diffusion import Schedule, diffusion_loss, forward_sample
 
@@ -33,7 +33,7 @@ def run(case: str) -> None:
         loss = diffusion_loss(logits, k0, ks, s, schedule, 5e-4)["loss"]
     if case == "loss and gradient":
         loss.backward()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    print(peak_bytes())
 
 
 def main() -> None:

@@ -1,6 +1,5 @@
 """Of `speed.py`: the denoiser, the sampler and a training step.  H hypotheses, N tokens, C codes."""
 
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from clock import Clock, Job, Row
+from clock import Clock, Job, Row, peak_bytes
 from reference_sampler import reference_loss, reverse_step
 from torch import Tensor, nn
 
@@ -145,7 +144,7 @@ def steps_of(name: str, quick: bool) -> list[int]:
 
 def few(clock: Clock, name: str) -> int:
     """Repeats: a pass at the paper's size takes seconds."""
-    return min(clock.repeats, 2) if "paper" in name else clock.repeats
+    return min(clock.repeats, 4) if "paper" in name else clock.repeats
 
 
 TARGETS = {("6 x 256", 8, "ours"): 5.0, ("paper", 8, "ours"): 1.3, ("paper", 8, "int8"): 2.0}
@@ -260,7 +259,7 @@ def main(who: str, quick: bool) -> None:
         k0, s, ks = _batch(case, size, schedule, torch.Generator().manual_seed(0))
         logits = torch.randn(size, case.tokens, case.codes).requires_grad_()
         _loss("ours" if who == "nothing" else who, logits, k0, ks, s, schedule).backward()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    print(peak_bytes())
 
 
 if __name__ == "__main__":

@@ -3,20 +3,19 @@
 The unit is one pass of BlazePose heavy over one crop, in its own runtime with that runtime's default of one thread.
 """
 
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from contextlib import closing
 from functools import cache
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from clock import Clock, Job, Row
+from clock import Clock, Job, Row, peak_bytes
 from PIL import Image
 
 from di2pose import Di2Pose, video_results
@@ -54,14 +53,15 @@ ALONE_FRAMES = 60
 
 
 def alone_clip(path: Path, frames: int) -> Path:
-    """A film of one person, large enough for the detector's tiles."""
+    """A film of one person, large enough for the detector's tiles; the same frames again where it is longer."""
     av = require("av", extra="video")
     codec = next(name for name in CODECS if name in av.codecs_available)
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=30)
         stream.width, stream.height, stream.pix_fmt = ALONE[2] - ALONE[0], ALONE[3] - ALONE[1], "yuv420p"
-        for frame in islice(Stream(clip()), frames):
-            container.mux(stream.encode(av.VideoFrame.from_image(frame.picture.crop(ALONE))))
+        pictures = [frame.picture.crop(ALONE) for frame in islice(Stream(clip()), min(frames, ALONE_FRAMES))]
+        for picture in islice(cycle(pictures), frames):
+            container.mux(stream.encode(av.VideoFrame.from_image(picture)))
         container.mux(stream.encode())
     return path
 
@@ -217,21 +217,23 @@ def _crop(model: Di2Pose) -> Any:
 
 
 def _video_in_a_process(frames: int) -> tuple[float, int]:
-    """Seconds of all frames and peak resident memory, of a process of its own."""
-    done = subprocess.run([sys.executable, __file__, str(frames)], capture_output=True, check=True, text=True).stdout
+    """Seconds of all frames and peak memory, of a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        film = alone_clip(Path(folder) / "film.mp4", frames)
+        command = [sys.executable, __file__, str(film)]
+        done = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     seconds, peak = done.split()[-2:]
     return float(seconds), int(peak)
 
 
-def video_child(frames: int) -> None:
+def video_child(film: Path) -> None:
     torch.set_num_threads(1)
     model = Di2Pose.from_pretrained()
-    list(islice(video_results(model, clip()), 2))  # everything loaded
-    begin, seen = time.process_time(), 0
-    while seen < frames:  # the clip again and again, as one long film
-        stream = video_results(model, Stream(clip()), smoothed=False, least_s=0)
-        seen += sum(1 for _ in islice(stream, frames - seen))
-    print(time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    list(islice(video_results(model, film), 2))  # everything loaded
+    begin = time.process_time()
+    for _ in video_results(model, film):
+        pass
+    print(time.process_time() - begin, peak_bytes())
 
 
 def features(clock: Clock, quick: bool) -> list[Row]:
@@ -283,4 +285,4 @@ def startup(clock: Clock, quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    video_child(int(sys.argv[1]))
+    video_child(Path(sys.argv[1]))
