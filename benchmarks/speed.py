@@ -10,6 +10,7 @@ sampler     the reference (`reference_sampler.py`) over ours, a step each from s
             size three of these), and with int8 weights; what of a step is not the network, ours and the reference's;
             by how much the shipped model's poses move by int8
 photo       photo to person, and a frame of a video, in passes of BlazePose heavy over a crop in its own runtime
+stations    what a photo is made of, in the same unit
 growth      cost as hypotheses, steps, people, pixels and frames become more
 training    a training step: time and peak memory, the public way over ours
 features    encoding a crop;  rendering  drawing a person: in the same unit
@@ -39,6 +40,7 @@ SECTIONS: dict[str, Callable[[Clock, bool], list[Row]]] = {
     "denoiser": speed_network.denoiser,
     "sampler": speed_network.sampler,
     "photo": speed_pictures.photo,
+    "stations": speed_pictures.stations,
     "growth": speed_pictures.growth,
     "training": speed_network.training,
     "features": speed_pictures.features,

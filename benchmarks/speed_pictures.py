@@ -23,9 +23,11 @@ from di2pose.assets import extract, fetch
 from di2pose.commands.demo import CLIP, FRAME, REGION
 from di2pose.data.frames import Video
 from di2pose.errors import require
+from di2pose.image.crop import assumed_camera
 from di2pose.image.encoder import load_encoder
 from di2pose.image.litert import without_information
 from di2pose.output.overlay_video import CODECS
+from di2pose.placing import depths_mm
 from di2pose.randomness import hypothesis_generators
 from di2pose.video.stream import Stream
 
@@ -163,6 +165,32 @@ def photo(clock: Clock, quick: bool) -> list[Row]:
     return rows
 
 
+def stations(clock: Clock, quick: bool) -> list[Row]:
+    """What a photo of one person is made of."""
+    model, picture = Di2Pose.from_pretrained(), astronaut()
+    detector, camera = model.load_detector(), assumed_camera(picture.size)
+    crop = model.crop(picture, detector.detect(picture, max_people=1)[0], camera)
+    encoded = model.encode([crop])
+
+    def draw() -> Any:
+        return model.estimate(encoded, 8, model.config.sample_steps, hypothesis_generators(0, [0], 8))
+
+    estimate = draw()
+    jobs: dict[str, Job] = {
+        "unit": unit_pass(),
+        "detector": lambda: detector.detect(picture, max_people=1),
+        "encoder, one crop": lambda: model.encode([crop]),
+        "encoder, crop and mirror image": lambda: model.encode([crop], flip_test=True),
+        "diffusion, 8 hypotheses": draw,
+        "distance, for the lens (up to three times)": lambda: depths_mm(
+            encoded, estimate, model.encoder, model.calibration
+        ),
+        "body, fitted": lambda: model.place(encoded, estimate),
+    }
+    found = clock.least(jobs)
+    return [Row("stations", name, found[name] / found["unit"], UNIT) for name in list(jobs)[1:]]
+
+
 def growth(clock: Clock, quick: bool) -> list[Row]:
     """Cost as things grow, over the cost of the least of them."""
     model = Di2Pose.from_pretrained()
@@ -210,7 +238,6 @@ def growth(clock: Clock, quick: bool) -> list[Row]:
 
 
 def _crop(model: Di2Pose) -> Any:
-    from di2pose.image.crop import assumed_camera
     from di2pose.image.detect import given
 
     return model.crop(astronaut(), given([(80.0, 0.0, 420.0, 512.0)])[0], assumed_camera(astronaut().size))

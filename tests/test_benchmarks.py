@@ -45,7 +45,7 @@ def test_the_benchmark_of_speed_fills_its_table(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())["rows"]
-    sections = {"denoiser", "sampler", "photo", "training", "features", "startup"}
+    sections = {"denoiser", "sampler", "photo", "stations", "training", "features", "startup"}
     assert {row["section"] for row in rows} == sections
     for section, least in (("denoiser", 4), ("sampler", 10), ("photo", 4), ("training", 3), ("startup", 4)):
         assert sum(row["section"] == section for row in rows) >= least
