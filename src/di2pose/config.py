@@ -74,6 +74,14 @@ class TokenizerConfig:
     """d, width of VQ's codes; FSQ has a channel a level."""
     commitment: float = added(0.02)
     """Of VQ: weight of the mean squared distance of latents to their codes."""
+    joint_embed: bool = added(False)
+    """Learned vector of each joint at the encoder's and the decoder's input: Local-MLP blocks share their weights over
+    the joints and have nothing else that tells them apart."""
+    token_mix: bool = added(False)
+    """Norm and GELU between the map from joints to tokens and that to channels; without them the two linear maps
+    commute, and each channel of the N tokens has rank 17."""
+    augment: bool = added(True)
+    """Train on mirrored poses of other bodies, turned as crops are; the paper has no augmentation."""
 
     def __post_init__(self) -> None:
         _positive(self, "tokens", "encoder_width", "decoder_width", "mlp_ratio", "encoder_blocks", "decoder_blocks")
@@ -123,10 +131,15 @@ class DiffusionConfig:
     """Weight of the adapter's cross-entropy to the joints' visibility, where it is known."""
     aligned_weight: float = added(0.0)
     """Weight of the adapter's regression error after Procrustes alignment, in metres."""
+    temperature: float = added(1.0)
+    """Of the sampler: p0 is raised to 1 / temperature before a token is drawn; 1 is Algorithm 2."""
+    top_r: float = added(1.0)
+    """Of the sampler: only the most probable codes that together hold this mass are drawn (VQ-Diffusion's truncation);
+    1 is Algorithm 2."""
 
     def __post_init__(self) -> None:
-        _positive(self, "steps")
-        _fraction(self, "final_occlude")
+        _positive(self, "steps", "temperature", "top_r")
+        _fraction(self, "final_occlude", "top_r")
         for name in ("aux_weight", "pose_weight", "regression_weight", "visibility_weight", "aligned_weight"):
             if getattr(self, name) < 0:
                 raise InputError(f"DiffusionConfig.{name} must be 0 or above, got {getattr(self, name)}")
@@ -186,6 +199,8 @@ class DenoiserConfig(TrunkConfig):
     """The transformer that predicts the clean tokens. The defaults are the paper's."""
 
     codes: int = 4375
+    carry_over: bool = added(False)
+    """Add what a visible token says of k_0 in closed form (`transition.carry_over`); the network learns the rest."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,6 +18,7 @@ from di2pose.diffusion.adapter import reading_losses
 from di2pose.diffusion.denoiser import Denoiser
 from di2pose.diffusion.guidance import towards_pins
 from di2pose.diffusion.int8 import round_linears
+from di2pose.diffusion.jump import truncated
 from di2pose.diffusion.objective import StepSampler, diffusion_loss
 from di2pose.diffusion.sampler import PredictP0, Start, sample, step_grid
 from di2pose.diffusion.schedule import Schedule
@@ -40,8 +41,8 @@ class Di2PoseNetwork(nn.Module):
         super().__init__()
         self.config = config
         self.tokenizer = PoseTokenizer(config.tokenizer)
-        self.denoiser = Denoiser(config.denoiser)
         self.schedule = Schedule(config.tokenizer.codes, config.diffusion.steps, config.diffusion.final_occlude)
+        self.denoiser = Denoiser(config.denoiser, self.schedule)
         self.step_sampler = StepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
         self.tokenizer.requires_grad_(False)
         self._rounded = False
@@ -169,10 +170,12 @@ class Di2PoseNetwork(nn.Module):
     ) -> Iterator[Int[Tensor, "rows N"]]:
         """k_s of every (image, hypothesis), at each step of the grid."""
 
-        def of_all(ks: Tensor, s: Tensor) -> Tensor:
-            return self.denoiser(ks, s, condition).float().softmax(-1)
+        drawing = self.config.diffusion.temperature, self.config.diffusion.top_r
 
-        predict_p0: PredictP0 = self.denoiser.predictor(condition, grid)
+        def of_all(ks: Tensor, s: Tensor) -> Tensor:
+            return truncated(self.denoiser(ks, s, condition).float(), *drawing)
+
+        predict_p0: PredictP0 = self.denoiser.predictor(condition, grid, *drawing)
         if known.pins is not None:
             pins_mm, pinned = (self._each(part, hypotheses) for part in known.pins)
             predict_p0 = towards_pins(of_all, self.tokenizer.decode_soft, pins_mm, pinned)

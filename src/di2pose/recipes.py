@@ -14,7 +14,7 @@ def paper(feature_width: int = 768) -> Config:
     )
     return Config(
         name="paper",
-        tokenizer=TokenizerConfig(),
+        tokenizer=TokenizerConfig(augment=False),
         diffusion=DiffusionConfig(),
         denoiser=DenoiserConfig(feature_width=feature_width),
         tokenizer_training=TrainingConfig(
@@ -61,6 +61,7 @@ def small(feature_width: int = 302, feature_tokens: int = 134) -> Config:
             hint_dropout=0.15,
             observer_tokens=17,
             observer_dropout=0.1,
+            carry_over=True,
         ),
         tokenizer_training=TrainingConfig(
             learning_rate=5e-3, betas=(0.9, 0.99), weight_decay=0.05, batch=64, epochs=10, warmup=500

@@ -5,7 +5,7 @@ import torch
 from diffusion.dense import RATES, bayes, possible
 
 from di2pose.diffusion import Schedule, posterior, sample
-from di2pose.diffusion.jump import draw_codes, jump
+from di2pose.diffusion.jump import draw_codes, jump, truncated
 from di2pose.randomness import hypothesis_generators, mirrored, uniform
 
 CODES, FATES, POINTS = 5, 200, 101
@@ -112,3 +112,12 @@ def test_a_mirrored_draw_lies_on_the_other_side_in_every_channel():
     assert torch.equal(digits[0], 3 - digits[1])
     one, pair = (drawn[:k].float().mean(0).std() for k in (1, 2))
     assert pair < 0.01 * one
+
+
+def test_truncation_keeps_the_most_probable_codes_and_temperature_sharpens():
+    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+    assert torch.equal(truncated(logits), logits.softmax(-1))
+    torch.testing.assert_close(truncated(logits, top_r=0.7), torch.tensor([[0.625, 0.375, 0, 0]]))
+    torch.testing.assert_close(truncated(logits, top_r=1e-9), torch.tensor([[1.0, 0, 0, 0]]))  # never none
+    squared = torch.tensor([[0.25, 0.09, 0.0225, 0.0025]])
+    torch.testing.assert_close(truncated(logits, temperature=0.5), squared / squared.sum())

@@ -7,7 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from di2pose.config import DenoiserConfig
-from di2pose.diffusion.jump import AskP0, P0Of
+from di2pose.diffusion.jump import AskP0, P0Of, truncated
+from di2pose.diffusion.schedule import Schedule
+from di2pose.diffusion.transition import carry_over, carry_over_gain
 from di2pose.diffusion.trunk import (
     Block,
     Condition,
@@ -31,10 +33,13 @@ class Denoiser(nn.Module):
         condition = denoiser.condition(y)       # once an image
         logits = denoiser(ks, s, condition)     # every step, every hypothesis
 
-    ks may hold H rows for each image of the condition, image after image; keys and values are then shared.
+    ks may hold H rows for each image of the condition, image after image; keys and values are then shared. Carry-over
+    needs the schedule of the noise.
     """
 
-    def __init__(self, config: DenoiserConfig) -> None:
+    gain: Tensor | None
+
+    def __init__(self, config: DenoiserConfig, schedule: Schedule | None = None) -> None:
         super().__init__()
         self.config = config
         self.token_embed = nn.Embedding(config.codes + 1, config.width)
@@ -46,6 +51,10 @@ class Denoiser(nn.Module):
         nn.init.normal_(self.position, std=0.02)
         self.hint_embed = hint_embed(config.hint_channels, config.width) if config.hint_channels else None
         self.adapter, self.unpack = adapter_parts(config)
+        if config.carry_over and schedule is None:
+            raise InputError("carry_over needs the schedule: Denoiser(config, schedule)")
+        gain = carry_over_gain(schedule).float() if config.carry_over and schedule is not None else None
+        self.register_buffer("gain", gain, persistent=False)
 
     def condition(self, y: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
         """All keys and values of a feature sequence. `noise` is for the adapter, in training."""
@@ -59,7 +68,8 @@ class Denoiser(nn.Module):
 
     def forward(self, ks: Int[Tensor, "BH N"], s: Int[Tensor, " BH"], condition: Condition) -> Float[Tensor, "BH N C"]:
         self._check(ks, s, condition)
-        return self.head(self.trunk(ks, self.step_norms(s), condition))                 # BH N C
+        logits = self.head(self.trunk(ks, self.step_norms(s), condition))               # BH N C
+        return self.carried(logits, ks, s.unsqueeze(1))
 
     def step_norms(self, s: Int[Tensor, " T"]) -> StepNorms:
         """What the norms of every block know of T steps: of each row, or of one step that all rows share."""
@@ -77,10 +87,16 @@ class Denoiser(nn.Module):
         return carry(self.token_embed(ks) + self.position, norms, self.blocks, condition, asked)
 
     def head(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows C"]:
-        """Logits of what the trunk gave, or of some of its tokens."""
+        """Logits of what the trunk gave, or of some of its tokens; without carry-over."""
         return self.to_logits(self.norm(finish(x, self.blocks)))                        # rows C
 
-    def predictor(self, condition: Condition, grid: Sequence[int]) -> Callable[[Tensor, Tensor], AskP0]:
+    def carried(self, logits: Float[Tensor, "*rows C"], ks: Int[Tensor, " *rows"], s: Tensor) -> Tensor:
+        """Logits with what each visible token of step s says of its own k_0, where the configuration has carry-over."""
+        return logits if self.gain is None else carry_over(logits, ks, self.gain[s])
+
+    def predictor(
+        self, condition: Condition, grid: Sequence[int], temperature: float = 1.0, top_r: float = 1.0
+    ) -> Callable[[Tensor, Tensor], AskP0]:
         """For `sample` over the steps of `grid`: what only concerns tokens that are not asked for is not computed."""
         norms = self.step_norms(torch.tensor(grid[:-1], device=self.position.device))   # of all steps, once
 
@@ -89,7 +105,12 @@ class Denoiser(nn.Module):
 
             def ask(asked: Tensor) -> P0Of:
                 x = self.trunk(ks, [(a[at], b[at]) for a, b in norms], condition, asked)
-                return lambda rows: self.head(x[torch.searchsorted(asked, rows)]).float().softmax(-1)
+
+                def p0_of(rows: Tensor) -> Tensor:
+                    logits = self.head(x[torch.searchsorted(asked, rows)]).float()      # R C
+                    return truncated(self.carried(logits, ks.flatten()[rows], s[:1]), temperature, top_r)
+
+                return p0_of
 
             return ask
 

@@ -132,6 +132,18 @@ def draw_codes(
     return code
 
 
+def truncated(logits: Float[Tensor, "*rows C"], temperature: float = 1.0, top_r: float = 1.0) -> Tensor:
+    """Probabilities at a temperature, of the most probable codes that together hold top_r of the mass; 1 and 1 is the
+    plain softmax. Extensions of the sampler (top_r is VQ-Diffusion's truncation), not in the paper."""
+    p0 = (logits / temperature if temperature != 1 else logits).softmax(-1)
+    if top_r >= 1:
+        return p0
+    ranked, order = p0.sort(-1, descending=True)
+    before = ranked.cumsum(-1) - ranked                                     # mass of the codes that are likelier
+    p0 = p0.scatter(-1, order, ranked.masked_fill(before >= top_r, 0))
+    return p0 / p0.sum(-1, keepdim=True)
+
+
 def _inverse_transform(probs: Float[Tensor, "R L"], u: Float[Tensor, " R"]) -> Int[Tensor, " R"]:
     cumulated = probs.cumsum(-1)
     total = cumulated[:, -1:]

@@ -13,6 +13,8 @@ from di2pose.randomness import Noise, uniform, uniform_integers
 from di2pose.tokenizer.fsq import check_tokens
 
 Step = int | Int[Tensor, " B"]
+CERTAIN = 1e4
+"""Logit of a code that is known for sure: its softmax is exactly one-hot, in value and gradient, in any precision."""
 
 
 def forward_probs(k0: Int[Tensor, "B N"], s: Step, schedule: Schedule) -> Float[Tensor, "B N C_plus_1"]:
@@ -87,6 +89,25 @@ def posterior(
     known = certain.to(ks.device).view(-1, 1) & ~occluded
     one_hot = torch.zeros_like(probs).scatter_(-1, ks.unsqueeze(-1), 1)
     return torch.where(known.unsqueeze(-1), one_hot, probs)
+
+
+def carry_over(logits: Float[Tensor, "*rows C"], ks: Int[Tensor, " *rows"], gain: Tensor) -> Tensor:
+    """Logits of p(k_0 | k_s, y) from logits of p(k_0 | all tokens but its own, y), by Bayes' rule.
+
+    The factor q(k_s | k_0) is keep_s + u_s at k_0 = k_s and u_s at every other code: the logit of the visible code
+    gains log((keep_s + u_s) / u_s): `gain`, `carry_over_gain` of its step, which broadcasts to ks. An Occ token says
+    nothing of k_0.
+    """
+    visible = ks < logits.shape[-1]
+    m = ks.clamp(max=logits.shape[-1] - 1).unsqueeze(-1)
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    return logits.scatter_add(-1, m, (gain * visible).to(logits.dtype).unsqueeze(-1))
+
+
+def carry_over_gain(schedule: Schedule) -> Float[Tensor, " S_plus_1"]:
+    """log((keep_s + u_s) / u_s) for s = 0..S, u = replace/C; 0 at S, CERTAIN where nothing is replaced; float64."""
+    u = schedule.replace / schedule.codes
+    return torch.where(u > 0, torch.log1p(schedule.keep / torch.where(u > 0, u, 1)), CERTAIN)
 
 
 def as_steps(s: Step, batch: int, schedule: Schedule, lowest: int = 0) -> Int[Tensor, " B"]:

@@ -26,6 +26,8 @@ SMOOTH_L1_BETA_M = 0.005
 BINS = 128
 BIN_RANGE_M = 1.3
 """soft_ce: bins per coordinate over [-1.3, 1.3] m."""
+EMBED_STD = 0.3
+"""Deviation of a joint's learned vector at the start: about that of the embedded coordinates beside it."""
 CHAIN = (3, 2, 1, 0, 4, 5, 6, 10, 9, 8, 7, 13, 12, 11, 16, 15, 14)
 """Limb after limb: 13 of the 16 bones join neighbours, the most that any linear order has."""
 
@@ -56,6 +58,7 @@ class PoseTokenizer(nn.Module):
         self.dropped_joint = nn.Parameter(torch.zeros(D)) if config.joint_dropout else None
         self.encoder = nn.Sequential(*(_block(config, D) for _ in range(config.encoder_blocks)), nn.LayerNorm(D))
         self.joints_to_tokens = nn.Linear(JOINTS, config.tokens)
+        self.token_mix = nn.Sequential(nn.LayerNorm(D), nn.GELU()) if config.token_mix else nn.Identity()
         self.to_channels = nn.Linear(D, config.channels)
         self.quantiser = FSQ(config.levels) if config.quantiser == "fsq" else VQ(config.codes, config.channels)
 
@@ -64,6 +67,8 @@ class PoseTokenizer(nn.Module):
         self.tokens_to_joints = nn.Linear(config.tokens, JOINTS)
         self.decoder = nn.Sequential(*(_block(config, W) for _ in range(config.decoder_blocks)), nn.LayerNorm(W))
         self.to_joints = nn.Linear(W, 3 * BINS if config.loss == "soft_ce" else 3)
+        self.encoder_joint = nn.Parameter(EMBED_STD * torch.randn(JOINTS, D)) if config.joint_embed else None
+        self.decoder_joint = nn.Parameter(EMBED_STD * torch.randn(JOINTS, W)) if config.joint_embed else None
         if self.code_table is not None:
             nn.init.zeros_(self.code_table.weight)
 
@@ -184,9 +189,11 @@ class PoseTokenizer(nn.Module):
         x = self.joint_embed(pose_m)                                    # B J D
         if dropped is not None and self.dropped_joint is not None:
             x = torch.where(dropped.unsqueeze(-1), self.dropped_joint, x)
+        if self.encoder_joint is not None:
+            x = x + self.encoder_joint
         x = self.encoder(x[:, self.order])                              # B J D
         x = self.joints_to_tokens(x.transpose(1, 2)).transpose(1, 2)    # B N D
-        return self.to_channels(x)                                      # B N d
+        return self.to_channels(self.token_mix(x))                      # B N d
 
     def _embed(self, codes: Tensor, tokens: Tensor) -> Tensor:
         # A bare table would cut the gradient to the encoder, so it is a residual on the linear reading.
@@ -195,6 +202,8 @@ class PoseTokenizer(nn.Module):
 
     def _decode(self, embedded: Tensor) -> Tensor:
         x = self.tokens_to_joints(embedded.transpose(1, 2)).transpose(1, 2)  # B J W
+        if self.decoder_joint is not None:
+            x = x + self.decoder_joint[self.order]
         x = self.to_joints(self.decoder(x))[:, self.order.argsort()]         # B J 3 (or 3 * BINS)
         return x.float()                                                     # also under autocast
 

@@ -33,15 +33,15 @@ CHUNK = 64
 
 
 class TokenizerStage(nn.Module):
-    """Stage 1: the tokenizer learns to give back poses; `augmented` ones are mirrored, of other bodies, and turned as
-    crops are."""
+    """Stage 1: the tokenizer learns to give back poses; where its configuration says so they are augmented (`augment`).
+    """
 
-    def __init__(self, tokenizer: PoseTokenizer, augmented: bool = True) -> None:
+    def __init__(self, tokenizer: PoseTokenizer) -> None:
         super().__init__()
-        self.tokenizer, self.augmented = tokenizer, augmented
+        self.tokenizer = tokenizer
 
     def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
-        poses = augment(batch["joints_mm"], generator) if self.augmented else batch["joints_mm"]
+        poses = augment(batch["joints_mm"], generator) if self.tokenizer.config.augment else batch["joints_mm"]
         return self.tokenizer.loss(poses, generator)
 
     def learn(self) -> None:

@@ -58,7 +58,8 @@ def train_tiny(seed: int, out: Path) -> tuple[Di2PoseNetwork, Tensor, Tensor]:
     The logs of its two stages are below `out`.
     """
     torch.manual_seed(seed)
-    model = Di2PoseNetwork(recipes.tiny())
+    recipe = recipes.tiny()
+    model = Di2PoseNetwork(replace(recipe, tokenizer=replace(recipe.tokenizer, augment=False)))
     joints_mm = stick_figures(8, generator_of(seed, "poses"))
     features = seen_from_the_front(joints_mm, model.config.denoiser.feature_width)
     figures = MemorySource(features=features, joints_mm=joints_mm)
@@ -69,7 +70,7 @@ def train_tiny(seed: int, out: Path) -> tuple[Di2PoseNetwork, Tensor, Tensor]:
         if stopped := train(job, out / name, RunOptions(resume=False)):
             raise KeyboardInterrupt(f"stopped by signal {stopped}")
 
-    fit("tokenizer", TokenizerStage(model.tokenizer.requires_grad_(True), augmented=False), 1000, 8, 5e-3)
+    fit("tokenizer", TokenizerStage(model.tokenizer.requires_grad_(True)), 1000, 8, 5e-3)
     model.tokenizer.requires_grad_(False)
     fit("denoiser", model, 400, 32, 3e-3)
     return model.eval(), joints_mm, features
