@@ -28,9 +28,9 @@ TIMED, WARM = 60, 20
 
 def ablate(
     table: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TABLE", help=f"one of {', '.join(TABLES)}")],
-    features: tuple[Path, ...],
     test: tuple[str, ...],
     out: Path,
+    features: tuple[Path, ...] = (),
     data: tuple[Path, ...] = (),
     budget: float | None = None,
     iterations: int | None = None,
@@ -54,11 +54,11 @@ def ablate(
     a stop.
 
     Args:
-        features: caches of `di2pose features`, as for `train denoiser`
+        features: caches of `di2pose features`, as for `train denoiser`; a table of tokenizers alone needs none
         test: NAME=DIR, one or several: feature caches or prepared datasets to measure on; NAME=DIR@PROTOCOL,PROTOCOL
             where one has protocols of its own
         out: folder of all runs and results
-        data: poses for the tokenizers; left out: those of --features
+        data: poses for the tokenizers, as for `train tokenizer`; left out: those of --features
         budget: minutes for all stages of one run of the reference, our model: what it can do in them is the number of
             iterations of every stage of every cell. Its speed is measured first, and kept in OUT/budget.json
         iterations: of every stage of every cell, instead of a budget; with neither, the recipe's epochs
@@ -84,6 +84,10 @@ def ablate(
         raise InputError(f"--budget must be above 0 minutes, got {budget:g}")
     if budget is not None and iterations is not None:
         raise InputError("give --budget MINUTES or --iterations N, not both")
+    alone = all(cell.stage is not None and cell.stage.what == "tokenizer" for cell in TABLES[table].cells)
+    if not features and not (alone and data):
+        wanted = "--data, poses to learn from" if alone else "--features, caches of `di2pose features`"
+        raise InputError(f"the table {table} needs {wanted}")
     tests = _tests(test, protocol)
     setting = Setting(
         features,
@@ -113,7 +117,8 @@ def ablate(
     if stopped:
         print(f"stopped by signal {stopped}: the same command goes on")
         return 128 + stopped
-    words = ["ablate", table, "--features", *features, "--test", *test, *(["--data", *data] if data else [])]
+    words = ["ablate", table, *(["--features", *features] if features else []), "--test", *test]
+    words += ["--data", *data] if data else []
     words += ["--recipe", recipe, "--seeds", seeds, "--protocol", protocol, "--hypotheses", hypotheses]
     said = {"budget": budget, "iterations": iterations, "tokenizer-iterations": tokenizer_iterations}
     for name, value in (said | {"train": train, "evaluate": evaluate}).items():

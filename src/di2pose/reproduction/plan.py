@@ -149,7 +149,7 @@ def measures(table: Table, seeds: Iterable[int], setting: Setting) -> Iterator[M
             stage = cell.stage or first.stage
             assert stage is not None
             trained = train_run(stage, seed, setting)
-            for data, folder, protocol in setting.tests:
+            for data, folder, protocol in setting.tests if stage.what != "tokenizer" else ():
                 if cell.stage is None and not (folder / "features.json").is_file():
                     yield Measure(
                         cell, seed, data, _evaluation(PEER_MODEL, cell, data, folder, protocol, setting), None

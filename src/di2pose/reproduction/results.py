@@ -37,6 +37,8 @@ HYPOTHESES = {"energy_mm": ("energy", 1.0), "coverage_90": ("coverage_90", 100.0
 what it is multiplied by: 90 % balls hold so many per cent of the joints."""
 LEFT_OUT = re.compile(r".*_(self_occluded|occluded|out_of_frame)")
 DIGITS = 3
+HELD_OUT = "held_out_"
+"""Of a run's notes: its last validation."""
 
 Seeds = dict[int, float]
 """Training seed -> value."""
@@ -194,6 +196,8 @@ def cost_of(measure: Measure) -> Json:
             "records_seen": round(last["epoch"] * notes["crops" if "crops" in notes else "poses"]),
             "parameters": {path.stem: _numbers_in(path) for path in sorted(model.glob("*.safetensors"))},
             "seconds": last["seconds"],
+            "held_out": {key.removeprefix(HELD_OUT): round(value, 5) for key, value in notes.items()
+                         if key.startswith(HELD_OUT)},
         }
     return found
 

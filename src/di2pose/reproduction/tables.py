@@ -52,7 +52,8 @@ class Table:
 
 def settings(**values: object) -> tuple[str, ...]:
     """Flags that change the recipe; `__` stands for the dot: tokenizer__tokens=24."""
-    pairs = (f"{name.replace('__', '.')}={value}" for name, value in values.items())
+    words = {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
+    pairs = (f"{name.replace('__', '.')}={value}" for name, value in words.items())
     return tuple(word for pair in pairs for word in ("--set", pair))
 
 
@@ -78,6 +79,18 @@ SHARES = (5, 10, 25, 50, 100)
 def _tokenizer_table(title: str, cells: dict[str, tuple[str, ...]], note: str = "") -> Table:
     made = tuple(Cell(name, di2pose(tokenizer=flags)) for name, flags in cells.items())
     return Table(title, made, tokenizers=True, note=note)
+
+
+def _identity_cells() -> dict[str, Stage]:
+    """Tokenizers alone: block, joint vectors, token mix, and the order along which a Local-MLP block shifts."""
+    found = {}
+    for block, order in (("local", "index"), ("local", "chain"), ("mixer", "index")):
+        for embed, mix in ((False, False), (True, False), (False, True), (True, True)):
+            words = [block, *(["chain"] if order == "chain" else []), *(["joints"] if embed else [])]
+            kind = settings(tokenizer__block=block, tokenizer__joint_order=order)
+            flags = (*kind, *settings(tokenizer__joint_embed=embed, tokenizer__token_mix=mix))
+            found[" + ".join(words + (["mix"] if mix else []))] = Stage("tokenizer", flags)
+    return found
 
 
 def _one_stage(method: str, *flags: str) -> Stage:
@@ -130,6 +143,25 @@ TABLES: dict[str, Table] = {
     ),
     "block": _tokenizer_table(
         "Blocks of the tokenizer", {"local": LOCAL[3], "mixer": settings(tokenizer__block="mixer")}
+    ),
+    "identity": Table(
+        "Joint vectors, token mix and joint order of the tokenizer",
+        tuple(Cell(name, stage) for name, stage in _identity_cells().items()),
+        tokenizers=True,
+        note="Tokenizers alone: what poses lose through tokens. joints: a learned vector a joint (joint_embed); mix: a "
+        "norm and GELU between joints and channels (token_mix); chain: joints in the order of the limbs.",
+    ),
+    "carry-over": Table(
+        "Carry-over: what a visible token says of its own clean value, in closed form",
+        tuple(
+            Cell(
+                f"{rate}{' + carry-over' if on else ''}",
+                di2pose(*settings(diffusion__final_occlude=rate, denoiser__carry_over=on)),
+            )
+            for rate in (0.9, 1.0)
+            for on in (False, True)
+        ),
+        note="Final occlude rate, with and without carry-over.",
     ),
     "tokens": _tokenizer_table("Tokens of a pose", {str(n): settings(tokenizer__tokens=n) for n in (24, 48, 100)}),
     "aux": Table(
