@@ -1,5 +1,7 @@
 import hashlib
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +10,8 @@ from safetensors.torch import load_file, save_file
 from di2pose import Di2Pose, checkpoint, recipes
 from di2pose.cli import main
 from di2pose.errors import InputError
+from di2pose.model import load_model, save_model
+from di2pose.network import Di2PoseNetwork
 
 
 @pytest.fixture
@@ -26,6 +30,31 @@ def test_a_checkpoint_needs_nothing_but_its_path(folder):
         assert torch.equal(loaded.state_dict()[key], value)
     assert checkpoint.read_notes(folder) == {"data": "none"}
     assert sorted(p.name for p in folder.iterdir()) == ["config.json", "denoiser.safetensors", "tokenizer.safetensors"]
+
+
+def test_the_adapter_has_a_file_of_its_own_and_older_folders_are_read(tmp_path):
+    sizes = {"adapter_layers": 1, "adapter_width": 8, "adapter_channels": 2, "adapter_tokens": 2, "feature_tokens": 5}
+    config = replace(recipes.tiny(), denoiser=replace(recipes.tiny().denoiser, **sizes))
+    network = Di2PoseNetwork(config)
+    folder = save_model(network, tmp_path / "new")
+    assert sorted(p.stem for p in folder.glob("*.safetensors")) == ["adapter", "denoiser", "tokenizer"]
+    old = tmp_path / "old"
+    shutil.copytree(folder, old)
+    whole = network.denoiser.state_dict()
+    save_file(whole, old / "denoiser.safetensors")  # as it was before
+    (old / "adapter.safetensors").unlink()
+    about = json.loads((old / "config.json").read_text())
+    del about["files"]["adapter"]
+    about["files"]["denoiser"] = {"bytes": (old / "denoiser.safetensors").stat().st_size}
+    (old / "config.json").write_text(json.dumps(about))
+    for place in (folder, old):
+        loaded = load_model(place).denoiser.state_dict()
+        assert all(torch.equal(loaded[name], value) for name, value in whole.items())
+        adapter = checkpoint.read_part(place, "adapter")
+        assert adapter.keys() == network.denoiser.adapter.state_dict().keys()
+    (folder / "adapter.safetensors").unlink()
+    with pytest.raises(InputError, match=r"adapter\.safetensors is missing"):
+        load_model(folder)
 
 
 def test_saving_again_replaces_and_leaves_no_debris(folder):

@@ -23,6 +23,9 @@ from di2pose.errors import InputError
 from di2pose.files import Json, read_json, replace_folder
 
 FORMAT_VERSION = 1
+OWN_FILE = {"adapter": "denoiser"}
+"""Module -> the part that contains it: its weights are a file of their own, so that a new denoiser with the same
+adapter is a new small file. Older folders have them in the part's file."""
 
 
 def save(
@@ -42,12 +45,17 @@ def save(
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
+        states: dict[str, dict[str, Tensor]] = {}
         for name, part in parts.items():
-            state = {key: value.half() if half and value.is_floating_point() else value
-                     for key, value in part.state_dict().items()}  # fmt: skip
-            save_file({key: value.contiguous() for key, value in state.items()}, _weights(new, name))
+            for key, value in part.state_dict().items():
+                inner, _, rest = key.partition(".")
+                file, short = (inner, rest) if OWN_FILE.get(inner) == name else (name, key)
+                kept = value.half() if half and value.is_floating_point() else value
+                states.setdefault(file, {})[short] = kept.contiguous()
+        for name, state in states.items():
+            save_file(state, _weights(new, name))
             os.chmod(_weights(new, name), 0o644)  # safetensors makes it private
-        files = {name: _fingerprint(_weights(new, name)) for name in parts}
+        files = {name: _fingerprint(_weights(new, name)) for name in states}
         parts_of_it = {"kind": kind, "config": to_json(config), "files": files, "notes": dict(notes)}
         text = json.dumps({"format_version": FORMAT_VERSION, **parts_of_it}, indent=2)
         (new / "config.json").write_text(text + "\n")
@@ -111,18 +119,21 @@ def load(folder: Path | str, parts: Mapping[str, nn.Module]) -> None:
         part.load_state_dict(state)
 
 
-def part_names(folder: Path | str) -> list[str]:
-    """What a checkpoint has weights of."""
-    return sorted(_describe(Path(folder))["files"])
-
-
 def read_part(folder: Path | str, name: str) -> dict[str, Tensor]:
-    """The weights of one part, as they are stored."""
+    """The weights of one part, or of a module with a file of its own, as they are stored."""
     folder = Path(folder)
     files = _describe(folder)["files"]
+    outer = OWN_FILE.get(name, name)
+    if name not in files and outer in files:  # an older folder
+        whole = _read_weights(_weights(folder, outer), files[outer])
+        return {key.removeprefix(f"{name}."): value for key, value in whole.items() if key.startswith(f"{name}.")}
     if name not in files:
         raise InputError(f"checkpoint {folder} has no part '{name}'; it has {', '.join(sorted(files))}")
-    return _read_weights(_weights(folder, name), files[name])
+    state = _read_weights(_weights(folder, name), files[name])
+    for inner in (inner for inner, outer in OWN_FILE.items() if outer == name and inner in files):
+        own = _read_weights(_weights(folder, inner), files[inner])
+        state |= {f"{inner}.{key}": value for key, value in own.items()}
+    return state
 
 
 def check_state(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: Path) -> None:

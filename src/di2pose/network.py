@@ -6,6 +6,7 @@ Algorithm 1 of the paper is `loss`, Algorithm 2 `predict_tokens`.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -105,6 +106,12 @@ class Di2PoseNetwork(nn.Module):
             return condition
         hinted = self.denoiser.hinted(condition, self.tokenizer.codes(condition.joints_mm.detach()))
         return withhold(hinted, self.config.denoiser.hint_dropout, noise)
+
+    def draw_with(self, temperature: float | None = None, top_r: float | None = None) -> None:
+        """Draw tokens with another temperature or top_r from now on; None leaves it as it is."""
+        old = self.config.diffusion
+        new = replace(old, temperature=temperature or old.temperature, top_r=top_r or old.top_r)
+        self.config = replace(self.config, diffusion=new)
 
     @torch.no_grad()
     def predict(

@@ -1,5 +1,7 @@
 """The sampler in numpy is the one in PyTorch, draw for draw."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from di2pose.diffusion import jump as torch_jump
 from di2pose.diffusion import sampler as torch_sampler
 from di2pose.diffusion.schedule import Schedule as TorchSchedule
+from di2pose.diffusion.transition import carry_over, carry_over_gain
 from di2pose.errors import InputError
 from di2pose.onnx.sampler import Schedule, odds_of, sample
 from di2pose.spread import hypothesis_generators
@@ -64,6 +67,27 @@ def test_the_same_noise_draws_the_same_tokens(final_occlude, levels, keep):
         np.testing.assert_array_equal(found, wanted.numpy())
         assert len(np.unique(found)) > 3
     assert max(calls) <= 20
+
+
+@pytest.mark.parametrize("final_occlude", [0.0, 0.9, 1.0])
+def test_carry_over_draws_the_same_tokens_from_what_the_head_gives(final_occlude):
+    """PyTorch adds the evidence of a visible token, numpy leaves it out and does not divide by it: the same weights."""
+    theirs, ours = both(final_occlude)
+    ours, p0, gain = replace(ours, carry_over=True), peaked(), carry_over_gain(theirs)
+
+    def carried(ks, s):
+        return carry_over(p0(ks, int(s[0])).log(), ks, gain[s[0]]).softmax(-1)
+
+    def ask(ks, s):
+        table = p0(torch.from_numpy(ks), s).numpy().reshape(-1, CODES)
+        return lambda rows: table[rows].copy()
+
+    same = 0.0
+    for seed in range(8):
+        noise = [hypothesis_generators(seed, ["a", "b"], ROWS // 2) for _ in range(2)]
+        *_, wanted = torch_sampler.sample(carried, theirs, 8, (ROWS, TOKENS), noise[0], levels=LEVELS)
+        same += (sample(ask, ours, 8, (ROWS, TOKENS), noise[1], LEVELS) == wanted.numpy()).mean() / 8
+    assert same > 0.98  # but for draws on the edge of two codes
 
 
 def test_more_steps_than_there_are_get_refused():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from di2pose import recipes
+from di2pose.config import TokenizerConfig, from_json, to_json
 from di2pose.errors import InputError
 from di2pose.tokenizer import PoseTokenizer
 
@@ -127,3 +128,54 @@ def test_codes_are_what_encode_rounds():
     half = tokenizer.quantiser.levels // 2
     digits = (tokenizer.codes(poses) * half).round().long() + half
     assert torch.equal((digits * tokenizer.quantiser.basis).sum(-1), tokenizer.encode(poses))
+
+
+def middle_features(model):
+    """What the encoder makes of joints that all lie at one place."""
+    with torch.no_grad():
+        x = model.joint_embed(torch.full((1, 17, 3), 0.3))
+        if model.encoder_joint is not None:
+            x = x + model.encoder_joint
+        return model.encoder(x[:, model.order])[0]
+
+
+@pytest.mark.parametrize("order", ["index", "chain"])
+def test_joint_vectors_tell_joints_apart_that_local_blocks_cannot(order):
+    plain, named = (middle_features(tokenizer(joint_embed=on, joint_order=order)) for on in (False, True))
+    torch.testing.assert_close(plain[4:12], plain[4].expand(8, -1))  # the shift marks the ends alone
+    distances = torch.cdist(named, named) + 1e3 * torch.eye(17)
+    assert distances.min() > 1e-2
+
+
+def test_a_joint_keeps_its_vector_whatever_the_order():
+    """The vectors belong to joints, not to places in the order."""
+    model = tokenizer(joint_embed=True, joint_order="chain", decoder_blocks=1)
+    with torch.no_grad():
+        for block in model.decoder[:-1]:
+            for parameter in block.parameters():
+                parameter.zero_()
+        model.tokens_to_joints.weight.zero_()
+        model.tokens_to_joints.bias.zero_()
+        found = model.to_joints(model.decoder[-1](model.decoder_joint))
+        wanted = 1000 * (found - found[0])
+        torch.testing.assert_close(model.decode(model.encode(poses(1)))[0], wanted, atol=1e-3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mix", [False, True])
+def test_the_tokens_of_a_channel_have_full_rank_only_with_the_mix(mix):
+    model = tokenizer(tokens=40, token_mix=mix)
+    with torch.no_grad():
+        latents = model._channels(poses(200).double().float() / 1000, None)[..., 0]  # 200 x 40
+        latents = latents - model.to_channels.bias[0]
+    rank = int(torch.linalg.matrix_rank(latents.double(), rtol=1e-5))
+    assert rank > 30 if mix else rank <= 18
+
+
+def test_older_configurations_are_read_as_they_were_made():
+    old = to_json(TINY)
+    for name in ("joint_embed", "token_mix", "augment"):
+        del old[name]
+    config = from_json(TokenizerConfig, old)
+    assert (config.joint_embed, config.token_mix, config.augment) == (False, False, True)
+    assert PoseTokenizer(config).state_dict().keys() == tokenizer().state_dict().keys()
+    assert not recipes.paper().tokenizer.augment

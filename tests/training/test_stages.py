@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from di2pose import Di2Pose, recipes
+from di2pose.checkpoint import read_part
 from di2pose.cli import main
 from di2pose.data.sample import Sample, Writer
 from di2pose.errors import InputError
@@ -89,7 +90,8 @@ def test_the_adapter_is_trained_first_and_handed_to_the_denoiser(trained, featur
     assert command("adapter", *words, "--out", tmp_path / "second", "--iterations", 5, "--seed", 1) == 0
     both = ("--adapter", tmp_path / "second", "--init", tmp_path / "denoiser", "--out", tmp_path / "both")
     assert command(*stage2, *both) == 0
-    first, mixed = (load_file(tmp_path / run / "model" / "denoiser.safetensors") for run in ("denoiser", "both"))
+    assert not any("adapter" in name for name in load_file(tmp_path / "both" / "model" / "denoiser.safetensors"))
+    first, mixed = (read_part(tmp_path / run / "model", "denoiser") for run in ("denoiser", "both"))
     second = load_file(tmp_path / "second" / "model" / "adapter.safetensors")
     expected = first | {f"adapter.{name}": value for name, value in second.items()}
     for name, value in mixed.items():

@@ -17,6 +17,7 @@ from di2pose.evaluation.report import EvaluationReport
 from di2pose.evaluation.report_text import markdown, write_report
 from di2pose.files import write_bytes
 from di2pose.image.find import Finder
+from di2pose.network import Di2PoseNetwork
 from di2pose.occlusion.patch_textures import DtdTextures
 
 HYPOTHESES = 8
@@ -44,6 +45,8 @@ def evaluate(
     flip_test: bool = True,
     true_boxes: bool = False,
     fit: bool = True,
+    temperature: float | None = None,
+    top_r: float | None = None,
     encoder: str | None = None,
     device: str = "cpu",
     textures: Path | None = None,
@@ -79,6 +82,8 @@ def evaluate(
             picture is (pictures only).
         fit: fit hypotheses to the landmarks, as for a user; without it they are as the model draws them, which is what
             methods are compared by (feature caches only).
+        temperature: of the sampler: below 1 tokens are drawn more sharply than the model says; left out: the model's.
+        top_r: of the sampler: only the most probable codes that hold this mass are drawn; left out: the model's.
         encoder: another image encoder than the model's own, e.g. vitpose:FOLDER.
         device: cpu, cuda, mps.
         textures: folder of the Describable Textures Dataset for the patches (left out: procedural textures).
@@ -113,6 +118,12 @@ def evaluate(
             continue
         looks = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [encoder] * bool(encoder)
         looks += ["true boxes"] * true_boxes + ["not fitted"] * (not fit)
+        drawing = {"temperature": temperature, "top_r": top_r}
+        if changes := {key: value for key, value in drawing.items() if value is not None}:
+            if not isinstance(predictor.model, Di2PoseNetwork):
+                raise InputError(f"--temperature and --top-r: {model} is of kind '{predictor.model.kind}', not di2pose")
+            predictor.model.draw_with(**changes)
+            looks += [f"{key} {value:g}" for key, value in changes.items()]
         title = f"{name} ({', '.join([fingerprint(predictor.model), *map(str, looks)])})"
         for count in several or (None,):
             row = f"{name}-{count}-steps" if len(several) > 1 else name

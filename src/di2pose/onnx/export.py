@@ -43,6 +43,8 @@ def export_onnx(pipeline: Di2Pose, folder: Path, int8: bool = False) -> Json:
             f"ONNX is for models of kind 'di2pose' that look through BlazePose, got kind '{model.kind}' with encoder "
             f"'{model.config.encoder}'"
         )
+    if (model.config.diffusion.temperature, model.config.diffusion.top_r) != (1, 1):
+        raise InputError("ONNX draws tokens at temperature 1 and top_r 1: set them so before the export")
     if folder.exists() and not (folder / DESCRIPTION).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there and is no ONNX folder: choose another name, or remove it")
     parts, layout = parts_of(model.eval())
@@ -60,6 +62,7 @@ def export_onnx(pipeline: Di2Pose, folder: Path, int8: bool = False) -> Json:
             "keep": schedule.keep.tolist(),
             "replace": schedule.replace.tolist(),
             "occlude": schedule.occlude.tolist(),
+            "carry_over": model.config.denoiser.carry_over,
         },
         "calibration": None if pipeline.calibration is None else to_json(pipeline.calibration),
         "files": {},

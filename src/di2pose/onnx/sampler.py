@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from di2pose.config import added
 from di2pose.errors import InputError
 from di2pose.spread import Spread, spread_mirrored, spread_uniform
 
@@ -33,6 +34,9 @@ class Schedule:
     keep: tuple[float, ...]
     replace: tuple[float, ...]
     occlude: tuple[float, ...]
+    carry_over: bool = added(False)
+    """Whether the head gives p(k_0 | all tokens but its own, y): that is p0 / q(k_s | k_0) already, so that the visible
+    code is not damped."""
 
     @property
     def steps(self) -> int:
@@ -64,7 +68,8 @@ def odds_of(r: int, s: int, schedule: Schedule) -> Odds:
     a = keep_s / keep_r
     b = (replace_s * keep_r - keep_s * replace_r) / (keep_r * (1 - occlude_r))
     most = b / replace_s * (1 - occlude_r) * SLACK
-    return Odds(stay, most, keep_r, replace_r / C, replace_s / (replace_s + C * keep_s), 1 + C * a / b)
+    damping = 1.0 if schedule.carry_over else replace_s / (replace_s + C * keep_s)
+    return Odds(stay, most, keep_r, replace_r / C, damping, 1 + C * a / b)
 
 
 def sample(

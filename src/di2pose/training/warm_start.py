@@ -15,13 +15,7 @@ ADAPTER = "adapter."
 def start_adapter(adapter: Adapter, folder: Path) -> None:
     """Load the adapter of a run of its own or of a whole model. Image tokens and channels that it does not know, behind
     those that it does, keep what `adapter` has of them, and at first say nothing."""
-    parts = checkpoint.part_names(folder)
-    if "adapter" in parts or "denoiser" not in parts:
-        state = checkpoint.read_part(folder, "adapter")
-    else:
-        whole = checkpoint.read_part(folder, "denoiser")
-        state = {key.removeprefix(ADAPTER): value for key, value in whole.items() if key.startswith(ADAPTER)}
-    _load(adapter, grown(state, adapter), folder)
+    _load(adapter, grown(checkpoint.read_part(folder, "adapter"), adapter), folder)
 
 
 def start_denoiser(denoiser: Denoiser, folder: Path) -> None:
