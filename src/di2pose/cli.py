@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "licences": ("di2pose.commands.licences:licences", "of everything that is shipped, fetched or stood upon"),
     "data prepare": ("di2pose.data.prepare:prepare", "bring a dataset into the one prepared form"),
     "data check": ("di2pose.data.check:check", "counts, ranges, bone lengths, reprojection, contact sheet"),
+    "data lift": ("di2pose.training.lift:lift", "poses as simulated 2D keypoints, to compare lifting methods on"),
     "evaluate": ("di2pose.evaluation.evaluate_models:evaluate", "named protocols on models or a prediction file"),
     "compare": ("di2pose.evaluation.compare:compare", "paired differences of two evaluations"),
     "export": ("di2pose.commands.export:export", "a trained model in 16 bits, for use"),
