@@ -1,5 +1,7 @@
 """Safe by default: who may ask, what every answer carries, and what no request can reach."""
 
+import base64
+import gzip
 import json
 import socket
 import time
@@ -9,6 +11,7 @@ from serve.running import BOUNDARY, QUICK, form, running
 
 from di2pose.serve import protocol
 from di2pose.serve.refusal import Limits
+from di2pose.serve.table import ROUTES
 
 FORM = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
 
@@ -39,7 +42,11 @@ def test_other_names_of_the_machine_are_refused(service, model):
 def test_pages_of_other_sites_may_not_ask(service, photos):
     for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
         assert service.post("/v1/predict", photos[4], headers=headers, **QUICK).error == "forbidden"
-    here = {"Origin": f"http://127.0.0.1:{service.port}", "Sec-Fetch-Site": "same-origin"}
+    own = f"http://127.0.0.1:{service.port}"
+    assert service.post("/v1/predict", photos[4], headers={"Origin": own}, **QUICK).status == 200
+    assert service.post("/v1/predict", photos[4], headers={"Origin": own, "Sec-Fetch-Site": "same-site"}).status == 403
+    # Behind a proxy that passes on another Host, the browser's own word counts.
+    here = {"Origin": "https://pose.example:8443", "Sec-Fetch-Site": "same-origin"}
     assert service.post("/v1/predict", photos[4], headers=here, **QUICK).status == 200
 
 
@@ -76,7 +83,60 @@ def test_files_of_the_page_are_served_by_exact_name(service):
     page = service.get("/")
     assert page.headers["content-type"].startswith("text/html")
     assert service.get("/static/index.html").body == page.body
-    assert service.ask("DELETE", "/static/index.html").error == "method"
+
+
+def test_a_wrong_method_is_told_the_right_ones(service):
+    for entry in ROUTES:
+        path = entry.path.replace("{name}", "index.html").replace("{format}", "json")
+        allowed = {"POST"} if entry.method == "POST" else {"GET", "HEAD"}
+        for method in {"DELETE", "PUT", "OPTIONS", "POST", "GET"} - {entry.method}:
+            answer = service.ask(method, path)
+            assert (answer.status, answer.error) == (405, "method")
+            assert set(answer.headers["allow"].split(", ")) == allowed
+
+
+def test_compressed_bodies_are_refused_as_such(service, photos):
+    body = gzip.compress(json.dumps({"image": base64.b64encode(photos[4]).decode()}).encode())
+    for coding in ("gzip", "br", "identity, gzip"):
+        kind = {"Content-Type": "application/json", "Content-Encoding": coding}
+        answer = service.ask("POST", "/v1/predict", body, kind)
+        assert (answer.status, answer.error) == (415, "unsupported_media")
+        assert "uncompressed" in answer.json["error"]["message"]
+        assert answer.headers["accept-encoding"] == "identity"
+    plain = service.post("/v1/predict", photos[4], headers={"Content-Encoding": "identity"}, **QUICK)
+    assert plain.status == 200
+
+
+def test_base64_may_be_wrapped_and_a_data_uri(service, photos):
+    one = base64.b64encode(photos[4]).decode()
+    wanted = service.post_json("/v1/predict", photos[4], **QUICK)
+    wrapped = base64.encodebytes(photos[4]).decode()
+    for text in (wrapped, wrapped.replace("\n", "\r\n"), f"data:image/png;base64,{one}", f"DATA:;base64,{wrapped}"):
+        body = json.dumps({"image": text, **QUICK}).encode()
+        answer = service.ask("POST", "/v1/predict", body, {"Content-Type": "application/json"})
+        assert (answer.status, answer.body) == (200, wanted.body)
+    for text in (f"data:image/png,{one}", f"{one[:40]}*{one[40:]}", one[:-1], f"image/png;base64,{one}"):
+        answer = service.ask("POST", "/v1/predict", json.dumps({"image": text}), {"Content-Type": "application/json"})
+        assert (answer.status, answer.error) == (400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("pin", "status", "expected"),
+    [
+        ({"hand": [1, 2, 3]}, 400, "left_wrist"),
+        ({"nose": [1, 2]}, 400, "'nose' must be three finite numbers x, y, z in mm from the pelvis, got [1, 2]"),
+        ({"nose": [1, 2, None]}, 400, "three finite numbers"),
+        ({"nose": [5000, 0, 0]}, 400, "'nose' must be within 1500 mm of the pelvis"),
+        ({"nose": [1e308, 1e308, 1e308]}, 400, "'nose' must be within 1500 mm of the pelvis"),
+        ({"nose": [0, -500, 0]}, 400, "give one box in 'boxes', got 2"),
+        ({"nose": [0, -500, 0]}, 422, "one person in one picture, got 0 people"),
+    ],
+)
+def test_pins_that_cannot_be(service, photos, pin, status, expected):
+    two = {"boxes": [[20, 10, 200, 150], [100, 20, 190, 150]]} if "boxes" in expected else {}
+    answer = service.post("/v1/predict", photos[4], **QUICK, pin=pin, **two)  # nobody is in the picture
+    assert (answer.status, answer.error) == (status, {400: "bad_request", 422: "unusable_picture"}[status])
+    assert expected in answer.json["error"]["message"]
 
 
 def test_what_is_too_large_is_told_before_and_while_it_is_read(model, photos):

@@ -11,6 +11,7 @@ from di2pose.serve.refusal import CODES, Limits, Refusal
 from di2pose.serve.table import ROUTES
 
 FIELDS = field_table(Limits())
+ERROR = "#/components/schemas/Error"
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +29,19 @@ def test_every_route_is_in_it(document):
     for each in document["paths"].values():
         for operation in each.values():
             assert set(operation["responses"]) <= {"200", *map(str, CODES)}
+            for status, response in operation["responses"].items():
+                if status != "200":
+                    assert response["content"] == {"application/json": {"schema": {"$ref": ERROR}}}
+                elif "application/json" in response["content"]:
+                    assert response["content"]["application/json"]["schema"]
 
 
 def test_every_field_is_in_it_and_no_other(document):
     for entry in ROUTES:
         if entry.files:
             for kind in ("multipart/form-data", "application/json"):
-                assert set(properties(document, entry.path, kind)) == {*entry.files, *entry.fields}
+                known = [name for name in entry.fields if FIELDS[name].of_videos or "image" in entry.files]
+                assert set(properties(document, entry.path, kind)) == {*entry.files, *known}
     assert {name for entry in ROUTES for name in entry.fields} == FIELDS.keys()
     formats = document["paths"]["/v1/files/{format}"]["post"]["parameters"][0]["schema"]["enum"]
     assert formats == [ending[1:] for ending in WRITERS]
@@ -83,7 +90,7 @@ def test_example_values_of_the_other_fields():
 def test_the_page_of_the_api_stands_alone(service):
     text = service.get("/docs").body.decode()
     assert "<script" not in text
-    assert not re.findall(r"(?:src|href)=.(?:https?:)?//", text)
+    assert not re.findall(r"(?:src|href)=.(?:https?:)?/", text)
     for entry in ROUTES:
         assert entry.path in text or not entry.listed
     assert all(f"<code>{name}</code>" in text for name in FIELDS)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from output.browser import CHROMEDRIVER, CHROMIUM, Browser
 from PIL import Image
+from serve.proxy import behind_nginx
 from video.films import write_film
 
 from di2pose.assets import extract
@@ -264,6 +265,52 @@ def test_a_joint_is_dragged_clicked_and_let_go(page, walker):
     page.answer(lambda: page.click("#pinForm button"))
     assert page.joint("left_knee")[0][2] == pytest.approx(150, abs=1)
     assert page.run("return document.querySelectorAll('#pinChips .chip').length") == 2
+
+
+def test_a_pin_out_of_reach_is_taken_back(page, walker):
+    page.open().drop(walker)
+    before = page.run(TABLE)
+    page.set("pinJoint", "left_wrist")
+    page.set("pinX", 5000)
+    page.answer(lambda: page.click("#pinForm button"))
+    expected = "Pin taken back (left wrist): the pin 'left_wrist' must be within 1500 mm of the pelvis"
+    assert page.text("alertText").startswith(expected)
+    page.shoot("desk-pin-back")
+    assert (page.run(TABLE), page.text("pinChips")) == (before, "")
+    page.answer(lambda: page.set("hypotheses", 3))  # later changes are answered
+    assert page.run("return document.getElementById('alert').hidden")
+    page.set("pinJoint", "left_knee")  # a pin that was good goes back to where it was
+    page.answer(lambda: page.click("#pinForm button"))
+    pinned = page.joint("left_knee")
+    page.set("pinY", -4000)
+    page.answer(lambda: page.click("#pinForm button"))
+    assert page.text("alertText").startswith("Pin taken back (left knee): ")
+    assert (page.joint("left_knee"), page.text("pinChips")) == (pinned, "left knee×")
+    assert pinned[1] == "pinned"
+
+
+def test_the_page_works_behind_a_proxy_under_a_path(page, tmp_path):
+    downloads, folder = tmp_path / "downloads", tmp_path / "nginx"
+    folder.mkdir()
+    page.browser.devtools("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(downloads)})
+    with behind_nginx(folder, int(page.site.rstrip("/").rpartition(":")[2]), "/pose/") as port:
+        page.site = f"http://127.0.0.1:{port}/pose/"
+        page.open().set("hypotheses", 1)
+        page.until("document.querySelectorAll('#exampleList button').length > 1")
+        page.answer(lambda: page.click("#exampleList button"))
+        assert page.text("subtitle").startswith("walker · 1 person")
+        page.shoot("desk-path")
+        page.tab("files")
+        page.click("[data-format=json]")
+        page.until("document.getElementById('live').textContent === 'Saved walker.json'")
+        for act in ("#revealRun", "#heatRun"):
+            page.run("document.querySelector(arguments[0]).click()", act)
+            page.until("!document.body.classList.contains('busy')")
+            assert page.run("return document.getElementById('alert').hidden")
+        for name in ("docs", "openapi.json"):
+            page.browser.open(page.run(f"return document.querySelector('[href$=\"{name}\"]').href"))
+            assert page.run("return location.href") == page.site + name
+            assert "/v1/predict" in page.run("return document.body.textContent")
 
 
 def test_a_hidden_region_is_not_looked_at(page, walker):

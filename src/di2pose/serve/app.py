@@ -28,7 +28,7 @@ from di2pose.serve.examples import Examples
 from di2pose.serve.fields import PICTURE, VIDEO, field_table, read_fields
 from di2pose.serve.guard import HEADERS, Guard, refused
 from di2pose.serve.jobs import estimate_motion, lab_grid, reveal_steps, with_patch
-from di2pose.serve.media import MEDIA, formats, static_files
+from di2pose.serve.media import formats, media_type, static_files
 from di2pose.serve.pictures import check_picture, check_video
 from di2pose.serve.refusal import CODES, Limits, Refusal
 from di2pose.serve.table import ROUTES, Entry
@@ -199,7 +199,7 @@ async def written(found: Result | Motion, ending: str, attached: bool) -> Respon
         contents = await asyncio.to_thread(found.to_files, f"{NAME}.{ending}")
     except (InputError, MissingExtra) as error:
         raise Refusal(422, str(error)) from error
-    name, media = f"{NAME}.{ending}", MEDIA.get(ending.rpartition(".")[2], "application/octet-stream")
+    name, media = f"{NAME}.{ending}", media_type(ending)
     if len(contents) == 1:
         (content,) = contents.values()
     else:
@@ -237,7 +237,9 @@ def build_app(service: Service, hosts: tuple[str, ...] = (), token: str | None =
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         status = error.status_code if error.status_code in CODES else 400
-        return await refused(request, Refusal(status, f"{error.detail}: GET /docs shows what there is"))
+        response = await refused(request, Refusal(status, f"{error.detail}: GET /docs shows what there is"))
+        response.headers.update(error.headers or {})  # Allow, of a 405
+        return response
 
     async def on_gone(request: Request, error: Exception) -> Response:
         return Response(status_code=GONE)

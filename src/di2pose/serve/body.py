@@ -2,8 +2,8 @@
 
 import asyncio
 import base64
-import binascii
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from email.message import Message
@@ -18,6 +18,7 @@ MOST_PARTS, MOST_HEADER, MOST_FIELD = 32, 4_000, 200_000
 """Parts of a form; bytes of one part's headers, and of a text field."""
 DRAIN_BYTES, DRAIN_S = 128_000_000, 10.0
 """What is still read, and thrown away, of a request that is refused: who is sending hears no answer."""
+DATA_URI = re.compile(r"data:[^,]{,200};base64,", re.IGNORECASE)
 KINDS = (
     "send multipart/form-data with the file in the field 'image' (or 'video'), or application/json with the file as "
     "base64 under 'image'"
@@ -71,7 +72,10 @@ def _emptied(body: bytearray) -> bytes:
 
 
 def check_head(request: Request, most: int) -> None:
-    """What the headers alone tell: too large, or of a kind that nobody reads."""
+    """Check what the headers say: the coding, the type and the length of the body."""
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("identity", ""):
+        raise Refusal(415, f"the body has the content encoding '{coding[:60]}': send it uncompressed")
     kind = _content_type(request)[0]
     if kind not in ("multipart/form-data", "application/json"):
         raise Refusal(415, f"the content type is '{kind[:60]}': {KINDS}")
@@ -128,14 +132,19 @@ def _read_json(body: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
     files = {}
     for name in (PICTURE, VIDEO):
         if name in record:
-            text = record.pop(name)
             try:
-                files[name] = base64.b64decode(text, validate=True) if isinstance(text, str) else None
-            except (binascii.Error, ValueError):
-                files[name] = None
-            if files[name] is None:
-                raise Refusal(400, f"'{name}' must be the file's bytes in base64, without a prefix like data:")
-    return {name: content for name, content in files.items() if content is not None}, record
+                files[name] = _decode_base64(record.pop(name))
+            except (TypeError, ValueError) as error:
+                wanted = "as text, alone or as a URI (data:image/png;base64,...)"
+                raise Refusal(400, f"'{name}' must be the file's bytes in base64 {wanted}") from error
+    return files, record
+
+
+def _decode_base64(text: str) -> bytes:
+    """Standard base64, in one line or wrapped, with or without the head of a data: URI."""
+    head = DATA_URI.match(text)
+    digits = text[head.end() if head else 0 :].encode("ascii")
+    return base64.b64decode(digits.translate(None, b" \t\r\n"), validate=True)
 
 
 def parse_json(text: bytes, what: str) -> Any:

@@ -1,22 +1,27 @@
 """The fields of a request: one table, by which they are read and by which /openapi.json describes them."""
 
 import math
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from di2pose.pose.skeleton import H36M_17
+from di2pose.request import REACH_MM
 from di2pose.serve.refusal import Limits, Refusal
 
 Schema = dict[str, Any]
 MOST_SEED = 2**63 - 1
+MOST_PX = 1e6
+"""Of a box's coordinates."""
 PICTURE, VIDEO = "image", "video"
 """The fields that hold a file."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field: what it means, what JSON it takes, and how it is read, with a ValueError for anything else."""
+    """One field: what it means, what JSON it takes, and how it is read, with a ValueError or a Refusal for
+    anything else."""
 
     name: str
     text: str
@@ -28,7 +33,7 @@ class Field:
 
 def field_table(limits: Limits) -> dict[str, Field]:
     """All fields but the files, by name."""
-    box = _list_of("number", 4)
+    box = _numbers(4, MOST_PX)
     boxes = {"type": "array", "items": box}
     shared = [
         Field("hypotheses", "poses drawn for each person", *_whole(1, limits.hypotheses), of_videos=True),
@@ -54,12 +59,13 @@ def field_table(limits: Limits) -> dict[str, Field]:
         Field(
             "pin", "joints that are known, x, y, z in mm from the pelvis; for one person",
             {"type": "object", "propertyNames": {"enum": list(H36M_17.joints)},
-             "additionalProperties": _list_of("number", 3)},
+             "additionalProperties": _numbers(3, REACH_MM)},
             _read_pins,
         ),
         Field(
             "keep_tokens", "tokens that are to stay, position to code; for one person",
-            {"type": "object", "additionalProperties": {"type": "integer"}}, _read_tokens,
+            {"type": "object", "propertyNames": {"pattern": "^[0-9]{1,6}$"},
+             "additionalProperties": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}}, _read_tokens,
         ),
     ]  # fmt: skip
     lab = [
@@ -91,21 +97,18 @@ def read_fields(given: Mapping[str, Any], known: Mapping[str, Field], video: boo
         try:
             options[name] = field.read(value)
         except ValueError as error:
-            raise Refusal(400, f"'{name}' ({field.text}) {error}, got {_shown(value)}") from error
+            raise Refusal(400, f"'{name}' ({field.text}) {error}, got {reprlib.repr(value)}") from error
+    boxes = options.get("boxes")
+    if boxes is not None and len(boxes) > 1 and (options.get("pin") or options.get("keep_tokens")):
+        raise Refusal(400, f"'pin' and 'keep_tokens' are for one person: give one box in 'boxes', got {len(boxes)}")
     return options
-
-
-def _shown(value: object) -> str:
-    """The beginning of a value, for a message."""
-    text = repr(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
-    return text if len(text) <= 60 else text[:60] + "..."
 
 
 def _whole(low: int, high: int) -> tuple[Schema, Callable[[Any], int]]:
     def read(value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        if not _is_whole(value) or not low <= value <= high:
             raise ValueError(f"must be a whole number from {low} to {high}")
-        return value
+        return int(value)
 
     return {"type": "integer", "minimum": low, "maximum": high}, read
 
@@ -132,8 +135,15 @@ def _finite(value: Any) -> bool:
         return False
 
 
-def _list_of(kind: str, count: int) -> Schema:
-    return {"type": "array", "items": {"type": kind}, "minItems": count, "maxItems": count}
+def _is_whole(value: Any) -> bool:
+    """2 and, as JSON Schema has it, 2.0."""
+    return _finite(value) and value == int(value)
+
+
+def _numbers(count: int, most: float) -> Schema:
+    """A list of so many numbers from -most to most."""
+    items = {"type": "number", "minimum": -most, "maximum": most}
+    return {"type": "array", "items": items, "minItems": count, "maxItems": count}
 
 
 def _read_bool(value: Any) -> bool:
@@ -149,7 +159,7 @@ def _read_box(value: Any) -> tuple[float, ...]:
         raise ValueError("needs x0 < x1 and y0 < y1 (left, top, right, bottom)")
     if min(value[2] - value[0], value[3] - value[1]) < 1:
         raise ValueError("must be a pixel wide and high at least")
-    if max(map(abs, value)) > 1e6:
+    if max(map(abs, value)) > MOST_PX:
         raise ValueError("must lie in the picture")
     return tuple(float(each) for each in value)
 
@@ -165,9 +175,14 @@ def _read_pins(value: Any) -> dict[str, tuple[float, ...]]:
         raise ValueError('must be an object like {"left_wrist": [x, y, z]}')
     if wrong := [name for name in value if name not in H36M_17.joints]:
         raise ValueError(f"knows no joint '{wrong[0][:40]}', but {', '.join(H36M_17.joints)}")
-    for point in value.values():
+    for name, point in value.items():
         if not isinstance(point, list) or len(point) != 3 or not all(map(_finite, point)):
-            raise ValueError("must give x, y, z in mm from the pelvis for every joint")
+            wanted = "three finite numbers x, y, z in mm from the pelvis"
+        elif math.hypot(*point) > REACH_MM:
+            wanted = f"within {REACH_MM:g} mm of the pelvis, as far as a body reaches"
+        else:
+            continue
+        raise Refusal(400, f"the pin '{name}' must be {wanted}, got {reprlib.repr(point)}")
     return {name: tuple(map(float, point)) for name, point in value.items()}
 
 
@@ -179,7 +194,7 @@ def _read_tokens(value: Any) -> dict[int, int]:
     for position, code in value.items():
         if not (position.isascii() and position.isdecimal() and len(position) <= 6):
             raise ValueError(wanted)
-        if not isinstance(code, int) or isinstance(code, bool) or not 0 <= code < 2**31:
+        if not _is_whole(code) or not 0 <= code < 2**31:
             raise ValueError(wanted)
-        codes[int(position)] = code
+        codes[int(position)] = int(code)
     return codes

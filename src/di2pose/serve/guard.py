@@ -77,10 +77,11 @@ class Guard:
                 raise Refusal(401, "a token is needed, and it must be the right one: Authorization: Bearer TOKEN")
 
     def _from_here(self, request: Request) -> bool:
-        """Whether no page asks, or one of this service; a browser says so."""
-        origin = request.headers.get("origin")
-        if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            return False
+        """Whether no page sent the request, or one of this service. Sec-Fetch-Site is set by the browser, no page can
+        forge it; browsers leave it out for plain http, and there Origin must name the host that was asked."""
+        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "none")
+        if site != "none":
+            return site == "same-origin"
         return origin is None or urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
 
 
@@ -89,6 +90,8 @@ async def refused(request: Request, refusal: Refusal) -> JSONResponse:
     headers = dict(refusal.headers)
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if refusal.status == 415 and "content-encoding" in request.headers:
+        headers["Accept-Encoding"] = "identity"
     if has_body(request) and not getattr(request.state, "whole", False):
         await drain(request)
         headers["Connection"] = "close"

@@ -25,6 +25,11 @@ MEDIA = {
 NEEDS = {"parquet": "pyarrow"}
 
 
+def media_type(ending: str) -> str:
+    """Of a format of `Result.save` ('angles.csv') or the ending of a file."""
+    return MEDIA.get(ending.rpartition(".")[2], "application/octet-stream")
+
+
 @cache
 def formats() -> list[str]:
     """Endings of `Result.save` whose packages are installed."""

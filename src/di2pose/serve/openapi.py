@@ -8,22 +8,14 @@ from typing import Any
 
 from di2pose import __version__
 from di2pose.serve.fields import PICTURE, VIDEO, Field
+from di2pose.serve.guard import OPEN
+from di2pose.serve.media import media_type
 from di2pose.serve.refusal import CODES, Limits
+from di2pose.serve.schemas import ANSWERS, COMPONENTS
 from di2pose.serve.table import ROUTES, Entry
 
-ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["code", "message"],
-            "properties": {"code": {"enum": sorted(set(CODES.values()))}, "message": {"type": "string"}},
-        }
-    },
-}
-REFUSED = {"GET": (401, 403, 404), "POST": (400, 401, 403, 408, 413, 415, 422, 503, 504)}
-"""Statuses that an answer may have beside 200."""
+OF_UPLOADS = (400, 408, 413, 415, 422, 503, 504)
+"""Statuses that the answer to an upload may have, beside those of every answer."""
 FILES = {PICTURE: "a JPEG, PNG, WebP, GIF, BMP or AVIF", VIDEO: "an MP4, MOV, WebM, MKV or AVI"}
 STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
@@ -43,7 +35,7 @@ def document(fields: Mapping[str, Field], formats: Sequence[str]) -> dict[str, A
         "info": {"title": "di2pose", "version": __version__, "description": "3D human poses of photos and videos."},
         "paths": paths,
         "components": {
-            "schemas": {"Error": ERROR},
+            "schemas": COMPONENTS,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"token": []}],
@@ -61,9 +53,10 @@ def _operation(entry: Entry, fields: Mapping[str, Field], formats: Sequence[str]
         ]  # fmt: skip
     if entry.files:
         operation["requestBody"] = {"required": True, "content": _content(entry, fields)}
-    answer = {"schema": {"type": "object"}} if entry.answer == "application/json" else {}
-    operation["responses"] = {"200": {"description": entry.text, "content": {entry.answer: answer}}}
-    for status in REFUSED[entry.method]:
+    if entry.path in OPEN:
+        operation["security"] = []
+    operation["responses"] = {"200": {"description": entry.text, "content": _answer(entry, formats)}}
+    for status in _refused(entry):
         refused: dict[str, Any] = {"description": CODES[status]}
         refused["content"] = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
         if status == 503:
@@ -72,9 +65,26 @@ def _operation(entry: Entry, fields: Mapping[str, Field], formats: Sequence[str]
     return operation
 
 
+def _answer(entry: Entry, formats: Sequence[str]) -> dict[str, Any]:
+    """Media type -> schema; a file that is no JSON has none."""
+    if entry.endpoint in ANSWERS:
+        return {entry.answer: {"schema": ANSWERS[entry.endpoint]}}
+    if entry.endpoint != "files":
+        return {entry.answer: {}}
+    kinds: dict[str, Any] = {media_type(ending): {} for ending in formats} | {"application/zip": {}}
+    return kinds | {"application/json": {"schema": ANSWERS["predict"]}}
+
+
+def _refused(entry: Entry) -> list[int]:
+    """Statuses of errors: of the guard, of names in the path, of uploads, of bugs."""
+    guard = (403,) if entry.path in OPEN else (401, 403)
+    return sorted((*guard, *(404,) * ("{" in entry.path), *(OF_UPLOADS if entry.files else ()), 500))
+
+
 def _content(entry: Entry, fields: Mapping[str, Field]) -> dict[str, Any]:
     """The same fields as a form, where each is JSON text, and as JSON, where the file is base64."""
-    others = {name: fields[name].schema | {"description": fields[name].text} for name in entry.fields}
+    known = [fields[name] for name in entry.fields if fields[name].of_videos or PICTURE in entry.files]
+    others = {field.name: field.schema | {"description": field.text} for field in known}
     files = {name: {"type": "string", "description": FILES[name]} for name in entry.files}
     needed = {"oneOf": [{"required": [name]} for name in entry.files]}
     form = {name: schema | {"format": "binary"} for name, schema in files.items()}
@@ -104,8 +114,8 @@ def page(fields: Mapping[str, Field], limits: Limits) -> str:
         f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>di2pose API</title><style>{STYLE}</style><h1>di2pose {__version__}: the API</h1>"
         "<p>Send <code>multipart/form-data</code> with the file and every other field as JSON text, or "
-        "<code>application/json</code> with the file as base64. "
-        "<a href='/openapi.json'>openapi.json</a> has the same for programs.</p>"
+        "<code>application/json</code> with the file as base64, never compressed. "
+        "<a href='openapi.json'>openapi.json</a> has the same for programs.</p>"
         "<pre>curl -F image=@photo.jpg -F hypotheses=4 http://127.0.0.1:8000/v1/predict</pre>"
         f"<h2>Routes</h2>{_table(['route', 'answer', 'file'], rows)}"
         f"<h2>Fields, all optional</h2>{_table(['field', 'meaning', 'JSON', 'of a'], taken)}"

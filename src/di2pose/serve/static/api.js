@@ -26,6 +26,7 @@ export function form(file, kind, fields) {
 }
 
 // The answer to a request; asks for the token where one is needed and comes again where the server is busy.
+// `path` is relative to the page, which a proxy may serve under a path of its own.
 export async function call(path, { body, signal, say = () => {} } = {}) {
   for (let turn = 0, refused = false; ; turn++) {
     const headers = token ? { Authorization: "Bearer " + token } : {};

@@ -13,8 +13,8 @@ import { busy, cancel, fail, live, work } from "./work.js";
 const at = id => document.getElementById(id);
 const TITLE = at("subtitle").textContent;
 // One picture: hidden regions, boxes that the user drew, boxes of those found without them, joints pinned by person,
-// the server's answer without pins and what it was asked, and the answer that is shown.
-const fresh = () => ({ media: null, file: null, kind: "photo", name: "", hidden: [], drawn: [], found: [], pins: new Map(), base: null, asked: "", record: null });
+// the pins of the answer that is shown, the server's answer without pins and what it was asked, and the answer that is shown.
+const fresh = () => ({ media: null, file: null, kind: "photo", name: "", hidden: [], drawn: [], found: [], pins: new Map(), accepted: new Map(), base: null, asked: "", record: null });
 let session = fresh(), viewer = null, loading = 0;
 
 onToken(wrong => new Promise(resolve => {
@@ -30,7 +30,7 @@ onToken(wrong => new Promise(resolve => {
 
 const nextTheme = createTheme(() => viewer?.repaint());
 at("helpButton").onclick = () => at("help").showModal();
-const model = await json("/v1/model").catch(error => { fail(error.message); throw error; });
+const model = await json("v1/model").catch(error => { fail(error.message); throw error; });
 const host = {
   viewer: () => viewer, session: () => session, tools: () => tools, personFields, person: () => person(session.record), showPerson,
   taken, layer: (...a) => lab.layer(...a), patchSide: () => lab.patchSide(), changed: edited, model,
@@ -121,21 +121,24 @@ async function run(anew = false) {
   if (!mine.file) return;
   const title = video ? "Following everybody through the video" : mine.record ? "Drawing the pose anew" : "Looking for people";
   const done = await work(title, async (signal, say) => {
-    const ask = asking => json(video ? "/v1/video" : "/v1/predict", { body: form(mine.file, mine.kind, asking), signal, say });
+    const ask = asking => json(video ? "v1/video" : "v1/predict", { body: form(mine.file, mine.kind, asking), signal, say });
     const base = anew || asked !== mine.asked ? await ask(fields) : mine.base;
-    const kept = carried(mine, base), people = [...base.frames[0].people];
-    for (const [id, pin] of kept) {
-      const answer = await ask({ ...personFields(id), boxes: [people[id].box_px], pin });
-      if (answer.frames[0].people.length) people[id] = answer.frames[0].people[0];
+    const kept = carried(mine, mine.pins, base), accepted = carried(mine, mine.accepted, base), people = [...base.frames[0].people], refusals = [];
+    for (const [id, wanted] of kept) {
+      const pinned = await pins.ask(pin => ask({ ...personFields(id), boxes: [people[id].box_px], pin }), wanted, accepted.get(id));
+      if (pinned.pin) kept.set(id, pinned.pin); else kept.delete(id);
+      if (pinned.refusal) refusals.push(pinned.refusal);
+      people[id] = pinned.answer?.frames[0].people[0] ?? people[id];
     }
-    return { base, kept, record: kept.size ? { ...base, frames: [{ ...base.frames[0], people }] } : base };
+    return { base, kept, refusals, record: kept.size ? { ...base, frames: [{ ...base.frames[0], people }] } : base };
   });
   if (mine !== session) return;
   if (!done) {
     if (mine.record) viewer.setPreview(null); else viewer.show({ ...empty(viewer.place().size), nobody: "no answer" });
     return;
   }
-  Object.assign(mine, { base: done.base, asked, pins: done.kept, record: done.record });
+  Object.assign(mine, { base: done.base, asked, pins: done.kept, accepted: new Map(done.kept), record: done.record });
+  fail(done.refusals.join(" "));
   at("stage").dataset.answers = Number(at("stage").dataset.answers ?? 0) + 1;
   if (!mine.drawn.length) mine.found = done.base.frames[0].people.map(p => p.box_px);
   reveal.stop(); lab.stop();
@@ -152,9 +155,9 @@ async function run(anew = false) {
 }
 
 // Pins of the people who are still there, under their new numbers.
-function carried(old, base) {
+function carried(old, pins, base) {
   const kept = new Map();
-  for (const [id, pin] of old.pins) {
+  for (const [id, pin] of pins) {
     const place = old.base ? whose(old.base.frames[0].people[id].box_px, base.frames[0].people) : -1;
     if (place >= 0) kept.set(place, pin);
   }

@@ -74,11 +74,11 @@ function camera(open) {
 
 async function examples(open) {
   let list = [];
-  try { list = await json("/v1/examples"); } catch { /* no examples, then */ }
+  try { list = await json("v1/examples"); } catch { /* no examples, then */ }
   for (const { name, title } of list) {
     let file;
     try {
-      const blob = await (await call("/v1/examples/" + encodeURIComponent(name))).blob();
+      const blob = await (await call("v1/examples/" + encodeURIComponent(name))).blob();
       file = new File([blob], name, { type: blob.type });
     } catch { continue; }
     const button = document.createElement("button"), image = new Image();

@@ -16,7 +16,7 @@ export function createLab(host) {
 
   async function cover(rect) {
     const { file, kind } = host.session(), fields = { ...host.personFields(), at: rect };
-    const answer = await work("Looking past the patch", signal => json("/v1/lab", { body: form(file, kind, fields), signal }));
+    const answer = await work("Looking past the patch", signal => json("v1/lab", { body: form(file, kind, fields), signal }));
     const found = answer?.frames[0].people[0];
     if (!answer) return;
     covered = rect;
@@ -37,7 +37,7 @@ export function createLab(host) {
   async function map() {
     const { file, kind } = host.session(), side = Number(at("grid").value), { pin, ...asked } = host.personFields();
     const fields = { ...asked, patch: share(), grid: side };
-    const answer = await work(`Trying ${side * side} places`, signal => json("/v1/lab", { body: form(file, kind, fields), signal }));
+    const answer = await work(`Trying ${side * side} places`, signal => json("v1/lab", { body: form(file, kind, fields), signal }));
     if (!answer) return;
     const values = answer.grid.flat();
     heat = { worst: answer.worst, low: Math.min(...values), high: Math.max(...values) };

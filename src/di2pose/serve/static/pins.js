@@ -24,6 +24,19 @@ export function createPins(host) {
     host.changed();
   }
 
+  // The answer with one person's pins. Where the server refuses them: with those that it accepted before, else without
+  // any (`pin` and `answer` are then missing); `refusal` says which pins were taken back, and why.
+  async function ask(send, wanted, accepted) {
+    try {
+      return { pin: wanted, answer: await send(wanted) };
+    } catch (error) {
+      if (error.status !== 400 && error.status !== 422) throw error;
+      const older = accepted && JSON.stringify(accepted) !== JSON.stringify(wanted) ? await ask(send, accepted) : {};
+      const joints = Object.keys(wanted).filter(joint => String(older.pin?.[joint]) !== String(wanted[joint]));
+      return { ...older, refusal: `Pin taken back (${joints.map(words).join(", ")}): ${error.message}.` };
+    }
+  }
+
   function chips(makeChip) {
     const id = host.viewer()?.state.person, held = host.session().pins.get(id) ?? {};
     at("pinChips").replaceChildren(...Object.keys(held).map(joint => makeChip(words(joint), () => unpin(id, joint))));
@@ -60,5 +73,5 @@ export function createPins(host) {
     if (!host.person()) return fail("Choose a person first.");
     pin(host.viewer().state.person, at("pinJoint").value, AXES.map(id => Number(at(id).value)));
   };
-  return { pin, chips, chosen, pending };
+  return { pin, ask, chips, chosen, pending };
 }

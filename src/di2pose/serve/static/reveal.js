@@ -14,7 +14,7 @@ export function createReveal(host) {
     stop();
     const { file, kind } = host.session(), { pin, ...fields } = host.personFields();
     fields.steps = Math.max(fields.steps ?? 0, Math.min(STEPS, host.model.diffusion_steps));
-    const answer = await work("Recovering the tokens", signal => json("/v1/reveal", { body: form(file, kind, fields), signal }));
+    const answer = await work("Recovering the tokens", signal => json("v1/reveal", { body: form(file, kind, fields), signal }));
     if (!answer) return;
     steps = answer.steps;
     cells = steps[0].decided.map(() => Object.assign(document.createElement("i"), { className: "cell" }));

@@ -79,7 +79,7 @@ export function createFiles(model, request) {
     button.onclick = async () => {
       const { name, body } = request();
       const answer = await work(`Writing .${format}`, async (signal, say) => {
-        const response = await call("/v1/files/" + format, { body, signal, say });
+        const response = await call("v1/files/" + format, { body, signal, say });
         return { told: response.headers.get("Content-Disposition") ?? "", blob: await response.blob() };
       });
       if (!answer) return;

@@ -25,7 +25,7 @@ export async function work(title, job) {
   };
   const look = async () => {
     try {
-      const { waiting } = await json("/v1/health", { signal: mine.signal });
+      const { waiting } = await json("v1/health", { signal: mine.signal });
       queue = waiting > 0 ? ` \u00b7 ${waiting} in the queue` : "";
     } catch { /* the work itself tells what is wrong */ }
   };
