@@ -79,9 +79,9 @@ def small(feature_width: int = 302, feature_tokens: int = 134) -> Config:
 
 def compare(feature_width: int = 302, feature_tokens: int = 134) -> Config:
     """`small` with a trunk so small that two CPU cores train many: for comparisons and ablations. The baselines'
-    recipes are of this size. No feature is withheld in training, from any kind."""
+    recipes are of this size. The tokenizer has the paper's block. No feature is withheld in training, from any kind."""
     base = small()
-    tokenizer = replace(base.tokenizer, tokens=32)
+    tokenizer = replace(base.tokenizer, tokens=32, block="local", joint_embed=True)
     denoiser = replace(
         base.denoiser,
         tokens=tokenizer.tokens,

@@ -68,7 +68,7 @@ REFERENCE = di2pose()
 """Its training speed turns a budget of minutes into a number of iterations, the same for every stage of every cell."""
 
 PEER = "blazepose"
-PCT_TOKENIZER = settings(tokenizer__quantiser="vq", tokenizer__block="mixer")
+PCT_TOKENIZER = settings(tokenizer__quantiser="vq", tokenizer__block="mixer", tokenizer__joint_embed=False)
 LEVELS = ("[8,5,5,5]", "[7,5,5,5,5]", "[8,8,8,6,5]")
 LOCAL = {x: settings(tokenizer__block="local", tokenizer__local_joints=x) for x in (1, 3, 5)}
 """Local-MLP tokenizers by the joints X that see each other; 3 is the paper's."""
