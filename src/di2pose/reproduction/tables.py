@@ -158,10 +158,9 @@ TABLES: dict[str, Table] = {
                 f"{rate}{' + carry-over' if on else ''}",
                 di2pose(*settings(diffusion__final_occlude=rate, denoiser__carry_over=on)),
             )
-            for rate in (0.9, 1.0)
-            for on in (False, True)
+            for rate, on in ((0.9, False), (0.9, True), (1.0, True))
         ),
-        note="Final occlude rate, with and without carry-over.",
+        note="Final occlude rate, and whether visible tokens are carried over; at 1.0 they are certain by rule.",
     ),
     "tokens": _tokenizer_table("Tokens of a pose", {str(n): settings(tokenizer__tokens=n) for n in (24, 48, 100)}),
     "aux": Table(
