@@ -116,11 +116,11 @@ def run(server: Server, bodies: list[bytes], wanted: list[Any], clients: int, se
     tally, end = Tally(), time.monotonic() + seconds
 
     def client(number: int) -> None:
-        order = np.random.default_rng(number)
+        order, address = np.random.default_rng(number), f"127.0.{1 + number // 250}.{1 + number % 250}"
         while time.monotonic() < end:
             k = int(order.integers(len(bodies)))
             try:
-                status, body, retry_after_s = server.ask_again("/v1/predict", bodies[k])
+                status, body, retry_after_s = server.ask_again("/v1/predict", bodies[k], client=address)
             except OSError as error:
                 with tally.lock:
                     tally.lost.append(f"lost: {type(error).__name__} {error}")

@@ -66,9 +66,12 @@ class Server:
         """Status and body of the answer to a form."""
         return self.ask_again(path, body, timeout_s)[:2]
 
-    def ask_again(self, path: str, body: bytes, timeout_s: float = 300.0) -> tuple[int, bytes, float | None]:
-        """The same, and in how many seconds to come again, where the answer says so."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+    def ask_again(
+        self, path: str, body: bytes, timeout_s: float = 300.0, client: str = "127.0.0.1"
+    ) -> tuple[int, bytes, float | None]:
+        """The same, and in how many seconds to come again, where the answer says so. `client`: the address that it
+        comes from (on Linux any of 127.x.x.x): clients are told apart by it."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s, source_address=(client, 0))
         try:
             connection.request("POST", path, body, {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"})
             answer = connection.getresponse()

@@ -26,6 +26,7 @@ from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import forward_sample
 from di2pose.diffusion.trunk import Condition, withhold
 from di2pose.errors import InputError
+from di2pose.interruption import check
 from di2pose.model import Constraints, Prediction, check_hypotheses
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import Noise
@@ -164,6 +165,7 @@ class Di2PoseNetwork(nn.Module):
         sure = functional.one_hot(k0, self.schedule.codes).float()              # B N C
         seen = []
         for s, ks in zip(grid, states, strict=True):
+            check()
             decided = ks == k0                                                  # B N
             p0 = sure
             if s:

@@ -11,6 +11,7 @@ from di2pose.image.boxes import Box, outside
 from di2pose.image.crop import Roi
 from di2pose.image.detect import Detection
 from di2pose.image.encoder import Encoder, EncoderOutput, crop_pixels
+from di2pose.interruption import check
 from di2pose.pose.camera import Camera
 
 BATCH = 16
@@ -96,7 +97,11 @@ def _pixels(encoder: Encoder, crops: Sequence[PersonCrop]) -> UInt8[np.ndarray, 
 
 def _in_batches(pixels: UInt8[np.ndarray, "B H W 3"], encode: Encode) -> EncoderOutput:
     parts = [pixels[first : first + BATCH] for first in range(0, len(pixels), BATCH)] or [pixels]
-    return EncoderOutput.join([encode(np.ascontiguousarray(some)) for some in parts])
+    outputs = []
+    for some in parts:
+        check()
+        outputs.append(encode(np.ascontiguousarray(some)))
+    return EncoderOutput.join(outputs)
 
 
 def painted(picture: Image.Image, boxes: Sequence[Box]) -> Image.Image:

@@ -43,8 +43,9 @@ class Running:
     worker: object
     headers: dict = field(default_factory=dict)
 
-    def ask(self, method, path, body=None, headers=(), timeout=120):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+    def ask(self, method, path, body=None, headers=(), timeout=120, client="127.0.0.1"):
+        """`client`: the address that it comes from; on Linux any of 127.x.x.x."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout, source_address=(client, 0))
         try:
             connection.request(method, path, body, self.headers | dict(headers))
             answer = connection.getresponse()
@@ -55,10 +56,10 @@ class Running:
     def get(self, path, **headers):
         return self.ask("GET", path, headers=headers)
 
-    def post(self, path, content, name="image", headers=(), **fields):
+    def post(self, path, content, name="image", headers=(), client="127.0.0.1", **fields):
         """A form, every other field as JSON text."""
         kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
-        return self.ask("POST", path, form({name: content}, fields), kind | dict(headers))
+        return self.ask("POST", path, form({name: content}, fields), kind | dict(headers), client=client)
 
     def post_json(self, path, content, name="image", **fields):
         body = json.dumps({name: base64.b64encode(content).decode(), **fields})
@@ -102,9 +103,9 @@ def form(files, fields):
 
 
 @contextmanager
-def running(model, limits=None, waiting=64, batch=8, token=None, hosts=()):
+def running(model, limits=None, waiting=64, a_client=64, batch=8, token=None, hosts=()):
     with bind("127.0.0.1", 0) as listening:
-        server, worker = build(model, limits or Limits(), (waiting, batch), ("127.0.0.1", *hosts), token)
+        server, worker = build(model, limits or Limits(), (waiting, a_client, batch), ("127.0.0.1", *hosts), token)
         worker.start()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         port = listening.getsockname()[1]

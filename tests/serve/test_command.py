@@ -43,7 +43,9 @@ def test_a_missing_extra_says_what_to_install(monkeypatch, capsys):
     assert "pip install 'di2pose[serve]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flags", [["--token", ""], ["--token", " a"], ["--batch", "0"], ["--device", "abacus"]])
+@pytest.mark.parametrize(
+    "flags", [["--token", ""], ["--token", " a"], ["--batch", "0"], ["--max-price", "0"], ["--device", "abacus"]]
+)
 def test_wrong_flags_are_told(flags, capsys):
     assert main(["serve", "--port", "0", *flags]) == 2
     assert "error: " in capsys.readouterr().err

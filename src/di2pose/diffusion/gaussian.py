@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from di2pose.errors import InputError
+from di2pose.interruption import check
 from di2pose.randomness import Noise, normal
 
 Shape = Literal["cosine", "linear"]
@@ -86,6 +87,7 @@ def ddim(
     grid = [round(schedule.steps * (steps - i) / steps) for i in range(steps + 1)]
     x = normal(shape, generator, device, mirrors=True)
     for s, r in pairwise(grid):
+        check()
         x0 = predict_x0(x, torch.full(shape[:1], s, device=x.device))
         signal, noise = schedule.levels(s, x)
         eps = (x - signal * x0) / noise

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from di2pose.errors import InputError
+from di2pose.interruption import check
 
 PredictAll = Callable[[Tensor, Tensor], Tensor]
 """(k_s (B, N), s (B,)) -> probabilities of k_0 of all tokens (B, N, C)."""
@@ -58,6 +59,7 @@ def _descend(cost: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Ten
     best_cost = cost(best).detach()
     length = torch.ones(len(start), 1, 1, device=start.device)
     for _ in range(steps):
+        check()
         point = best.clone().requires_grad_()
         (slope,) = torch.autograd.grad(cost(point).sum(), point)
         # The largest change of a logit in a row is `length`: gradients of probabilities span many orders.

@@ -12,6 +12,7 @@ from di2pose.diffusion.jump import AskP0, P0Of, jump
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import check_possible, forward_sample
 from di2pose.errors import InputError
+from di2pose.interruption import check
 from di2pose.randomness import Noise, mirrored, uniform, uniform_integers
 from di2pose.tokenizer.fsq import check_tokens
 
@@ -68,6 +69,7 @@ def sample(
         ks = first
         yield ks
         for s, r in pairwise(grid):
+            check()
             u = uniform((*shape, (len(levels) or 1) + 1), generator, ks.device)
             u = torch.cat([mirrored(u[..., :-1], generator), u[..., -1:]], dim=-1)
             ks = jump(ks, u, r, s, schedule, _ask(predict_p0, ks, s, schedule.codes), levels, stays)

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import time
 import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -39,6 +38,8 @@ NAME = "pose"
 """Of the files: nothing of a name that somebody sent is used."""
 GONE = 499
 """Nobody hears this status: the client went away."""
+LEAST_S = 0.05
+"""Between two looks at a job's clock."""
 
 
 class Service:
@@ -47,6 +48,7 @@ class Service:
     def __init__(self, model: Di2Pose, worker: Worker, limits: Limits) -> None:
         diffusion = getattr(model.config, "diffusion", None)
         self.diffusion_steps = 1 if diffusion is None else int(diffusion.steps)
+        self.own_steps = int(model.config.sample_steps)
         limits = replace(limits, steps=min(limits.steps, self.diffusion_steps))
         self.model, self.worker, self.limits = model, worker, limits
         self.held = Held(limits.held_bytes)
@@ -72,7 +74,8 @@ class Service:
         answer = asyncio.wrap_future(self.worker.submit(job))
         left = asyncio.ensure_future(_left(request))
         try:
-            while (within := job.until - time.monotonic()) > 0:  # it grows when the work begins
+            while job.left_s > 0:  # it grows when the work begins, and stands still during the turns of others
+                within = max(job.left_s, LEAST_S)
                 await asyncio.wait({answer, left}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
                 if answer.done():
                     if isinstance(answer.result(), Refusal):
@@ -80,7 +83,7 @@ class Service:
                     return answer.result()
                 if left.done():
                     raise ClientDisconnect
-            raise job.late(begun=job.future.running())
+            raise job.late()
         finally:
             self.worker.abandon(job)
             answer.cancel()
@@ -93,14 +96,18 @@ class Service:
         if upload.kind == VIDEO:
             source = await asyncio.to_thread(check_video, upload.content, self.limits)
             limits = self.limits
+            limits.check_price(options, self.own_steps, frames=source.frames)
 
             def run(model: Di2Pose, between: Any) -> Motion:
                 return estimate_motion(model, source, options, limits, between, pictures)
 
-            found = await self.finish(request, AloneJob(limits.work_s, limits.video_work_s, run))
+            video = AloneJob(limits.work_s, limits.video_work_s, run, client_of(request), "video")
+            found = await self.finish(request, video)
         else:
+            price = self.limits.check_price(options, self.own_steps)
             pixels = await asyncio.to_thread(check_picture, upload.content, self.limits)
-            found = await self.finish(request, PhotoJob(self.limits.work_s, upload.content, pixels, options))
+            photo = PhotoJob(self.limits.work_s, upload.content, pixels, options, price, client_of(request))
+            found = await self.finish(request, photo)
         assert isinstance(found, Result | Motion)
         return found
 
@@ -120,12 +127,14 @@ class Service:
 
     async def reveal(self, request: Request, entry: Entry) -> Response:
         async with self.upload(request, entry) as (upload, options):
+            self.limits.check_price(options, self.own_steps)
             await asyncio.to_thread(check_picture, upload.content, self.limits)
+            work_s = self.limits.work_s
 
             def run(model: Di2Pose, between: Any) -> Any:
                 return reveal_steps(model, upload.content, options, between)
 
-            return JSONResponse(await self.finish(request, AloneJob(self.limits.work_s, self.limits.work_s, run)))
+            return JSONResponse(await self.finish(request, AloneJob(work_s, work_s, run, client_of(request), "reveal")))
 
     async def lab(self, request: Request, entry: Entry) -> Response:
         async with self.upload(request, entry) as (upload, options):
@@ -133,13 +142,16 @@ class Service:
             patch, count, at = (options.pop(name, None) for name in ("patch", "grid", "at"))
             if at is not None and (patch, count) != (None, None):
                 raise Refusal(400, "'at' names one patch, 'patch' and 'grid' many: give one or the other")
+            count = count or 6
+            self.limits.check_price(options, self.own_steps, places=0 if at is not None else count**2)
 
             def run(model: Di2Pose, between: Any) -> Any:
                 if at is not None:
                     return with_patch(model, upload.content, at, options)
-                return lab_grid(model, upload.content, patch or 0.2, count or 6, options, between)
+                return lab_grid(model, upload.content, patch or 0.2, count, options, between)
 
-            found = await self.finish(request, AloneJob(self.limits.work_s, self.limits.video_work_s, run))
+            job = AloneJob(self.limits.work_s, self.limits.video_work_s, run, client_of(request), "lab")
+            found = await self.finish(request, job)
             return await written(found, "json", attached=False) if at is not None else JSONResponse(found)
 
     async def health(self, request: Request, entry: Entry) -> Response:
@@ -210,6 +222,11 @@ async def written(found: Result | Motion, ending: str, attached: bool) -> Respon
         content = archive.getvalue()
     headers = {"Content-Disposition": f'attachment; filename="{name}"'} if attached else {}
     return Response(content, media_type=media, headers=headers)
+
+
+def client_of(request: Request) -> str:
+    """The address that the request came from."""
+    return "" if request.client is None else request.client.host
 
 
 async def _left(request: Request) -> None:

@@ -23,6 +23,8 @@ TOKEN = "DI2POSE_TOKEN"
 """Of the environment: a flag could be read in the list of processes."""
 MOST_HEAD = 32_768
 """Bytes of a request's head."""
+GRACE_S = 10
+"""For requests that have begun, when the service ends."""
 
 
 def serve(
@@ -33,11 +35,14 @@ def serve(
     allow_host: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...")] = (),
     device: str = "auto",
     max_waiting: int = 64,
+    max_per_client: int = 16,
     batch: int = 8,
     max_bytes: int = Limits.bytes,
     max_pixels: int = Limits.pixels,
     max_hypotheses: int = Limits.hypotheses,
     max_people: int = Limits.people,
+    max_price: int = Limits.price,
+    max_video_price: int = Limits.video_price,
     max_video_bytes: int = Limits.video_bytes,
     max_video_seconds: float = Limits.video_seconds,
     timeout: float = Limits.work_s,
@@ -55,11 +60,14 @@ def serve(
         allow_host: Names under which the service is reached, e.g. behind a proxy. Addresses in numbers always count.
         device: auto, cpu, cuda or mps.
         max_waiting: Requests that may wait; more are told to come again.
+        max_per_client: Requests of one client (its address) that may wait.
         batch: Photos that are looked at together, at most.
         max_bytes: Of a request with a picture.
         max_pixels: Of a picture, or of a frame.
         max_hypotheses: Of one request.
         max_people: Of one request.
+        max_price: People x hypotheses x steps of a photo, a reveal or a lab; docs/serve.md.
+        max_video_price: Frames x people x hypotheses x steps of a video.
         max_video_bytes: Of a request with a video.
         max_video_seconds: Of a video.
         timeout: Seconds that a request may wait, and again that it may be worked on.
@@ -70,17 +78,20 @@ def serve(
     token = os.environ.get(TOKEN) if token is None else token
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise InputError("the token must be printable ASCII without spaces at its ends, and not empty")
-    for flag, value in (("max-waiting", max_waiting), ("batch", batch), ("max-hypotheses", max_hypotheses)):
+    counts = {"max-waiting": max_waiting, "max-per-client": max_per_client, "batch": batch}
+    counts |= {"max-hypotheses": max_hypotheses, "max-price": max_price, "max-video-price": max_video_price}
+    for flag, value in counts.items():
         if value < 1:
             raise InputError(f"--{flag} must be 1 or more, got {value}")
     chosen = usable_device(device)
     listening = bind(host, port)
     limits = Limits(
-        bytes=max_bytes, pixels=max_pixels, hypotheses=max_hypotheses, people=max_people, video_bytes=max_video_bytes,
+        bytes=max_bytes, pixels=max_pixels, hypotheses=max_hypotheses, people=max_people, price=max_price,
+        video_price=max_video_price, video_bytes=max_video_bytes,
         video_seconds=max_video_seconds, work_s=timeout, upload_s=upload_timeout,
     )  # fmt: skip
     with listening:
-        _run(listening, model, chosen, limits, (max_waiting, batch), (host, *allow_host), token)
+        _run(listening, model, chosen, limits, (max_waiting, max_per_client, batch), (host, *allow_host), token)
     return 0
 
 
@@ -105,13 +116,14 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def build(
-    model: "Di2Pose", limits: Limits, queue: tuple[int, int], hosts: tuple[str, ...], token: str | None
+    model: "Di2Pose", limits: Limits, queue: tuple[int, int, int], hosts: tuple[str, ...], token: str | None
 ) -> "tuple[Server, Worker]":
-    """The server and its worker, neither started. queue: how many may wait, how many are looked at together."""
+    """The server and its worker, neither started. queue: how many requests may wait, how many of one
+    client, how many photos share a batch."""
     import uvicorn
 
     from di2pose.serve.app import Service, build_app
-    from di2pose.serve.protocol import TimedProtocol
+    from di2pose.serve.protocol import GracefulServer, TimedProtocol
     from di2pose.serve.worker import Worker
 
     logging.getLogger("uvicorn.access").disabled = True  # it would log what is asked for
@@ -119,13 +131,13 @@ def build(
     config = uvicorn.Config(
         build_app(Service(model, worker, limits), hosts, token), http=TimedProtocol, ws="none", lifespan="off",
         log_config=None, access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=15,
-        timeout_graceful_shutdown=10, h11_max_incomplete_event_size=MOST_HEAD,
+        timeout_graceful_shutdown=GRACE_S, h11_max_incomplete_event_size=MOST_HEAD,
     )  # fmt: skip
-    return uvicorn.Server(config), worker
+    return GracefulServer(config, worker), worker
 
 
 def _run(
-    listening: socket.socket, name: str | None, device: str, limits: Limits, queue: tuple[int, int],
+    listening: socket.socket, name: str | None, device: str, limits: Limits, queue: tuple[int, int, int],
     hosts: tuple[str, ...], token: str | None,
 ) -> None:  # fmt: skip
     from di2pose.pipeline import Di2Pose

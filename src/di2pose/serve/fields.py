@@ -8,7 +8,8 @@ from typing import Any
 
 from di2pose.pose.skeleton import H36M_17
 from di2pose.request import REACH_MM
-from di2pose.serve.refusal import Limits, Refusal
+from di2pose.road import SPARE
+from di2pose.serve.refusal import PIN_PRICE, Limits, Refusal
 
 Schema = dict[str, Any]
 MOST_SEED = 2**63 - 1
@@ -35,8 +36,13 @@ def field_table(limits: Limits) -> dict[str, Field]:
     """All fields but the files, by name."""
     box = _numbers(4, MOST_PX)
     boxes = {"type": "array", "items": box}
+    drawn = (
+        f"poses drawn for each person; people x hypotheses x steps may be {limits.price} at most (people: boxes, or "
+        f"max_people + {SPARE}; with pins {PIN_PRICE} times as much; in a lab, places of the patch instead of people); "
+        f"of a video, frames x max_people x hypotheses x steps {limits.video_price}"
+    )
     shared = [
-        Field("hypotheses", "poses drawn for each person", *_whole(1, limits.hypotheses), of_videos=True),
+        Field("hypotheses", drawn, *_whole(1, limits.hypotheses), of_videos=True),
         Field("steps", "reverse steps; null: the model's own", *_or_null(_whole(1, limits.steps)), of_videos=True),
         Field("seed", "the same seed gives the same answer", *_whole(-MOST_SEED, MOST_SEED), of_videos=True),
         Field("max_people", "at most so many, the largest ones", *_whole(1, limits.people), of_videos=True),
@@ -97,7 +103,8 @@ def read_fields(given: Mapping[str, Any], known: Mapping[str, Field], video: boo
         try:
             options[name] = field.read(value)
         except ValueError as error:
-            raise Refusal(400, f"'{name}' ({field.text}) {error}, got {reprlib.repr(value)}") from error
+            meaning = field.text.partition(";")[0]
+            raise Refusal(400, f"'{name}' ({meaning}) {error}, got {reprlib.repr(value)}") from error
     boxes = options.get("boxes")
     if boxes is not None and len(boxes) > 1 and (options.get("pin") or options.get("keep_tokens")):
         raise Refusal(400, f"'pin' and 'keep_tokens' are for one person: give one box in 'boxes', got {len(boxes)}")

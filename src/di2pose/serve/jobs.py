@@ -1,7 +1,6 @@
 """What the worker does for a request that is no photo alone: a video, the reveal, the occlusion lab."""
 
 import itertools
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,7 @@ from di2pose.result import Motion, Result
 from di2pose.serve.pictures import Between, WatchedStream, decode_picture
 from di2pose.serve.refusal import Limits, Refusal
 from di2pose.video.estimate import estimate_video
-from di2pose.video.stream import BrokenVideoWarning, Frame, TimeStampWarning, VideoBytes
+from di2pose.video.stream import Frame, VideoBytes
 
 Options = Mapping[str, Any]
 GRAIN = 80.0
@@ -43,10 +42,7 @@ def estimate_motion(
         if pictures:
             thumbnails.add(next(count), frame.picture)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BrokenVideoWarning)  # what can be read is answered
-        warnings.simplefilter("ignore", TimeStampWarning)
-        motion = estimate_video(model, WatchedStream(source, limits, between, seen), **options)
+    motion = estimate_video(model, WatchedStream(source, limits, between, seen), **options)
     return thumbnails.on(motion) if pictures else motion
 
 

@@ -63,7 +63,7 @@ def check_video(content: bytes, limits: Limits) -> VideoBytes:
         raise Refusal(413, f"a video may last {limits.video_seconds:g} s, this one lasts {seconds:.1f} s: cut it")
     if len(stamps) > most:
         raise Refusal(413, f"a video may have {most} frames, this one has {len(stamps)}: cut it")
-    return source
+    return source._replace(frames=len(stamps))
 
 
 class WatchedStream(Stream):

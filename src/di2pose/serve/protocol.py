@@ -1,11 +1,29 @@
 """HTTP by uvicorn, with a time limit for the head of a request: who sends it byte by byte holds no connection."""
 
 import asyncio
+import socket
 from typing import Any
 
+from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from di2pose.serve.worker import Worker
+
 HEAD_S = 10.0
+
+
+class GracefulServer(Server):
+    """When it ends (SIGTERM, Ctrl-C), requests that wait are refused at once, and those that have begun are finished,
+    or refused where they need longer than the grace time."""
+
+    def __init__(self, config: Config, worker: Worker) -> None:
+        super().__init__(config)
+        self.worker = worker
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        grace_s = self.config.timeout_graceful_shutdown or 0
+        self.worker.end(0.8 * grace_s)  # the rest is for their answers
+        await super().shutdown(sockets)
 
 
 class TimedProtocol(H11Protocol):

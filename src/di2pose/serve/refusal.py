@@ -1,8 +1,12 @@
 """What a request may cost, and how one is refused."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from di2pose.commands.predict_options import HEIGHTS_M
+from di2pose.road import SPARE
 
 CODES = {
     400: "bad_request",
@@ -19,6 +23,8 @@ CODES = {
     504: "timeout",
 }
 """HTTP status -> the code in the answer."""
+PIN_PRICE = 8
+"""How many times as much a step costs where joints are pinned; measured: 5 to 7."""
 
 
 class Refusal(Exception):
@@ -53,6 +59,11 @@ class Limits:
     steps: int = 100
     """Or the model's own, where it has fewer."""
     people: int = 16
+    price: int = 10_000
+    """Of a picture: people (boxes, or max_people + SPARE candidates of the detector) x hypotheses x steps, times
+    PIN_PRICE with pins; in the lab, places of the patch are counted instead of people. About 3 ms of CPU time each."""
+    video_price: int = 500_000
+    """Of a video: frames x people x hypotheses x steps."""
     regions: int = 32
     """Boxes of `occluded`."""
     video_bytes: int = 64_000_000
@@ -68,7 +79,7 @@ class Limits:
     work_s: float = 120.0
     """In the queue; and again, of the work itself."""
     video_work_s: float = 900.0
-    """Of the work on a video, or of a lab."""
+    """Of the work on a video, or of a lab; turns of other requests in between do not count."""
     heights_m: tuple[float, float] = HEIGHTS_M
     fields_of_view: tuple[float, float] = (1.0, 170.0)
     patches: tuple[float, float] = (0.05, 0.5)
@@ -76,5 +87,28 @@ class Limits:
 
     def public(self) -> dict[str, float]:
         """What the page needs to know."""
-        names = ("bytes", "pixels", "hypotheses", "steps", "people", "video_bytes", "video_seconds", "grid")
+        names = ("bytes", "pixels", "hypotheses", "steps", "people", "price", "video_bytes", "video_seconds",
+                 "video_price", "grid")  # fmt: skip
         return {name: getattr(self, name) for name in names}
+
+    def check_price(
+        self, options: Mapping[str, Any], own_steps: int, places: int = 0, frames: int | None = None
+    ) -> int:
+        """The price of a request; a Refusal where it is above the limit. `own_steps`: the model's, where the request
+        names none; `places`: of the lab's patch; `frames`: of a video."""
+        if frames is not None:
+            factors = {"frames": frames, "max_people": options["max_people"]}
+        elif places:
+            factors = {"places": places}
+        elif options.get("boxes"):
+            factors = {"boxes": len(options["boxes"])}
+        else:
+            factors = {f"(max_people + {SPARE})": options["max_people"] + SPARE}
+        factors |= {"hypotheses": options["hypotheses"], "steps": options["steps"] or own_steps}
+        factors |= {f"{PIN_PRICE} with pins": PIN_PRICE} if options.get("pin") else {}
+        price, most = math.prod(factors.values()), self.price if frames is None else self.video_price
+        if price > most:
+            asked = " x ".join(map(str, factors.values()))
+            advice = "ask for fewer hypotheses, steps or people"
+            raise Refusal(413, f"{' x '.join(factors)} may be {most} at most, {asked} = {price} came: {advice}")
+        return price

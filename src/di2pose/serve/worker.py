@@ -1,9 +1,10 @@
-"""One thread that owns the model, and a bounded queue before it: requests of the same options share a batch."""
+"""One model, one job at a time: a fair queue of the clients' requests, and turns between frames of long ones."""
 
 import logging
 import threading
 import time
-from collections import deque
+import warnings
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -12,185 +13,331 @@ from PIL import Image
 
 from di2pose.commands.photos import BATCH_PIXELS
 from di2pose.errors import InputError, MissingExtra
+from di2pose.interruption import interruptible
 from di2pose.pipeline import Di2Pose
 from di2pose.serve.pictures import Between, decode_picture
 from di2pose.serve.refusal import Refusal
+from di2pose.video.stream import BrokenVideoWarning, TimeStampWarning
 
 OF_A_PICTURE = ("boxes", "occluded")
 """Options that every picture of a batch has for itself; the others are the batch's."""
 ALONE = ("pin", "keep_tokens")
 """Options that are about one picture of one person."""
+BATCH_PRICE = 2_048
+"""Of the photos of a batch together (`Limits.check_price`): a turn stays short."""
 MEMORY = 0.8
 """How much of the mean time of a photo the earlier ones make up."""
 LONGEST_RETRY_S = 60.0
+SLICE_S = 2.0
+"""After this long a turn ends at the next diffusion step or encoder batch, not only at the next frame."""
+MOST_BEGUN = 2
+"""Long jobs of one kind that take turns; a client has at most one of each kind. Their frames are in memory."""
 Alone = Callable[[Di2Pose, Between], Any]
+Line = tuple[str, bool]
+"""A client, and whether these jobs of it have begun."""
 
 log = logging.getLogger(__name__)
 
 
 class Job:
     """The work for one request. `future` gets its answer, or the Refusal that says what went wrong. It may wait for
-    `wait_s` and, once it is begun, take `work_s`."""
+    `wait_s` and, once it is begun, work for `work_s`; turns of other jobs in between do not count."""
 
-    def __init__(self, wait_s: float, work_s: float) -> None:
+    def __init__(self, wait_s: float, work_s: float, client: str = "") -> None:
         self.future: Future[Any] = Future()
-        self.until = time.monotonic() + wait_s
-        self.work_s = work_s
+        self.work_s, self.client = work_s, client
         self.gone = False
+        self._begin_by = time.monotonic() + wait_s
+        self._clock: tuple[float, float | None] | None = None
+        """Seconds of work in earlier turns, and when this turn began; replaced as a whole, for two threads read it."""
+
+    @property
+    def begun(self) -> bool:
+        return self._clock is not None
+
+    @property
+    def turn_s(self) -> float:
+        """How long its turn has lasted."""
+        began = None if self._clock is None else self._clock[1]
+        return 0.0 if began is None else time.monotonic() - began
+
+    @property
+    def left_s(self) -> float:
+        """What is left of its wait, or of its work."""
+        clock = self._clock
+        if clock is None:
+            return self._begin_by - time.monotonic()
+        return self.work_s - clock[0] - (0.0 if clock[1] is None else time.monotonic() - clock[1])
 
     def begin(self) -> bool:
-        """False where it is no longer wanted, or has waited too long, which it then says."""
+        """False where it is no longer wanted, or has waited too long; its future then says so."""
         if not self.future.set_running_or_notify_cancel():
             return False
-        if time.monotonic() > self.until:
-            self.future.set_result(self.late(begun=False))
+        if self.left_s <= 0:
+            self.future.set_result(self.late())
             return False
-        self.until = time.monotonic() + self.work_s
+        self._clock = (0.0, time.monotonic())
         return True
 
-    def late(self, begun: bool) -> Refusal:
+    def pause(self) -> None:
+        """Its turn ends."""
+        assert self._clock is not None
+        self._clock = (self._clock[0] + self.turn_s, None)
+
+    def go_on(self) -> None:
+        """Its next turn begins."""
+        assert self._clock is not None
+        self._clock = (self._clock[0], time.monotonic())
+
+    def late(self) -> Refusal:
         """Its time is over."""
-        if not begun:
+        if not self.begun:
             return Refusal(503, "too many requests were before this one: try again later", LONGEST_RETRY_S)
         return Refusal(504, "the answer took too long: ask for fewer hypotheses or steps, or a smaller grid")
 
-    def check(self) -> None:
-        if self.gone:
-            raise Refusal(503, "nobody waits for the answer")
-        if time.monotonic() > self.until:
-            raise self.late(begun=True)
-
 
 class PhotoJob(Job):
-    """A picture's people. Those of the same `key` may be looked at together."""
+    """A picture's people. Those of the same `key` may share a batch."""
 
-    def __init__(self, wait_s: float, content: bytes, pixels: int, options: dict[str, Any]) -> None:
-        super().__init__(wait_s, wait_s)
-        self.content, self.pixels, self.options = content, pixels, options
+    def __init__(
+        self, wait_s: float, content: bytes, pixels: int, options: dict[str, Any], price: int = 1, client: str = ""
+    ) -> None:
+        super().__init__(wait_s, wait_s, client)
+        self.content, self.pixels, self.options, self.price = content, pixels, options, price
 
     @property
     def key(self) -> tuple[Any, ...] | None:
-        """None: it is looked at alone."""
+        """None: it has a batch of its own."""
         if any(self.options.get(name) for name in ALONE):
             return None
         return tuple(sorted((name, value) for name, value in self.options.items() if name not in OF_A_PICTURE + ALONE))
 
 
 class AloneJob(Job):
-    """Anything else that needs the model: `run(model, between)` calls `between` as often as it can stop."""
+    """Anything else that needs the model: `run(model, between)` calls `between` where its turn may end. `kind`: see
+    MOST_BEGUN."""
 
-    def __init__(self, wait_s: float, work_s: float, run: Alone) -> None:
-        super().__init__(wait_s, work_s)
-        self.run = run
+    def __init__(self, wait_s: float, work_s: float, run: Alone, client: str = "", kind: str = "") -> None:
+        super().__init__(wait_s, work_s, client)
+        self.run, self.kind = run, kind
+        self.thread: PausableThread | None = None
+
+
+class PausableThread:
+    """A function in a thread of its own that runs only while `resume` waits for it."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.ended = False
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        threading.Thread(target=self._run, args=(function,), name="di2pose-long-job", daemon=True).start()
+
+    def resume(self) -> None:
+        """Let it run until it pauses or ends."""
+        self._go.release()
+        self._back.acquire()
+
+    def pause(self) -> None:
+        """Called by the function: wait for the next `resume`."""
+        self._back.release()
+        self._go.acquire()
+
+    def _run(self, function: Callable[[], None]) -> None:
+        self._go.acquire()
+        try:
+            function()
+        finally:
+            self.ended = True
+            self._back.release()
 
 
 class Worker:
-    """`start`, `submit` jobs, `close`. At most `most_waiting` jobs wait, at most `most_together` share a batch."""
+    """`start`, `submit` jobs, `close`. At most `most_waiting` jobs wait, `most_a_client` of one client; at most
+    `most_together` photos share a batch.
 
-    def __init__(self, model: Di2Pose, most_waiting: int, most_together: int) -> None:
+    Clients have turns, one after the other: a photo, or the first frame of a long job. Begun long jobs of a client have
+    a place of their own in the round, between whose turns every other client has one.
+    """
+
+    def __init__(self, model: Di2Pose, most_waiting: int, most_a_client: int, most_together: int) -> None:
         self.model, self.most_waiting, self.most_together = model, most_waiting, most_together
+        self.most_a_client = most_a_client
         self.busy = False
-        self._jobs: deque[Job] = deque()
+        self._lines: OrderedDict[Line, deque[Job]] = OrderedDict()
+        """In the order of their turns; none is empty."""
         self._changed = threading.Condition()
-        self._closing = False
+        self._ends = float("inf")
         self._seconds = 1.0
         self._thread = threading.Thread(target=self._loop, name="di2pose-worker", daemon=True)
 
     @property
     def waiting(self) -> int:
-        return len(self._jobs)
-
-    @property
-    def retry_after_s(self) -> float:
-        """About how long it takes until a place is free."""
-        return min(LONGEST_RETRY_S, max(1.0, self.waiting * self._seconds))
+        """Jobs that have not begun."""
+        with self._changed:
+            return sum(len(jobs) for (_, begun), jobs in self._lines.items() if not begun)
 
     def start(self) -> None:
         self._thread.start()
 
-    def close(self) -> None:
-        """Finish what is begun, refuse what waits."""
+    def end(self, grace_s: float) -> None:
+        """Refuse what waits, and every later job; what has begun may go on for `grace_s`."""
         with self._changed:
-            self._closing = True
-            jobs, self._jobs = list(self._jobs), deque()
+            self._ends = time.monotonic() + grace_s
+            waiting = [job for (_, begun), jobs in self._lines.items() if not begun for job in jobs]
+            for job in waiting:
+                self._remove(job)
             self._changed.notify()
-        for job in jobs:
+        for job in waiting:
             if job.future.set_running_or_notify_cancel():
-                job.future.set_result(Refusal(503, "the service ends: try another", retry_after_s=LONGEST_RETRY_S))
+                job.future.set_result(_ending())
+
+    def close(self) -> None:
+        """Refuse what waits, stop what has begun."""
+        self.end(0.0)
         self._thread.join()
 
     def submit(self, job: Job) -> "Future[Any]":
-        """Put a job at the end of the queue; a Refusal where that is full, or too long for the job's time."""
+        """Put a job at the end of its client's line. A Refusal where the queue or the client's share of it is full, or
+        where it would wait for too long."""
         with self._changed:
-            late = len(self._jobs) * self._seconds > job.until - time.monotonic()
-            if self._closing or late or len(self._jobs) >= self.most_waiting:
-                message = f"{len(self._jobs)} requests wait already: try again in a moment"
-                raise Refusal(503, message, retry_after_s=self.retry_after_s)
-            self._jobs.append(job)
+            if self._ends < float("inf"):
+                raise _ending()
+            line = (job.client, False)
+            mine, waiting = len(self._lines.get(line, ())), self.waiting
+            # A round for each of its own jobs, in which every other line has a turn.
+            others = [mine + 1 if begun else min(len(jobs), mine + 1)
+                      for (client, begun), jobs in self._lines.items() if (client, begun) != line]  # fmt: skip
+            wait_s = (mine + sum(others)) * self._seconds
+            retry_after_s = min(LONGEST_RETRY_S, max(1.0, wait_s))
+            if mine >= self.most_a_client:
+                message = f"{mine} requests of this client wait, {self.most_a_client} may: wait for an answer first"
+                raise Refusal(503, message, retry_after_s)
+            if waiting >= self.most_waiting or wait_s > job.left_s:
+                raise Refusal(503, f"{waiting} requests wait already: try again in a moment", retry_after_s)
+            self._append(line, job)
             self._changed.notify()
         return job.future
 
     def abandon(self, job: Job) -> None:
-        """Nobody waits for the answer any more: it leaves the queue, or ends at the next picture, if it is not done."""
+        """The client does not wait any more: the job leaves the queue, or stops at its next step."""
         job.gone = True
         if job.future.cancel():
             with self._changed:
-                if job in self._jobs:
-                    self._jobs.remove(job)
+                self._remove(job)
+
+    def _append(self, line: Line, job: Job) -> None:
+        self._lines.setdefault(line, deque()).append(job)
+
+    def _remove(self, job: Job) -> None:
+        """Out of its line, if it is there."""
+        line = (job.client, job.begun)
+        jobs = self._lines.get(line, deque())
+        if job in jobs:
+            jobs.remove(job)
+            if not jobs:
+                del self._lines[line]
 
     def _loop(self) -> None:
         while True:
             with self._changed:
-                self.busy = False
-                self._changed.wait_for(lambda: self._jobs or self._closing)
-                if not self._jobs:
+                self.busy = bool(self._lines)
+                self._changed.wait_for(lambda: self._lines or self._ends < float("inf"))
+                if not self._lines:
                     return
-                batch = self._take(self._jobs[0])
+                first, *mates = self._take()
                 self.busy = True
-            self._do(batch)
-            del batch  # else its pictures would stay until the next request
+            if isinstance(first, AloneJob):
+                self._give_turn(first)
+            else:
+                self._do([first, *mates])
+            del first, mates  # else their pictures would stay until the next request
 
-    def _take(self, first: Job) -> list[Job]:
-        """The first job, and those that can be done together with it."""
-        batch, pixels = [first], first.pixels if isinstance(first, PhotoJob) else 0
+    def _take(self) -> list[Job]:
+        """The next turn: a long job, or a photo and those that share its batch. Of each other client one photo may, and
+        more of the same client only where nothing else waits."""
+        line, first = next((line, job) for line, jobs in self._lines.items() for job in jobs if self._may_begin(job))
+        batch = [first]
         if isinstance(first, PhotoJob) and first.key is not None:
-            for job in self._jobs:
-                fits = len(batch) < self.most_together and isinstance(job, PhotoJob) and job is not first
-                if fits and isinstance(job, PhotoJob) and job.key == first.key and pixels + job.pixels <= BATCH_PIXELS:
-                    batch.append(job)
-                    pixels += job.pixels
+            photos = [first]
+            others: list[Sequence[Job]] = [jobs for other, jobs in self._lines.items() if other != line]
+            for jobs in others or [[job] for job in self._lines[line]]:
+                mate = next((job for job in jobs if isinstance(job, PhotoJob) and self._fits(job, photos)), None)
+                photos += [] if mate is None else [mate]
+            batch = [*photos]
         for job in batch:
-            self._jobs.remove(job)
+            self._remove(job)
+            if (job.client, job.begun) in self._lines:
+                self._lines.move_to_end((job.client, job.begun))
         return batch
 
+    def _may_begin(self, job: Job) -> bool:
+        """Whether there is room for it among the long jobs, if it is one. While none runs, all of them are in lines."""
+        if job.begun or not isinstance(job, AloneJob):
+            return True
+        begun = [other.client for (_, begun), jobs in self._lines.items() if begun
+                 for other in jobs if isinstance(other, AloneJob) and other.kind == job.kind]  # fmt: skip
+        return len(begun) < MOST_BEGUN and job.client not in begun
+
+    def _fits(self, job: PhotoJob, batch: Sequence[PhotoJob]) -> bool:
+        """Whether a photo can join the batch."""
+        return (
+            job not in batch and len(batch) < self.most_together and job.key == batch[0].key
+            and job.pixels + sum(photo.pixels for photo in batch) <= BATCH_PIXELS
+            and job.price + sum(photo.price for photo in batch) <= BATCH_PRICE
+        )  # fmt: skip
+
+    def _give_turn(self, job: AloneJob) -> None:
+        """Let a long job work until it pauses or ends."""
+        if job.thread is not None:
+            job.go_on()
+        elif job.begin():
+            job.thread = PausableThread(lambda: self._run_alone(job))
+        else:
+            return
+        with warnings.catch_warnings():  # here, for its filters are those of all threads
+            warnings.simplefilter("ignore", BrokenVideoWarning)  # what can be read is answered
+            warnings.simplefilter("ignore", TimeStampWarning)
+            job.thread.resume()
+        job.pause()
+        if not job.thread.ended:
+            with self._changed:
+                self._append((job.client, True), job)
+
+    def _run_alone(self, job: AloneJob) -> None:
+        self._settle(job, lambda: job.run(self.model, lambda: self._between(job)), lambda: self._between(job, SLICE_S))
+
+    def _between(self, job: AloneJob, least_s: float = 0.0) -> None:
+        """Between two pictures of a long job, or two steps: its turn ends where something else waits."""
+        self._check([job])
+        with self._changed:
+            ends = bool(self._lines) and job.turn_s >= least_s
+        if ends and job.thread is not None:
+            job.thread.pause()
+            self._check([job])
+
+    def _check(self, jobs: Sequence[Job]) -> None:
+        """A Refusal where no client waits for any of the jobs, where their time is over, or that of the service."""
+        if time.monotonic() > self._ends:
+            raise _ending()
+        wanted = [job for job in jobs if not job.gone]
+        if not wanted:
+            raise Refusal(503, "the client has gone")
+        if all(job.left_s <= 0 for job in wanted):
+            raise wanted[0].late()
+
     def _do(self, batch: Sequence[Job]) -> None:
+        """Photos of the same options."""
         began = time.monotonic()
-        batch = [job for job in batch if job.begin()]
-        photos = [job for job in batch if isinstance(job, PhotoJob)]
-        for job in batch:
-            if isinstance(job, AloneJob):
-                self._settle(job, lambda job=job: job.run(self.model, lambda: self._between(job)))  # type: ignore[misc]
+        photos = [job for job in batch if isinstance(job, PhotoJob) and job.begin()]
         opened = [(job, picture) for job in photos if (picture := self._open(job)) is not None]
         self._look(opened)
         if photos:
             each = (time.monotonic() - began) / len(photos)
             self._seconds = MEMORY * self._seconds + (1 - MEMORY) * each
 
-    def _between(self, job: Job) -> None:
-        """Between two pictures of a long job: is it still wanted; and photos that wait need not wait for its end."""
-        job.check()
-        if self._closing:
-            raise Refusal(503, "the service ends: try another", retry_after_s=LONGEST_RETRY_S)
-        with self._changed:
-            first = next((other for other in self._jobs if isinstance(other, PhotoJob)), None)
-            batch = [] if first is None else self._take(first)
-        if batch:
-            self._do(batch)
-
     def _open(self, job: PhotoJob) -> Image.Image | None:
         """The picture; None where it is damaged, which the job then says."""
         try:
-            job.check()
+            self._check([job])
             return decode_picture(job.content)
         except Refusal as error:
             job.future.set_result(error.bare())
@@ -202,13 +349,15 @@ class Worker:
         """Everybody in all pictures; where that fails, in each alone, so that one cannot hurt its neighbours."""
         if len(opened) == 1:
             job, picture = opened[0]
-            self._settle(job, lambda: self.model(picture, **job.options))
+            self._settle(job, lambda: self.model(picture, **job.options), lambda: self._check([job]))
         elif opened:
             shared = {name: value for name, value in opened[0][0].options.items() if name not in OF_A_PICTURE + ALONE}
             boxes = [job.options.get("boxes") for job, _ in opened]
             hidden = [job.options.get("occluded", ()) for job, _ in opened]
+            jobs = [job for job, _ in opened]
             try:
-                results = self.model([picture for _, picture in opened], boxes=boxes, occluded=hidden, **shared)
+                with interruptible(lambda: self._check(jobs)):
+                    results = self.model([picture for _, picture in opened], boxes=boxes, occluded=hidden, **shared)
             except Exception:  # whatever it is, it comes again below, where it is told to the one it belongs to
                 for one in opened:
                     self._look([one])
@@ -216,9 +365,12 @@ class Worker:
             for (job, _), result in zip(opened, results, strict=True):
                 job.future.set_result(result)
 
-    def _settle(self, job: Job, work: Callable[[], Any]) -> None:
+    def _settle(self, job: Job, work: Callable[[], Any], check: Callable[[], None]) -> None:
+        """The answer of `work`, which `check` may end at each of its steps."""
         try:
-            job.future.set_result(work())
+            with interruptible(check):
+                check()
+                job.future.set_result(work())
         except Refusal as error:
             job.future.set_result(error.bare())
         except (InputError, MissingExtra) as error:
@@ -229,3 +381,7 @@ class Worker:
     def _fail(self, job: Job, error: Exception) -> None:
         log.error("a request failed in the program", exc_info=error)
         job.future.set_result(Refusal(500, f"the program failed ({type(error).__name__}): please report it"))
+
+
+def _ending() -> Refusal:
+    return Refusal(503, "the service ends: try another", retry_after_s=LONGEST_RETRY_S)

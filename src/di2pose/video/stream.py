@@ -70,6 +70,8 @@ class VideoBytes(NamedTuple):
     content: bytes
     container: str
     """FFmpeg's name of its format. FFmpeg does not choose, for some formats name other files, and opens no other."""
+    frames: int | None = None
+    """How many it has, where they were counted."""
 
     def __str__(self) -> str:
         return "the video"
