@@ -33,6 +33,7 @@ from di2pose.serve.pictures import check_picture, check_video
 from di2pose.serve.refusal import CODES, Limits, Refusal
 from di2pose.serve.table import ROUTES, Entry
 from di2pose.serve.worker import AloneJob, Job, PhotoJob, Worker
+from di2pose.video.stream import VideoBytes
 
 DEFAULTS = {"hypotheses": 8, "steps": None, "seed": 0, "max_people": 8}
 NAME = "pose"
@@ -91,15 +92,15 @@ class Service:
     ) -> Result | Motion:
         """Everybody in a photo or a video; `pictures`: its frames are to be shown."""
         if upload.kind == VIDEO:
-            source = await asyncio.to_thread(check_video, upload.content, self.limits)
-            limits = self.limits
+            container = await asyncio.to_thread(self.worker.checks.run, check_video, upload.content, self.limits)
+            source, limits = VideoBytes(upload.content, container), self.limits
 
             def run(model: Di2Pose, between: Any) -> Motion:
                 return estimate_motion(model, source, options, limits, between, pictures)
 
             found = await self.finish(request, AloneJob(limits.work_s, limits.video_work_s, run))
         else:
-            pixels = await asyncio.to_thread(check_picture, upload.content, self.limits)
+            pixels = await asyncio.to_thread(self.worker.checks.run, check_picture, upload.content, self.limits)
             found = await self.finish(request, PhotoJob(self.limits.work_s, upload.content, pixels, options))
         assert isinstance(found, Result | Motion)
         return found
@@ -120,24 +121,25 @@ class Service:
 
     async def reveal(self, request: Request, entry: Entry) -> Response:
         async with self.upload(request, entry) as (upload, options):
-            await asyncio.to_thread(check_picture, upload.content, self.limits)
+            await asyncio.to_thread(self.worker.checks.run, check_picture, upload.content, self.limits)
 
             def run(model: Di2Pose, between: Any) -> Any:
-                return reveal_steps(model, upload.content, options, between)
+                return reveal_steps(model, self.worker.decoded(upload.content), options, between)
 
             return JSONResponse(await self.finish(request, AloneJob(self.limits.work_s, self.limits.work_s, run)))
 
     async def lab(self, request: Request, entry: Entry) -> Response:
         async with self.upload(request, entry) as (upload, options):
-            await asyncio.to_thread(check_picture, upload.content, self.limits)
+            await asyncio.to_thread(self.worker.checks.run, check_picture, upload.content, self.limits)
             patch, count, at = (options.pop(name, None) for name in ("patch", "grid", "at"))
             if at is not None and (patch, count) != (None, None):
                 raise Refusal(400, "'at' names one patch, 'patch' and 'grid' many: give one or the other")
 
             def run(model: Di2Pose, between: Any) -> Any:
                 if at is not None:
-                    return with_patch(model, upload.content, at, options)
-                return lab_grid(model, upload.content, patch or 0.2, count or 6, options, between)
+                    return with_patch(model, self.worker.decoded(upload.content), at, options)
+                picture = self.worker.decoded(upload.content)
+                return lab_grid(model, picture, patch or 0.2, count or 6, options, between)
 
             found = await self.finish(request, AloneJob(self.limits.work_s, self.limits.video_work_s, run))
             return await written(found, "json", attached=False) if at is not None else JSONResponse(found)

@@ -13,8 +13,9 @@ from PIL import Image
 from di2pose.commands.photos import BATCH_PIXELS
 from di2pose.errors import InputError, MissingExtra
 from di2pose.pipeline import Di2Pose
+from di2pose.serve.decoding import DecodingProcess
 from di2pose.serve.pictures import Between, decode_picture
-from di2pose.serve.refusal import Refusal
+from di2pose.serve.refusal import Limits, Refusal
 
 OF_A_PICTURE = ("boxes", "occluded")
 """Options that every picture of a batch has for itself; the others are the batch's."""
@@ -87,8 +88,12 @@ class AloneJob(Job):
 class Worker:
     """`start`, `submit` jobs, `close`. At most `most_waiting` jobs wait, at most `most_together` share a batch."""
 
-    def __init__(self, model: Di2Pose, most_waiting: int, most_together: int) -> None:
+    def __init__(
+        self, model: Di2Pose, most_waiting: int, most_together: int, decode_s: float = Limits.decode_s
+    ) -> None:
         self.model, self.most_waiting, self.most_together = model, most_waiting, most_together
+        self.checks = DecodingProcess(decode_s)  # of uploads, before they are queued
+        self.decoder = DecodingProcess(decode_s)  # of pictures, for this thread
         self.busy = False
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -106,6 +111,8 @@ class Worker:
         return min(LONGEST_RETRY_S, max(1.0, self.waiting * self._seconds))
 
     def start(self) -> None:
+        self.checks.start()
+        self.decoder.start()
         self._thread.start()
 
     def close(self) -> None:
@@ -118,6 +125,8 @@ class Worker:
             if job.future.set_running_or_notify_cancel():
                 job.future.set_result(Refusal(503, "the service ends: try another", retry_after_s=LONGEST_RETRY_S))
         self._thread.join()
+        self.checks.close()
+        self.decoder.close()
 
     def submit(self, job: Job) -> "Future[Any]":
         """Put a job at the end of the queue; a Refusal where that is full, or too long for the job's time."""
@@ -187,11 +196,15 @@ class Worker:
         if batch:
             self._do(batch)
 
+    def decoded(self, content: bytes) -> Image.Image:
+        picture: Image.Image = self.decoder.run(decode_picture, content)
+        return picture
+
     def _open(self, job: PhotoJob) -> Image.Image | None:
         """The picture; None where it is damaged, which the job then says."""
         try:
             job.check()
-            return decode_picture(job.content)
+            return self.decoded(job.content)
         except Refusal as error:
             job.future.set_result(error.bare())
         except Exception as error:  # hostile bytes must not end the thread
