@@ -3,9 +3,11 @@
 import io
 import json
 import random
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import cache
 from typing import NamedTuple
 
@@ -55,6 +57,7 @@ class Arsenal:
             data = io.BytesIO()
             picture.save(data, kind)
             self.files[kind] = data.getvalue()
+        self.many_scans = _many_scans(picture)
 
     def attacks(self, count: int, slow: int = 4) -> Iterator[Attack]:
         """`slow`: how many of them hold a connection without ever finishing their head or their body."""
@@ -95,6 +98,7 @@ class Arsenal:
             + struct.pack("<ii", side, side)
             + self.files["BMP"][26:],
             "bomb: JPEG of many pixels": _with_size(self.files["JPEG"], 65_000, 65_000),
+            "bomb: JPEG of many scans": self.many_scans,
         }
         name = self.random.choice(list(bombs))
         return self._post(name, bombs[name])
@@ -173,7 +177,7 @@ class Arsenal:
              self.film[:40] + self._flip(self.film[40:]),
              b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", b"RIFF" + self.random.randbytes(3000),
              b"\x1aE\xdf\xa3" + self.random.randbytes(3000),
-             b"\0\0\0\x18ftypmp42" + self.random.randbytes(3000), self.files["JPEG"])
+             b"\0\0\0\x18ftypmp42" + self.random.randbytes(3000), self.files["JPEG"], _growing_video())
         )  # fmt: skip
         body = form({"video": content}, {"hypotheses": b"1", "steps": b"1"})
         route = self.random.choice(("/v1/video", "/v1/files/html", "/v1/files/bvh"))
@@ -251,7 +255,41 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
+def _many_scans(picture: Image.Image) -> bytes:
+    """A small progressive JPEG that claims to be large; its last scan comes 8,000 times."""
+    data = io.BytesIO()
+    picture.resize((32, 32)).save(data, "JPEG", progressive=True)
+    jpeg = _with_size(data.getvalue(), 7056, 7056)
+    last = jpeg.rindex(b"\xff\xda")
+    return jpeg[:last] + jpeg[last:-2] * 8000 + jpeg[-2:]
+
+
+@cache
+def _growing_video() -> bytes:
+    """An AVI of JPEGs whose third frame has 16,000 x 16,000 pixels."""
+    import av
+
+    data = io.BytesIO()
+    Image.new("L", (32, 32), 128).save(data, "JPEG")
+    small = data.getvalue()
+    scan = small.index(b"\xff\xda") + 10
+    blocks = b"\x28\xa2\x8a" * (16_000 * 16_000 // 256)  # each is the same six bits
+    large = _with_size(small[:scan], 16_000, 16_000) + blocks + b"\xff\xd9"
+    data = io.BytesIO()
+    with av.open(data, "w", format="avi") as container:
+        stream = container.add_stream("mjpeg", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 32, 32, "yuvj420p"
+        for k, jpeg in enumerate((small, small, large, small)):
+            packet = av.Packet(jpeg)
+            packet.stream, packet.time_base, packet.is_keyframe = stream, Fraction(1, 10), True
+            packet.pts = packet.dts = k
+            container.mux(packet)
+    return data.getvalue()
+
+
 def _with_size(jpeg: bytes, width: int, height: int) -> bytes:
-    """The same JPEG, with other numbers in its frame header."""
-    at = jpeg.index(b"\xff\xc0") + 5
+    """The same JPEG, plain or progressive, with other numbers in its frame header."""
+    found = re.search(rb"\xff[\xc0\xc2]\0[\x0b\x11]\x08", jpeg)  # 8 bits, one component or three
+    assert found is not None
+    at = found.start() + 5
     return jpeg[:at] + struct.pack(">HH", height, width) + jpeg[at + 4 :]

@@ -1,5 +1,6 @@
 """Reading image files, good and bad."""
 
+import io
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 from PIL import Image
 
 from di2pose.errors import InputError
-from di2pose.image.read import read_image, read_photo
+from di2pose.image.read import decode_image, read_image, read_photo
 
 
 @pytest.fixture
@@ -129,3 +130,36 @@ def test_a_jpeg_of_any_size_is_shrunk_as_it_is_read_with_its_memory(tmp_path):
     assert read_photo(tmp_path / "progressive.jpg").picture.size == (4000, 4000)
     with pytest.raises(InputError, match="64 megapixels, 60 are allowed"):
         read_photo(tmp_path / "progressive.jpg", most_megapixels=60)
+
+
+def progressive_jpeg(scans, **options):
+    """The last scan of the (first) picture is repeated."""
+    data = io.BytesIO()
+    Image.linear_gradient("L").resize((64, 48)).convert("RGB").save(data, progressive=True, **options)
+    whole = data.getvalue()
+    end = whole.index(b"\xff\xd9")
+    last = whole.rindex(b"\xff\xda", 0, end)
+    return whole[:last] + whole[last:end] * scans + whole[end:]
+
+
+@pytest.mark.parametrize("options", [{"format": "JPEG"}, {"format": "MPO", "save_all": True}])
+def test_a_jpeg_of_very_many_scans_is_refused_before_it_is_decoded(tmp_path, options):
+    if options["format"] == "MPO":
+        options = options | {"append_images": [Image.new("RGB", (64, 48))]}
+    (tmp_path / "a.jpg").write_bytes(progressive_jpeg(120, **options))
+    for read in (read_image, read_photo):
+        with pytest.raises(InputError, match=r"a\.jpg is a JPEG of more than 100 scans.*not progressive"):
+            read(tmp_path / "a.jpg")
+    with pytest.raises(InputError, match="more than 100 scans"):
+        decode_image((tmp_path / "a.jpg").read_bytes(), ("JPEG",))
+    (tmp_path / "a.jpg").write_bytes(progressive_jpeg(60, **options))
+    assert read_photo(tmp_path / "a.jpg").picture.size == (64, 48)
+
+
+def test_only_scans_of_the_picture_itself_are_counted(tmp_path, photo):
+    """What stands in a comment, and in the other pictures of an MPO, is none; nor are restart markers."""
+    photo.save(tmp_path / "a.jpg", progressive=True, comment=b"\xff\xda\0\x02" * 300, restart_marker_blocks=1)
+    assert read_image(tmp_path / "a.jpg").size == photo.size
+    photo.save(tmp_path / "b.mpo", save_all=True, append_images=[photo] * 20, progressive=True)
+    assert (tmp_path / "b.mpo").read_bytes().count(b"\xff\xda") > 100
+    assert read_image(tmp_path / "b.mpo").size == photo.size

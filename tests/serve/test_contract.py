@@ -38,7 +38,7 @@ def api():
     torch.manual_seed(0)
     config = recipes.tiny(feature_width=BlazePose("lite").layout.width)
     model = Di2Pose(dataclasses.replace(config, encoder="blazepose-lite"))
-    worker = Worker(model, 64, 8)
+    worker = Worker(model, 64, 64, 8)
     worker.start()
     limits = Limits(hypotheses=2, steps=2, people=2, grid=2)
     yield openapi.from_asgi("/openapi.json", build_app(Service(model, worker, limits), ("testserver",)))

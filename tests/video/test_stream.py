@@ -2,6 +2,8 @@
 
 import gc
 import struct
+import subprocess
+import sys
 import warnings
 import weakref
 
@@ -9,9 +11,9 @@ import av
 import numpy as np
 import pytest
 from PIL import Image
-from video.films import HEIGHT, WIDTH, number_in, striped, write_film
+from video.films import HEIGHT, WIDTH, grey_jpeg, number_in, striped, write_film, write_jpegs, write_latin_1
 
-from di2pose.data.frames import Video
+from di2pose.data.frames import Video, video_frames
 from di2pose.errors import InputError
 from di2pose.video.stream import BrokenVideoWarning, Stream, TimeStampWarning
 
@@ -208,3 +210,44 @@ def test_frames_are_not_kept(film):
         gc.collect(0)
         most = max(most, sum(picture() is not None for picture in given))
     assert most <= 2
+
+
+@pytest.mark.parametrize("ending", ["mp4", "mkv", "avi"])
+def test_a_title_that_is_not_utf_8_does_not_matter(tmp_path, ending):
+    path = write_latin_1(tmp_path / f"a.{ending}")
+    assert [number_in(frame.picture) for frame in Stream(path)] == [0, 1, 2]
+    assert number_in(Video(path).frame(2)) == 2
+    assert video_frames(path) in (3, None)
+
+
+def test_a_frame_that_is_too_large_counts_as_damaged(tmp_path):
+    path = write_jpegs(tmp_path / "a.avi", [grey_jpeg(*size) for size in ((64, 32), (64, 32), (640, 320), (64, 32))])
+    stream = Stream(path, most_pixels=64 * 32)
+    with pytest.warns(BrokenVideoWarning, match="3 frames could be read, 1 damaged ones were left out"):
+        assert [(frame.index, frame.picture.size) for frame in stream] == [(k, (64, 32)) for k in (0, 1, 3)]
+    assert stream.oversized
+    assert [frame.picture.width for frame in Stream(path)] == [64, 64, 640, 64]
+    with pytest.warns(BrokenVideoWarning), pytest.raises(InputError, match="more than 100 pixels: export it smaller"):
+        list(Stream(path, most_pixels=100))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads its peak memory from /proc")
+def test_a_frame_that_is_too_large_is_not_unpacked(tmp_path):
+    """A child process reads a video whose third frame has 16,000 x 16,000 pixels, 768 MB as RGB."""
+    small = grey_jpeg(64, 32)
+    path = write_jpegs(tmp_path / "a.avi", [small, small, grey_jpeg(16_000, 16_000), small])
+    script = (
+        "import sys, warnings; from pathlib import Path; from di2pose.video.stream import Stream\n"
+        "from di2pose.data.frames import Video; from di2pose.errors import InputError\n"
+        "warnings.simplefilter('ignore'); path = Path(sys.argv[1])\n"
+        "print([frame.index for frame in Stream(path)])\n"
+        "try: Video(path).frame(2)\n"
+        "except InputError as error: print(error)\n"
+        "lines = Path('/proc/self/status').read_text().splitlines()\n"
+        "print(next(int(line.split()[1]) // 1024 for line in lines if line.startswith('VmHWM')))"
+    )
+    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
+    frames, error, megabytes = done.stdout.splitlines()
+    assert frames == "[0, 1, 3]"
+    assert "frame 2 of" in error
+    assert int(megabytes) < 250

@@ -10,11 +10,14 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from di2pose.errors import InputError, require
 from di2pose.files import DAMAGED
+from di2pose.image.read import MOST_MEGAPIXELS
 
 OPEN_VIDEOS = 4
 """Videos kept open: reading several synchronised views in turn must not reopen them at each frame."""
 JUMP = 48
 """A frame this far ahead is reached by decoding on; a farther one by seeking to the key frame before it."""
+MOST_FRAME_PIXELS = round(MOST_MEGAPIXELS * 1e6)
+"""A larger frame counts as damaged."""
 
 
 class Frames:
@@ -60,14 +63,14 @@ class Video:
     def _open(self) -> None:
         av = require("av", extra="video")
         try:
-            self._container = av.open(str(self.path))
+            self._container = av.open(str(self.path), metadata_errors="replace")
         except (OSError, av.error.FFmpegError) as error:
             raise InputError(f"cannot read the video {self.path}: {error}. Is the image root right?") from error
         if not self._container.streams.video:
             self._container.close()
             raise InputError(f"{self.path} has no video stream, only sound or data: copy the video again")
         self._stream = self._container.streams.video[0]
-        self._stream.thread_type = "AUTO"
+        set_decoder(self._stream)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -131,6 +134,14 @@ class Video:
         self._container.close()
 
 
+def set_decoder(stream: Any, most_pixels: int = MOST_FRAME_PIXELS) -> None:
+    """Before the first frame: use all cores, and refuse larger frames before there is memory for them. A stream may
+    change its size at any frame."""
+    stream.thread_type = "AUTO"
+    if stream.codec_context is not None:  # of a codec that this FFmpeg does not know
+        stream.codec_context.options["max_pixels"] = str(most_pixels)
+
+
 def decoded(container: Any, stream: Any) -> Iterator[Any]:
     """PyAV's frames in order, None in place of one that cannot be decoded. Ends where reading ends."""
     av = require("av", extra="video")
@@ -162,7 +173,7 @@ def video_frames(path: Path) -> int | None:
     """How many frames the header of a video promises; None where it does not say."""
     av = require("av", extra="video")
     try:
-        with av.open(str(path)) as container:
+        with av.open(str(path), metadata_errors="replace") as container:
             return container.streams.video[0].frames or None
     except (OSError, IndexError, av.error.FFmpegError) as error:
         raise InputError(f"cannot read the video {path}: {error}") from error

@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 import struct
 import threading
 import warnings
@@ -23,6 +24,8 @@ MOST_MEGAPIXELS = 178.0
 """Pillow's own limit; it keeps 4 bytes a pixel, 0.7 GB in all."""
 SHRINK_FROM = 50.0
 """Megapixels above which `read_photo` gives fewer: people are looked at in 256x256 pixels, so nothing is lost."""
+MOST_SCANS = 100
+"""Of a JPEG. Encoders write about ten; a scan may have a hundred bytes, and each is a pass over all pixels."""
 SIDEWAYS = (5, 6, 7, 8)
 """The EXIF orientations that swap width and height."""
 
@@ -44,6 +47,9 @@ DAMAGE = (
     RuntimeError, struct.error, zlib.error,
 )  # fmt: skip
 """What Pillow raises for files that are not whole, or were made to mislead it."""
+
+_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")
+"""The JPEG markers that begin a segment, or end the picture; in coded data none of them occurs."""
 
 _pillows_limit = threading.Lock()
 
@@ -87,13 +93,16 @@ def read_image(path: str | Path) -> Image.Image:
     path = Path(path)
     with _opened(path, str(path)) as image:
         _check_size(path, image, MOST_MEGAPIXELS)
+        _check_scans(path, image, str(path))
         return upright_rgb(image)
 
 
 def decode_image(content: bytes, formats: tuple[str, ...], name: str = "the picture") -> Image.Image:
     """As `read_image`, of a file's bytes, which must be of one of Pillow's formats by these names. Whoever gives them
     has looked at the size in the header before: see `header_size`."""
-    with _opened(io.BytesIO(content), name, formats) as image:
+    source = io.BytesIO(content)
+    with _opened(source, name, formats) as image:
+        _check_scans(source, image, name)
         return upright_rgb(image)
 
 
@@ -118,6 +127,7 @@ def read_photo(path: str | Path, most_megapixels: float = MOST_MEGAPIXELS) -> Ph
             image.draft(None, (max(1, image.width // scale), max(1, image.height // scale)))
             factor = math.ceil(math.sqrt(_megapixels(image) / SHRINK_FROM))
         _check_size(path, image, most_megapixels)
+        _check_scans(path, image, str(path))
         frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)  # an MPO is a photo and its previews
         picture = upright_rgb(image)
         if factor > 1:
@@ -175,6 +185,23 @@ def _check_size(path: Path, image: Image.Image, most_megapixels: float) -> None:
             "allowed, for it must be unpacked whole. Save it smaller or as a plain (not progressive) JPEG, or "
             "allow more (di2pose predict --max-megapixels)"
         )
+
+
+def _check_scans(source: Path | io.BytesIO, image: Image.Image, name: str) -> None:
+    """Walk from marker to marker, as the decoder will, to the end of the first JPEG: of an MPO no other is decoded."""
+    if image.format not in ("JPEG", "MPO"):
+        return
+    content = source.read_bytes() if isinstance(source, Path) else source.getvalue()
+    scans, marker = 0, _MARKER.search(content, 2)
+    while marker is not None and marker[1] != b"\xd9":
+        scans += marker[1] == b"\xda"
+        if scans > MOST_SCANS:
+            raise InputError(
+                f"{name} is a JPEG of more than {MOST_SCANS} scans, which would take too long to decode (about ten are "
+                "usual). Save it again as a plain (not progressive) JPEG"
+            )
+        length = int.from_bytes(content[marker.end() : marker.end() + 2], "big")
+        marker = _MARKER.search(content, marker.end() + length)
 
 
 def exif_focal(image: Image.Image) -> ExifFocal | None:

@@ -32,6 +32,7 @@ from di2pose.serve.pictures import check_picture, check_video
 from di2pose.serve.refusal import CODES, Limits, Refusal
 from di2pose.serve.table import ROUTES, Entry
 from di2pose.serve.worker import AloneJob, Job, PhotoJob, Worker
+from di2pose.video.stream import VideoBytes
 
 DEFAULTS = {"hypotheses": 8, "steps": None, "seed": 0, "max_people": 8}
 NAME = "pose"
@@ -94,9 +95,10 @@ class Service:
     ) -> Result | Motion:
         """Everybody in a photo or a video; `pictures`: its frames are to be shown."""
         if upload.kind == VIDEO:
-            source = await asyncio.to_thread(check_video, upload.content, self.limits)
             limits = self.limits
-            limits.check_price(options, self.own_steps, frames=source.frames)
+            container, frames = await asyncio.to_thread(self.worker.checks.run, check_video, upload.content, limits)
+            source = VideoBytes(upload.content, container, frames)
+            limits.check_price(options, self.own_steps, frames=frames)
 
             def run(model: Di2Pose, between: Any) -> Motion:
                 return estimate_motion(model, source, options, limits, between, pictures)
@@ -105,7 +107,7 @@ class Service:
             found = await self.finish(request, video)
         else:
             price = self.limits.check_price(options, self.own_steps)
-            pixels = await asyncio.to_thread(check_picture, upload.content, self.limits)
+            pixels = await asyncio.to_thread(self.worker.checks.run, check_picture, upload.content, self.limits)
             photo = PhotoJob(self.limits.work_s, upload.content, pixels, options, price, client_of(request))
             found = await self.finish(request, photo)
         assert isinstance(found, Result | Motion)
@@ -128,17 +130,17 @@ class Service:
     async def reveal(self, request: Request, entry: Entry) -> Response:
         async with self.upload(request, entry) as (upload, options):
             self.limits.check_price(options, self.own_steps)
-            await asyncio.to_thread(check_picture, upload.content, self.limits)
+            await asyncio.to_thread(self.worker.checks.run, check_picture, upload.content, self.limits)
             work_s = self.limits.work_s
 
             def run(model: Di2Pose, between: Any) -> Any:
-                return reveal_steps(model, upload.content, options, between)
+                return reveal_steps(model, self.worker.decoded(upload.content), options, between)
 
             return JSONResponse(await self.finish(request, AloneJob(work_s, work_s, run, client_of(request), "reveal")))
 
     async def lab(self, request: Request, entry: Entry) -> Response:
         async with self.upload(request, entry) as (upload, options):
-            await asyncio.to_thread(check_picture, upload.content, self.limits)
+            await asyncio.to_thread(self.worker.checks.run, check_picture, upload.content, self.limits)
             patch, count, at = (options.pop(name, None) for name in ("patch", "grid", "at"))
             if at is not None and (patch, count) != (None, None):
                 raise Refusal(400, "'at' names one patch, 'patch' and 'grid' many: give one or the other")
@@ -147,8 +149,9 @@ class Service:
 
             def run(model: Di2Pose, between: Any) -> Any:
                 if at is not None:
-                    return with_patch(model, upload.content, at, options)
-                return lab_grid(model, upload.content, patch or 0.2, count, options, between)
+                    return with_patch(model, self.worker.decoded(upload.content), at, options)
+                picture = self.worker.decoded(upload.content)
+                return lab_grid(model, picture, patch or 0.2, count, options, between)
 
             job = AloneJob(self.limits.work_s, self.limits.video_work_s, run, client_of(request), "lab")
             found = await self.finish(request, job)

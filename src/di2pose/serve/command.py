@@ -127,7 +127,7 @@ def build(
     from di2pose.serve.worker import Worker
 
     logging.getLogger("uvicorn.access").disabled = True  # it would log what is asked for
-    worker = Worker(model, *queue)
+    worker = Worker(model, *queue, limits.decode_s)
     config = uvicorn.Config(
         build_app(Service(model, worker, limits), hosts, token), http=TimedProtocol, ws="none", lifespan="off",
         log_config=None, access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=15,

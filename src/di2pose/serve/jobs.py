@@ -20,7 +20,7 @@ from di2pose.pipeline import Di2Pose
 from di2pose.randomness import hypothesis_generators
 from di2pose.request import ImageRequest, open_query
 from di2pose.result import Motion, Result
-from di2pose.serve.pictures import Between, WatchedStream, decode_picture
+from di2pose.serve.pictures import Between, WatchedStream
 from di2pose.serve.refusal import Limits, Refusal
 from di2pose.video.estimate import estimate_video
 from di2pose.video.stream import Frame, VideoBytes
@@ -46,13 +46,12 @@ def estimate_motion(
     return thumbnails.on(motion) if pictures else motion
 
 
-def reveal_steps(model: Di2Pose, content: bytes, options: Options, between: Between) -> dict[str, Any]:
+def reveal_steps(model: Di2Pose, picture: Image.Image, options: Options, between: Between) -> dict[str, Any]:
     """The largest person, or the one in the box: tokens of hypothesis 0 as they are recovered, and the pose of each
     step as the decoder gives it, in camera axes."""
     network = model.model
     if not isinstance(network, Di2PoseNetwork):
         raise InputError(f"a model of kind '{network.kind}' has no tokens to reveal")
-    picture = decode_picture(content)
     result = model(picture, **options)
     if not result.people:
         raise InputError("nobody was found: draw a box round the person")
@@ -74,20 +73,19 @@ def reveal_steps(model: Di2Pose, content: bytes, options: Options, between: Betw
     return {"steps": steps, "box_px": plain(crop.detection.box)}
 
 
-def with_patch(model: Di2Pose, content: bytes, at: Sequence[float], options: Options) -> Result:
+def with_patch(model: Di2Pose, picture: Image.Image, at: Sequence[float], options: Options) -> Result:
     """Everybody in the picture with one patch."""
-    return model(patched(decode_picture(content), box_of(at), options["seed"]), **options)
+    return model(patched(picture, box_of(at), options["seed"]), **options)
 
 
 def lab_grid(
-    model: Di2Pose, content: bytes, patch: float, count: int, options: Options, between: Between
+    model: Di2Pose, picture: Image.Image, patch: float, count: int, options: Options, between: Between
 ) -> dict[str, Any]:
     """How far a patch moves the estimate of the largest person, or of the one in the box, for each of count x count
     places over the box: AdvOcc's search, but against the estimate without a patch, for nobody knows the truth.
 
     The box stays, and everybody is looked at once: what the patch does to a detector is not measured.
     """
-    picture = decode_picture(content)
     alone = {**options, "second_look": False, "max_people": 1}
     boxes = options.get("boxes")
     if boxes is not None and len(boxes) != 1:

@@ -34,6 +34,9 @@ class Refusal(Exception):
         super().__init__(message)
         self.status, self.message, self.retry_after_s = status, message, retry_after_s
 
+    def __reduce__(self) -> tuple[type["Refusal"], tuple[int, str, float | None]]:
+        return Refusal, (self.status, self.message, self.retry_after_s)
+
     def bare(self) -> "Refusal":
         """The same, without the frames that it went through: they would keep the picture in memory."""
         return Refusal(self.status, self.message, self.retry_after_s)
@@ -76,6 +79,8 @@ class Limits:
     """Of all requests that are being read, wait or are worked on."""
     upload_s: float = 30.0
     """From the first to the last byte of a request."""
+    decode_s: float = 20.0
+    """Of a picture, a frame of a video, or the check of either before it is queued."""
     work_s: float = 120.0
     """In the queue; and again, of the work itself."""
     video_work_s: float = 900.0

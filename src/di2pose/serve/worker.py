@@ -15,8 +15,9 @@ from di2pose.commands.photos import BATCH_PIXELS
 from di2pose.errors import InputError, MissingExtra
 from di2pose.interruption import interruptible
 from di2pose.pipeline import Di2Pose
+from di2pose.serve.decoding import DecodingProcess
 from di2pose.serve.pictures import Between, decode_picture
-from di2pose.serve.refusal import Refusal
+from di2pose.serve.refusal import Limits, Refusal
 from di2pose.video.stream import BrokenVideoWarning, TimeStampWarning
 
 OF_A_PICTURE = ("boxes", "occluded")
@@ -158,9 +159,14 @@ class Worker:
     a place of their own in the round, between whose turns every other client has one.
     """
 
-    def __init__(self, model: Di2Pose, most_waiting: int, most_a_client: int, most_together: int) -> None:
+    def __init__(
+        self, model: Di2Pose, most_waiting: int, most_a_client: int, most_together: int,
+        decode_s: float = Limits.decode_s,
+    ) -> None:  # fmt: skip
         self.model, self.most_waiting, self.most_together = model, most_waiting, most_together
         self.most_a_client = most_a_client
+        self.checks = DecodingProcess(decode_s)  # of uploads, before they are queued
+        self.decoder = DecodingProcess(decode_s)  # of pictures, for the job whose turn it is
         self.busy = False
         self._lines: OrderedDict[Line, deque[Job]] = OrderedDict()
         """In the order of their turns; none is empty."""
@@ -176,6 +182,8 @@ class Worker:
             return sum(len(jobs) for (_, begun), jobs in self._lines.items() if not begun)
 
     def start(self) -> None:
+        self.checks.start()
+        self.decoder.start()
         self._thread.start()
 
     def end(self, grace_s: float) -> None:
@@ -194,6 +202,8 @@ class Worker:
         """Refuse what waits, stop what has begun."""
         self.end(0.0)
         self._thread.join()
+        self.checks.close()
+        self.decoder.close()
 
     def submit(self, job: Job) -> "Future[Any]":
         """Put a job at the end of its client's line. A Refusal where the queue or the client's share of it is full, or
@@ -334,11 +344,15 @@ class Worker:
             each = (time.monotonic() - began) / len(photos)
             self._seconds = MEMORY * self._seconds + (1 - MEMORY) * each
 
+    def decoded(self, content: bytes) -> Image.Image:
+        picture: Image.Image = self.decoder.run(decode_picture, content)
+        return picture
+
     def _open(self, job: PhotoJob) -> Image.Image | None:
         """The picture; None where it is damaged, which the job then says."""
         try:
             self._check([job])
-            return decode_picture(job.content)
+            return self.decoded(job.content)
         except Refusal as error:
             job.future.set_result(error.bare())
         except Exception as error:  # hostile bytes must not end the thread

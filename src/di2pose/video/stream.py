@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from PIL import Image
 
-from di2pose.data.frames import decoded, upright
+from di2pose.data.frames import MOST_FRAME_PIXELS, decoded, set_decoder, upright
 from di2pose.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Broken:
     frames: int
     """Good ones, up to where reading ended."""
     damaged: int
-    """Left out: they could not be decoded, or only in part."""
+    """Left out: they could not be decoded, or only in part, or were too large."""
     until_s: float
     promised_s: float | None
     """The duration that the file claims; None where it does not."""
@@ -95,12 +95,17 @@ class Stream:
     Every `every`-th frame from `start` to before `stop` (seconds) is given. Those before `start` must be decoded too.
     A damaged video gives what can be read; then `broken` says what is missing and a BrokenVideoWarning is given. Where
     the time stamps stand still, frames are counted by the codec's rate; `note` and a TimeStampWarning say so.
+    A frame of more than `most_pixels` is not unpacked and counts as damaged; `oversized` is True afterwards.
     """
 
-    def __init__(self, source: Source, every: int = 1, start: float = 0.0, stop: float | None = None) -> None:
+    def __init__(
+        self, source: Source, every: int = 1, start: float = 0.0, stop: float | None = None,
+        most_pixels: int = MOST_FRAME_PIXELS,
+    ) -> None:  # fmt: skip
         if every < 1 or not (start >= 0 and (stop is None or stop > start)):
             raise InputError(f"a video needs every >= 1 and 0 <= start < stop in seconds, got {every}, {start}, {stop}")
         self.source, self.every, self.start, self.stop = source, every, start, stop
+        self.most_pixels, self.oversized = most_pixels, False
         self.broken: Broken | None = None
         container, video = open_video(source)
         with container:
@@ -141,10 +146,11 @@ class Stream:
         return min((end for end in (self.duration_s, self.stop) if end is not None), default=None)
 
     def __iter__(self) -> Iterator[Frame]:
-        self.broken = None
+        self.broken, self.oversized = None, False
         if self.note:
             warnings.warn(self.note, TimeStampWarning, stacklevel=2)
         container, video = open_video(self.source)
+        set_decoder(video, self.most_pixels)
         with container:
             yield from self._frames(container, video)
 
@@ -153,8 +159,12 @@ class Stream:
         origin: float | None = None
         for frame in decoded(container, video):
             index += 1
-            if frame is None or frame.is_corrupt:
+            # Where the decoder has refused a frame for its size, the stream has that size, or none.
+            width, height = (video.width, video.height) if frame is None else (frame.width, frame.height)
+            oversized = not 0 < width * height <= self.most_pixels
+            if frame is None or frame.is_corrupt or oversized:
                 damaged += 1
+                self.oversized = self.oversized or oversized
                 continue
             stamp = index / self.rate if frame.time is None or self.note else frame.time
             if origin is None:
@@ -172,6 +182,8 @@ class Stream:
         if damaged or until < (self._end() or 0.0) - SHORT_S:
             self.broken = Broken(str(self.source), good, damaged, until, self.duration_s)
             warnings.warn(BrokenVideoWarning(self.broken), stacklevel=2)
+        if good == 0 and self.oversized:
+            raise InputError(f"{self.source} has frames of more than {self.most_pixels} pixels: export it smaller")
         if good == 0:
             raise InputError(f"{self.source} holds no frame that can be decoded. Copy or export it again")
         if given == 0:
@@ -197,7 +209,7 @@ def open_video(source: Source) -> "tuple[InputContainer, VideoStream]":
             raise InputError(f"no video file at {source}")
         name = str(source)
     try:
-        container = av.open(name, **options)
+        container = av.open(name, metadata_errors="replace", **options)
     except (OSError, ValueError, av.error.FFmpegError) as error:
         raise InputError(f"cannot read {source}: {getattr(error, 'strerror', None) or error}; {advice}") from error
     if not container.streams.video:
@@ -207,7 +219,6 @@ def open_video(source: Source) -> "tuple[InputContainer, VideoStream]":
     if video.codec_context is None:
         container.close()
         raise InputError(f"{source} is coded in a way that this FFmpeg does not know: export it as MP4 (H.264)")
-    video.thread_type = "AUTO"
     return container, video
 
 
