@@ -13,10 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import tyro
+from PIL import Image
 
 from di2pose.assets import extract
 from di2pose.data.frames import Video
@@ -52,13 +54,18 @@ def main(count: int = 200, workers: int = 2, rounds: int = 1) -> None:
 
 
 def write_photos(folder: Path, count: int) -> None:
-    """Frames of the demo, each cut a little differently."""
+    """As JPEG files."""
     folder.mkdir()
+    for k, picture in enumerate(frames(count)):
+        picture.save(folder / f"{k:04}.jpg", quality=92)
+
+
+def frames(count: int) -> Iterator[Image.Image]:
+    """Frames of the demo, each cut a little differently."""
     with closing(Video(extract("sports2d-demo", CLIP) / CLIP)) as video:
         for k in range(count):
             shift = 3 * (k // 100)
-            region = (510 - shift, 464 - shift, 1160 + shift, 994 + shift)
-            video.frame(60 + k % 100).crop(region).save(folder / f"{k:04}.jpg", quality=92)
+            yield video.frame(60 + k % 100).crop((510 - shift, 464 - shift, 1160 + shift, 994 + shift))
 
 
 def predict(folder: Path, out: Path, workers: int) -> None:

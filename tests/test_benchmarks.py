@@ -53,3 +53,13 @@ def test_the_benchmark_of_speed_fills_its_table(tmp_path):
     verdicts = [row["verdict"] for row in rows if row["section"] in ("photo", "startup")]
     assert [each.rpartition(": ")[0] for each in verdicts if each] == [f"at most {n}" for n in ("6", "3", "2.5", "1.6")]
     assert all(row["what"] in done.stdout for row in rows)
+
+
+def test_the_benchmark_of_batches_fills_its_table():
+    command = [sys.executable, str(BENCHMARKS / "photo_batches.py"), "--count", "8", "--rounds", "1"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, "--hypotheses", "1"], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[2:]]
+    assert [row[0] for row in rows] == ["1", "2", "4", "8"]
+    assert rows[3][1:] == ["1.000", "0 mm"]

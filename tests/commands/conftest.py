@@ -11,6 +11,7 @@ import torch
 
 from di2pose import recipes
 from di2pose.assets import extract, fetch
+from di2pose.commands import writing
 from di2pose.commands.predict import predict
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.data.frames import Video
@@ -19,6 +20,12 @@ from di2pose.image.read import read_image
 from di2pose.pipeline import Di2Pose
 
 CLIP = "Sports2D/Demo/demo.mp4"
+
+
+@pytest.fixture(autouse=True)
+def no_progress_lines(monkeypatch):
+    """What a run prints must not depend on how long it takes."""
+    monkeypatch.setattr(writing, "PROGRESS_S", float("inf"))
 
 
 @pytest.fixture(scope="session")

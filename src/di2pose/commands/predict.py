@@ -31,8 +31,8 @@ def predict(
     """3D poses of everybody in photos and videos, with what was seen, what was guessed and how far off it may be.
 
     Of a folder its photos and videos are taken, not its subfolders. Files are written whole or not at all; what was
-    there under the same name is replaced. Exit code 0: all done; 1: something failed and the rest is done and kept;
-    2: nothing could be done.
+    there under the same name is replaced. Exit code 0: all done; 1: something failed and the rest is done and kept,
+    by this run or by an earlier one; 2: nothing could be done.
     """
     found = sort_inputs(inputs)
     if not inputs:
@@ -85,7 +85,8 @@ def run(model: "Di2Pose", inputs: Inputs, options: PredictOptions) -> int:
 
 def run_by(work: Work, inputs: Inputs, options: PredictOptions) -> int:
     """Do every input in that way and say what became of it; the exit code."""
-    log = RunLog(options.out, min(WIDEST_NAME, max((len(item.label) for item in inputs.found), default=0)))
+    width = min(WIDEST_NAME, max((len(item.label) for item in inputs.found), default=0))
+    log = RunLog(options.out, width, len(inputs.found))
     for problem in inputs.missing:
         log.fail(*problem.rsplit(": ", 1))
     room, stopped = True, None

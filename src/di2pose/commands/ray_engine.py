@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FOLDER = "poses.parquet"
 """In the output folder: one table, as many files."""
-MOST_IN_A_PART, PARTS_AN_ACTOR = 8, 4
+MOST_IN_A_PART, PARTS_AN_ACTOR = 32, 4
 """Pieces of work in a part: what is lost where a run is killed. In small folders fewer, so that everybody has some."""
 MOST_ATTEMPTS = 2
 NOT_ABOUT_ROWS = ("out", "format", "workers", "engine", "ray_address", "device", "model", "boxes", "camera")
@@ -50,6 +50,9 @@ def work_on_ray(items: Sequence[Input], options: PredictOptions, tell: Tell) -> 
     done = photos_in(folder, made_by)
     todo = [[item for item in piece if str(item.source) not in done] for piece in pieces(items)]
     todo = [piece for piece in todo if piece]
+    for item in items:
+        if str(item.source) in done:
+            tell(Report(item, earlier=True))
     if there := len(items) - sum(map(len, todo)):
         print(f"{there} of {len(items)} photos are in {folder} already", flush=True)
     if options.box_file is not None:  # the actors have one of their own: here it learns which of its names are met

@@ -11,7 +11,7 @@ from di2pose.commands.inputs import Input
 from di2pose.commands.interrupts import HeldInterrupts
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.commands.user_files import fitted_camera
-from di2pose.commands.writing import FILM, PARTIAL, Report, Tell, Written
+from di2pose.commands.writing import FILM, PARTIAL, ProgressLines, Report, Tell, Written, print_line
 from di2pose.errors import InputError
 from di2pose.output.anonymise import without_faces
 from di2pose.output.overlay_video import OverlayVideo
@@ -95,12 +95,13 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, tell: Te
         return True
     recording = Recording(item, options, stream.fps)
     if stream.note:
-        tqdm.write(stream.note)
+        print_line(stream.note)
     if item.kind == "camera":
-        tqdm.write(f"{item.label}: recording, Ctrl-C ends it")
+        print_line(f"{item.label}: recording, Ctrl-C ends it")
     stopped: BaseException | None = None
     report = Report(item, written=recording.written)
     disable = None if bar is None else not bar
+    progress, expected = ProgressLines(), f" of about {stream.expected}" if stream.expected else ""
     with HeldInterrupts() as held, warnings.catch_warnings():
         warnings.simplefilter("ignore", BrokenVideoWarning)  # `stream.broken` says it too
         warnings.simplefilter("ignore", TimeStampWarning)  # said above
@@ -108,6 +109,7 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, tell: Te
             results = _results(model, stream, options, recording.notes)
             for result in held.between(tqdm(results, item.label, stream.expected, unit="frame", disable=disable)):
                 recording.add(result)
+                progress.update(f"{item.label}: {len(recording.results)}{expected} frames")
         except InputError as error:
             report.problems.append(str(error))
             stopped = error

@@ -41,10 +41,12 @@ class Worker:
             self.process.start()
         there.close()
         self.items: list[Input] = []
+        self.alone = False
+        """Its piece of work is a single input."""
 
     def give(self, piece: list[Input]) -> None:
         """The next piece of work; an empty one: there are no more."""
-        self.items = list(piece)
+        self.items, self.alone = list(piece), len(piece) == 1
         with suppress(OSError):  # it died: `hear` will say so
             self.connection.send(piece)
 
@@ -135,13 +137,13 @@ def _hand_out(
                     raise InputError(f"{problem}, and no other is left: try fewer --workers")
                 tqdm.write(f"{problem}: the others go on", file=sys.stderr)
                 continue
-            if len(worker.items) == 1:
+            if worker.alone:
                 problem = f"the process that was at it ended ({worker.end}); the others go on. Try fewer --workers"
                 tell(Report(worker.items[0], problems=[problem]))
                 bar.update()
             else:
                 labels = ", ".join(item.label for item in worker.items)
-                tqdm.write(f"a process ended ({worker.end}) at {labels}: each is tried again, alone", file=sys.stderr)
+                tqdm.write(f"a process ended ({worker.end}) at {labels}: tried again, each alone", file=sys.stderr)
                 waiting.extendleft([item] for item in reversed(worker.items))
             if waiting and room:
                 workers.append(Worker(context, options))

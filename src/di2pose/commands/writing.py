@@ -4,6 +4,7 @@ import errno
 import re
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +28,8 @@ NOT_OF_VIDEOS: tuple[str, ...] = ("overlay", "png")
 PARTIAL = ".partial"
 """Behind the stem of what a stopped run leaves: `walk.partial.json` never takes the place of `walk.json`."""
 FILM = ".overlay.mp4"
+PROGRESS_S = 10.0
+"""Seconds from one line of progress to the next."""
 MOST_IGNORED = 6
 """Names in the summary; of more it says how many."""
 
@@ -140,9 +143,31 @@ class Report:
     """How far a video that was stopped came."""
     problems: list[str] = field(default_factory=list)
     """What went wrong before anything was written."""
+    earlier: bool = False
+    """Done by an earlier run, and skipped by this one."""
 
 
 Tell = Callable[[Report], None]
+
+
+def print_line(text: str, error: bool = False) -> None:
+    """A line on stdout or stderr, above the progress bars; flushed, so that a log file has it at once."""
+    file = sys.stderr if error else sys.stdout
+    tqdm.write(text, file=file)
+    file.flush()
+
+
+class ProgressLines:
+    """Plain lines on stderr where that is no terminal and shows no progress bar, one every PROGRESS_S seconds."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def update(self, text: str) -> None:
+        """`text` is printed if the last line is old enough."""
+        if time.monotonic() - self._last >= PROGRESS_S and not sys.stderr.isatty():
+            print_line(text, error=True)
+            self._last = time.monotonic()
 
 
 @dataclass
@@ -152,8 +177,14 @@ class RunLog:
     folder: Path
     width: int
     """Of the column of names."""
+    total: int
+    """How many inputs there are."""
+    reported: int = 0
+    """How many of them are done or have failed."""
     done: Counter[str] = field(default_factory=Counter)
     """Kind of input -> how many."""
+    earlier: Counter[str] = field(default_factory=Counter)
+    """The same of those that an earlier run had done."""
     people: int = 0
     empty: Counter[str] = field(default_factory=Counter)
     """Kind of input -> how many showed nobody."""
@@ -162,9 +193,18 @@ class RunLog:
     """Videos that were stopped, each with how far they came."""
     failed: list[str] = field(default_factory=list)
     """Inputs that were not done, or not wholly."""
+    progress: ProgressLines = field(default_factory=ProgressLines)
 
     def add(self, report: Report) -> None:
         """An input is done, as far as it could be."""
+        self.reported += 1
+        if report.earlier:
+            self.earlier[report.item.kind] += 1
+        else:
+            self._add(report)
+        self.progress.update(f"{self.reported} of {self.total} files, {len(self.failed)} failed")
+
+    def _add(self, report: Report) -> None:
         item, text, written = report.item, report.text, report.written
         for problem in report.problems:
             self.fail(item.label, problem)
@@ -173,7 +213,7 @@ class RunLog:
         self.people += report.people
         self.empty[item.kind] += not report.people
         if report.partial is None:
-            self.done[item.kind] += 1
+            self.done[item.kind] += bool(written.files) or not written.failed
         else:
             self.partial.append(f"{item.label} ({report.partial})")
             text = f"PARTIAL, {text}"
@@ -183,7 +223,7 @@ class RunLog:
             first, *others = (path.name for path in written.files)
             names = ["wrote", first, *(name.removeprefix(item.name) for name in others)]
             parts.append(" ".join(map(printable, names)))
-        tqdm.write(f"{item.label:<{self.width}}  {' · '.join(parts)}")
+        print_line(f"{item.label:<{self.width}}  {' · '.join(parts)}")
         for problem in written.failed:
             self.fail(item.label, problem)
 
@@ -192,25 +232,26 @@ class RunLog:
         label, problem = printable(label), printable(problem)
         if label not in self.failed:
             self.failed.append(label)
-        tqdm.write(f"{label:<{self.width}}  failed: {problem}", file=sys.stderr)
+        print_line(f"{label:<{self.width}}  failed: {problem}", error=True)
 
     @property
     def exit_code(self) -> int:
-        """0: all done; 1: something failed, the rest is done; 2: nothing could be done."""
-        return 0 if not self.failed else 1 if self.files else 2
+        """0: all done; 1: something failed, the rest is done, now or earlier; 2: nothing could be done."""
+        some = self.files or self.done.total() or self.earlier.total()
+        return 0 if not self.failed else 1 if some else 2
 
     def summary(self, ignored: list[str]) -> str:
-        counts = [f"{count} {kind}{'s' * (count != 1)}" for kind, count in sorted(self.done.items())]
-        lines = [f"{', '.join(counts) or 'nothing'} done, {count_people(self.people)}"]
+        lines = [f"{_counts(self.done) or 'nothing'} done, {count_people(self.people)}"]
+        if self.earlier:
+            lines.append(f"{_counts(self.earlier)} done earlier")
         if self.files:
             kinds = Counter(_ending(path).split(".")[1] for path in self.files)
             counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
             lines.append(f"written to {printable(self.folder)}: {counted}")
         if self.empty.total():
-            counts = [f"{count} {kind}{'s' * (count != 1)}" for kind, count in sorted(self.empty.items()) if count]
             boxes = "say where they are with --boxes X0,Y0,X1,Y1 (pixels), or " if self.empty["photo"] else ""
             lines.append(
-                f"nobody found in {', '.join(counts)}. If there is somebody: {boxes}"
+                f"nobody found in {_counts(self.empty)}. If there is somebody: {boxes}"
                 "try a lower --min-score or another --detector"
             )
         if ignored:
@@ -222,3 +263,8 @@ class RunLog:
         if self.failed:
             lines.append(f"failed, wholly or in part: {', '.join(self.failed)}")
         return "\n".join(lines)
+
+
+def _counts(kinds: Counter[str]) -> str:
+    """'2 photos, 1 video'."""
+    return ", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in sorted(kinds.items()) if count)

@@ -1,6 +1,7 @@
-"""Example people for the page: what `di2pose demo` shows, where it is in the cache already. Nothing is fetched."""
+"""Example people for the page, out of the cache. What is missing there is fetched in the background."""
 
 import io
+import logging
 import threading
 from contextlib import closing
 from dataclasses import dataclass
@@ -8,9 +9,12 @@ from importlib.util import find_spec
 
 from PIL import Image
 
-from di2pose.assets import extracted, fetch, state
+from di2pose.assets import extract, extracted, fetch, state
 from di2pose.commands.demo import CLIP, FRAME, REGION, hide_legs
 from di2pose.data.frames import Video
+from di2pose.errors import InputError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -23,18 +27,41 @@ class Example:
 
 
 class Examples:
-    """Made when they are first asked for."""
+    """Made when they are first asked for. Their files are fetched by a thread that starts with the service, where the
+    cache lacks some; offline that is logged, and the service goes without them."""
 
     def __init__(self) -> None:
         self._made: dict[str, Example] | None = None
         self._lock = threading.Lock()
+        self.fetching = threading.Thread(target=self._fetch, name="di2pose-examples", daemon=True)
+        if not (_has_walker() and _has_astronaut()):
+            self.fetching.start()
 
     def all(self) -> dict[str, Example]:
-        """By name; empty where the cache has none."""
+        """By name: those that are in the cache now."""
         with self._lock:
             if self._made is None:
                 self._made = {example.name: example for example in _make()}
             return self._made
+
+    def _fetch(self) -> None:
+        try:
+            if not _has_walker():
+                extract("sports2d-demo", CLIP)
+            fetch("astronaut")
+        except (InputError, OSError) as error:
+            log.warning("the page has no examples, or not all of them: %s", error)
+        with self._lock:
+            self._made = None
+
+
+def _has_walker() -> bool:
+    """Also where there is nothing to read the video with."""
+    return find_spec("av") is None or extracted("sports2d-demo", CLIP) is not None
+
+
+def _has_astronaut() -> bool:
+    return state("astronaut") == "ready"
 
 
 def _make() -> list[Example]:
@@ -45,7 +72,7 @@ def _make() -> list[Example]:
             walker = video.frame(FRAME).crop(REGION)
         found.append(Example("walker", "a walker", _jpeg(walker)))
         found.append(Example("walker-hidden", "the walker behind a board", _jpeg(hide_legs(walker))))
-    if state("astronaut") == "ready":
+    if _has_astronaut():
         with Image.open(fetch("astronaut")) as picture:
             found.append(Example("astronaut", "an astronaut, cut by the picture", _jpeg(picture.convert("RGB"))))
     return found

@@ -72,9 +72,11 @@ function camera(open) {
   dialog.addEventListener("close", release);
 }
 
-async function examples(open) {
+async function examples(open, wait = 2000) {
   let list = [];
-  try { list = await json("v1/examples"); } catch { /* no examples, then */ }
+  try { list = await json("v1/examples"); } catch { return; /* no examples, then */ }
+  // A new service is still fetching them: ask again after 2, 4, ... 32 seconds.
+  if (!list.length && wait <= 32000) setTimeout(() => examples(open, 2 * wait), wait);
   for (const { name, title } of list) {
     let file;
     try {
