@@ -8,6 +8,7 @@ import time
 
 import pytest
 from PIL import Image
+from serve.decoded_items import dying, slowly
 from serve.running import QUICK, running
 from video.films import grey_jpeg, write_jpegs, write_latin_1
 
@@ -24,16 +25,6 @@ def process():
     process = DecodingProcess(seconds=60.0)
     yield process
     process.close()
-
-
-def slowly():
-    yield "first"
-    time.sleep(600)
-
-
-def dying():
-    yield "first"
-    os._exit(3)
 
 
 def test_what_takes_too_long_is_ended_and_the_next_call_is_answered(process):
