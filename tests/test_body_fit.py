@@ -9,6 +9,7 @@ from output.people import pose
 from di2pose.body_fit import View, fit_body, fused, keypoint_sighting, mean_body, seen_joints, unclear
 from di2pose.pose.bones import adult_range
 from di2pose.pose.camera import Camera
+from di2pose.pose.joint_pairs import impossible
 from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, LSP_14, bone_lengths
 
 WIDTH = 256.0
@@ -128,6 +129,18 @@ def test_hypotheses_have_the_bodys_bones_and_agree_about_what_was_seen():
     assert along[2] > 0.5 * across[2]
     one, alone = fit_body(samples[:1], np.ones(17), told, np.full(17, 100.0))
     np.testing.assert_allclose(alone[0], one.joints_mm)
+
+
+def test_the_body_and_every_hypothesis_have_distances_that_a_body_can_have():
+    random = np.random.default_rng(6)
+    samples = np.stack([pose(random, 1.0) for _ in range(8)])
+    at = samples[0] + np.array([0.0, 0.0, 2500.0])
+    fitted, bodies = fit_body(
+        samples, np.ones(17), view_of(at[:, :2] / at[:, 2:] * 300 + 128, np.ones(17)), np.full(17, 100.0)
+    )
+    assert impossible(samples, mean_body(samples)[1]).all()
+    lengths = bone_lengths(fitted.joints_mm, H36M_17)
+    assert not impossible(np.concatenate([fitted.joints_mm[None], bodies]), lengths).any()
 
 
 def test_a_second_observer_mends_what_the_landmarks_have_wrong():

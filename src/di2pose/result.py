@@ -76,7 +76,8 @@ class Person:
 
     joints_mm: Float[np.ndarray, "J 3"]
     """The estimate, relative to the pelvis, camera axes: a body with bones of the hypotheses' mean lengths, left and
-    right alike, fitted to where its joints were seen. `mean_mm` is the plain mean of the hypotheses."""
+    right alike, and distances of joints that a body can have, fitted to where they were seen. `mean_mm` is the plain
+    mean of the hypotheses."""
     samples_mm: Float[np.ndarray, "H J 3"]
     """The hypotheses, same frame: each a body with the same bones, fitted to where its joints were seen."""
     covariance_mm2: Float[np.ndarray, "J 3 3"]

@@ -45,6 +45,26 @@ def test_the_viewer_walks_to_the_cameras_left_and_looks_down():
     assert (above @ far)[1] < 0 < (above @ near)[1]  # y points down: the far floor stands higher in the picture
 
 
+def test_somebody_small_and_far_away_does_not_shrink_the_others():
+    near, far = person(1, root_mm=(0.0, 0.0, 2500.0)), person(2, root_mm=(1500.0, -200.0, 14000.0))
+    photo = Image.linear_gradient("L").resize(SIZE).convert("RGB")
+    alone, both = (draw_figure(result(people, picture=photo)) for people in ([near], [far, near]))
+    panels = (0, 0, alone.width, HEIGHT)
+    views = np.s_[:, alone.width - 900 :]
+    np.testing.assert_array_equal(*(np.asarray(figure.crop(panels))[views] for figure in (alone, both)))
+    dark = np.flatnonzero((np.asarray(both.crop(panels))[views].max(-1) < 60).any(1))  # the outlines of bones
+    assert np.ptp(dark) > 0.6 * HEIGHT
+    assert (alone.height, both.height) == (HEIGHT + CAPTION, HEIGHT + 2 * CAPTION)
+    assert (np.asarray(both)[HEIGHT + CAPTION :] < 100).any()  # a line says who is left out
+    assert both.width == alone.width
+
+
+def test_everybody_who_is_near_is_in_the_figure():
+    people = [person(1, root_mm=(-600.0, 0.0, 3000.0)), person(2, root_mm=(700.0, 0.0, 4500.0))]
+    assert draw_figure(result(people)).height == HEIGHT + CAPTION
+    assert draw_figure(result(people)).width > draw_figure(result(people[:1])).width
+
+
 def test_nobody_and_unknown_joints_give_a_figure_too():
     assert draw_figure(result([])).height == HEIGHT + CAPTION
     assert draw_figure(result([person().convert("coco17")])).height == HEIGHT + CAPTION

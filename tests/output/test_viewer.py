@@ -44,6 +44,8 @@ def pages(tmp_path_factory):
     frames[3] = result([], picture=photo, frame_index=8, time_s=0.1)
     video = Motion(frames, fps=30.0)
     video.save(folder / "video.html")
+    far = person(2, root_mm=(1500.0, -200.0, 14000.0))
+    result([far, person(1, root_mm=(0.0, 0.0, 2500.0))], picture=photo).save(folder / "far.html")
     result([]).save(folder / "nobody.html")
     result([person(1).convert("coco17")]).save(folder / "coco.html")
     return folder, still, video
@@ -155,6 +157,48 @@ def test_hypotheses_and_balls_come_and_go(browser, still):
     assert browser.run(INK) < full
 
 
+def test_the_view_is_framed_round_the_main_people_and_everybody_is_a_choice(browser, pages):
+    browser.open(pages[0] / "far.html")
+    _, _, width, height = browser.run(BOX, "view")
+    pressed = "return document.getElementById('everybody').getAttribute('aria-pressed')"
+
+    def reach(number):
+        """How high and wide the person is in the view, over its sides, and whether all of them is in it."""
+        browser.run(
+            "const s = document.getElementById('person'); s.value = arguments[0]; s.onchange({target: s})", number
+        )
+        places = np.array(browser.run(PLACES)) / (width, height)
+        return np.ptp(places, axis=0).max(), (np.abs(places - 0.5) < 0.5).all()
+
+    assert browser.run("return document.getElementById('person').value") == "1"  # the near one, who is second
+    assert (browser.run(VIEW)["shown"], browser.run(pressed)) == ("1", "false")
+    near, _ = reach(1)
+    assert near > 0.4
+    browser.press("e")
+    assert (browser.run(VIEW)["shown"], browser.run(pressed)) == ("2", "true")
+    for yaw in ("0", "1.5708"):
+        browser.click(f"[data-yaw='{yaw}'][data-pitch='0']")
+        sizes, inside = zip(*(reach(number) for number in (0, 1)), strict=True)
+        assert all(inside)
+        assert min(sizes) > 0.02
+        assert max(sizes) < 0.5 * near
+    browser.click("#everybody")
+    assert (browser.run(VIEW)["shown"], browser.run(pressed)) == ("1", "false")
+    reach(0)
+    assert browser.run(VIEW)["shown"] == "2"  # who is chosen is shown
+    assert browser.messages() == []
+
+
+def test_who_is_alone_is_everybody(browser, video):
+    assert browser.run("return document.getElementById('everybody').hidden")
+    browser.press("e")
+    assert browser.run(VIEW)["everybody"] == "false"
+
+
+def test_people_side_by_side_are_all_in_the_view(browser, still):
+    assert browser.run(VIEW)["shown"] == "2"
+
+
 def test_a_joint_of_the_table_is_marked_in_the_views(browser, still):
     before = browser.run("return document.getElementById('view').toDataURL()")
     browser.click("#rows tr:nth-child(6) button")
@@ -199,7 +243,7 @@ def test_space_plays_and_stops(browser, video):
         check_table(check, video[at].people[0])
 
 
-@pytest.mark.parametrize("page", ["still", "video", "nobody", "coco"])
+@pytest.mark.parametrize("page", ["still", "video", "far", "nobody", "coco"])
 def test_a_phone_needs_no_sideways_scrolling(browser, pages, page):
     browser.open(pages[0] / f"{page}.html", width=390, height=844, phone=True)
     wide = """const parts = [...document.querySelectorAll('section, table, header, canvas')];

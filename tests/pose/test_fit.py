@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from di2pose.pose.fit import Evidence, fit_pose, fit_poses, shrunken_precision
+from di2pose.pose.joint_pairs import impossible
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
 ROOT = np.array([200.0, -100.0, 3500.0])
@@ -89,6 +90,30 @@ def test_pinned_joints_are_at_their_pins_and_their_neighbours_follow(true_mm, se
     length = np.linalg.norm(found.joints_mm[wrist] - found.joints_mm[elbow])
     assert length == pytest.approx(np.linalg.norm(true_mm[wrist] - true_mm[elbow]), rel=0.03)
     assert found.joints_mm[elbow][1] < samples.mean(0)[elbow][1]
+
+
+def collapsed(true_mm):
+    """Seen from the side, and both shoulders in nearly one place, as hypotheses of a half hidden person may have it."""
+    side = true_mm[:, [2, 1, 0]] * (1, 1, -1)
+    for joint in H36M_17.indices("left_shoulder", "right_shoulder"):
+        side[joint] += 0.93 * (side[H36M_17.index("thorax")] + (0, 25, 0) - side[joint])
+    return side
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_shoulders_that_collapse_are_opened_along_the_view_and_stay_on_what_was_seen(true_mm, pinned):
+    side, lengths = true_mm[:, [2, 1, 0]] * (1, 1, -1), bone_lengths(true_mm, H36M_17)
+    samples = drawn(collapsed(true_mm), 8)
+    which = np.arange(17) == H36M_17.index("right_ankle")
+    precision, told = shrunken_precision(samples, np.full(17, 1e4)), evidence(side)
+    pins = (np.where(which[:, None], side, 0.0), which) if pinned else None
+    found = fit_poses(samples, precision, lengths, told, ROOT * 1.1, pins)
+    left, right = H36M_17.indices("left_shoulder", "right_shoulder")
+    apart = np.linalg.norm(found.joints_mm[:, left] - found.joints_mm[:, right], axis=-1)
+    assert (apart > 0.84 * np.linalg.norm(true_mm[left] - true_mm[right])).all()
+    assert not impossible(found.joints_mm, lengths).any()
+    np.testing.assert_allclose(bone_lengths(found.joints_mm, H36M_17), lengths[None].repeat(8, 0), atol=0.1)
+    assert np.nanmedian(found.miss) < 2
 
 
 def test_one_hypothesis_has_the_spread_that_is_given(true_mm):

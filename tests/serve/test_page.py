@@ -365,6 +365,24 @@ def test_somebody_who_was_missed_gets_a_box(page, frames):
     page.answer(lambda: page.click("#rectChips .chip"))
 
 
+def test_the_view_is_framed_round_the_main_people_and_everybody_is_a_choice(page, frames):
+    picture = frames[0].copy()
+    tiny = frames[0].crop((105, 25, 226, 236)).resize((28, 50))
+    picture.paste(tiny, (6, 20))
+    page.open().drop(jpeg(picture))
+    assert "2 people" in page.text("subtitle")
+    view, pressed = "return {...document.getElementById('view').dataset}", "[aria-pressed=true]#everybody"
+    high = []
+    for shown in ("1", "2", "1"):
+        assert page.run(view)["shown"] == shown
+        assert page.run("return document.querySelectorAll(arguments[0]).length", pressed) == int(shown) - 1
+        high.append(np.ptp(np.array(page.run(PLACES.format("view"))), axis=0).max())
+        page.shoot(f"desk-far-{shown}")
+        page.press("e")
+    assert high[0] == high[2] > 0.4 * page.run(BOX, "view")[3]
+    assert high[1] < 0.5 * high[0]
+
+
 def test_reveal_shows_the_tokens_step_by_step(page, walker):
     page.open().drop(walker)
     estimate = page.run(PLACES.format("view"))

@@ -7,6 +7,7 @@ import pytest
 from output.people import CAMERA, person, pose, result
 
 from di2pose.pose.bones import even, rebuild
+from di2pose.pose.joint_pairs import impossible
 from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 from di2pose.video.body import SETTLED, growing_body, measured, one_body, weighted_median
@@ -15,13 +16,13 @@ COLUMN = {H36M_17.joints[child]: k for k, (child, _) in enumerate(H36M_17.bones)
 TRUE_MM = even(bone_lengths(pose(np.random.default_rng(0)), H36M_17))
 
 
-def sighting(rng, wrong=0.1, std_mm=30.0, track=0, bones=()):
-    """Somebody with TRUE_MM bones in any pose; those of `bones` (all, if empty) come out wrong by this share, and
-    `std_mm` (a number, or one for each joint) says how sure the joints are."""
+def sighting(rng, wrong=0.1, std_mm=30.0, track=0, bones=(), bend=0.05):
+    """Somebody with TRUE_MM bones in a pose that a body can take, unless `bend` is more; those of `bones` (all, if
+    empty) come out wrong by this share, and `std_mm` (a number, or one for each joint) says how sure the joints are."""
     lengths = TRUE_MM.copy()
     columns = [COLUMN[name] for name in bones] or slice(None)
     lengths[columns] *= np.exp(rng.normal(0, wrong, len(TRUE_MM)))[columns]
-    joints = rebuild(pose(rng), lengths)
+    joints = rebuild(pose(rng, bend), lengths)
     samples = joints + rng.normal(0, 5, (4, 17, 3)) * (np.arange(17) > 0)[:, None]
     std = np.broadcast_to(np.asarray(std_mm, dtype=np.float64), 17)
     one = person(1, track=track, joints_mm=joints)
@@ -59,16 +60,22 @@ def test_the_shoulders_of_a_track_hardly_change_their_width():
     def widths(results):
         return [np.linalg.norm(each.people[0].joints_mm[left] - each.people[0].joints_mm[right]) for each in results]
 
-    before, after = widths(video(60)), widths(one_body(video(60)))
+    before, after = widths(video(60, bend=0.6)), widths(one_body(video(60, bend=0.6)))
     assert max(before) > 1.8 * min(before)
-    assert max(after) < min(after) / 0.85 + 1e-6
+    assert max(after) < min(after) / 0.846 + 1e-6
 
 
-def test_directions_stay_but_for_narrow_shoulders():
+def test_all_pairs_of_joints_are_as_far_apart_as_a_bodys_can_be():
+    for before, after in zip(video(5, bend=0.6), one_body(video(5, bend=0.6)), strict=True):
+        drawn, one = before.people[0], after.people[0]
+        lengths = bone_lengths(np.asarray(one.joints_mm), H36M_17)
+        assert impossible(rebuild(drawn.joints_mm, lengths)[None], lengths).all()
+        assert not impossible(np.concatenate([one.joints_mm[None], one.samples_mm]), lengths).any()
+
+
+def test_directions_of_a_pose_that_a_body_can_take_stay():
     for before, after in zip(video(5), one_body(video(5)), strict=True):
         for child, parent in H36M_17.bones:
-            if H36M_17.joints[child].endswith("shoulder"):
-                continue
             a, b = (each.people[0].joints_mm[child] - each.people[0].joints_mm[parent] for each in (before, after))
             assert a @ b == pytest.approx(np.linalg.norm(a) * np.linalg.norm(b))
 
@@ -111,12 +118,12 @@ def test_the_body_stays_on_its_pixels():
         np.testing.assert_allclose(new.joints_2d, CAMERA.project(new.joints_mm + new.root_mm), atol=1e-6)
         moved = np.linalg.norm(new.joints_2d - old.joints_2d, axis=-1)
         stay = np.linalg.norm(CAMERA.project(new.joints_mm + old.root_mm) - old.joints_2d, axis=-1)
-        assert moved[~old.guessed].mean() < stay[~old.guessed].mean() + 1e-6
+        assert (moved[~old.guessed] ** 2).mean() < (stay[~old.guessed] ** 2).mean() + 1e-6
         assert moved.mean() < 0.1 * np.ptp(old.joints_2d, axis=0).max()
     half = [replace(each, people=[replace(each.people[0], joints_mm=0.5 * each.people[0].joints_mm,
             root_mm=0.5 * each.people[0].root_mm)]) for each in video(1, wrong=0.0)]  # fmt: skip
     grown = one_body([*half, *video(5, wrong=0.0)])[0].people[0]
-    np.testing.assert_allclose(grown.root_mm, 2 * half[0].people[0].root_mm, rtol=0.01)
+    np.testing.assert_allclose(grown.root_mm, 2 * half[0].people[0].root_mm, rtol=0.01, atol=5)
 
 
 def test_with_a_known_height_the_bones_add_up_to_it():

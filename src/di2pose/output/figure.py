@@ -1,6 +1,7 @@
 """A figure for papers: the photo with its overlay beside two views of the 3D poses and their hypotheses."""
 
 import io
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -8,6 +9,7 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from di2pose.errors import InputError
+from di2pose.output.framing import main_people
 from di2pose.output.overlay import Pen, draw_bones, draw_overlay, moved, photo_of, side_colour
 from di2pose.result import Files, Person, Result
 
@@ -31,19 +33,24 @@ def as_figure(name: str, results: list[Result], fps: float | None) -> Files:
 
 
 def draw_figure(result: Result) -> Image.Image:
-    """The photo (where there is one) cut to the people, then the two views."""
-    panels = [(draw_view(list(result.people), yaw, pitch), caption) for caption, yaw, pitch in VIEWS]
+    """The photo (where there is one) cut to the main people, then two views of these; a line says who is left out."""
+    people = [person for person, main in zip(result.people, main_people(result.people), strict=True) if main]
+    panels = [(draw_view(people, yaw, pitch), caption) for caption, yaw, pitch in VIEWS]
     photo = photo_of(result)
     if photo is not None:
-        panels.insert(0, (_photo(photo, result), "photo"))
+        panels.insert(0, (_photo(photo, people, result.people), "photo"))
     width = sum(panel.width for panel, _ in panels) + GAP * (len(panels) - 1)
-    figure = Image.new("RGB", (width, HEIGHT + CAPTION), WHITE)
-    pen = Pen((width, CAPTION))
+    left_out = len(result.people) - len(people)
+    pen = Pen((width, CAPTION * (2 if left_out else 1)))
+    figure = Image.new("RGB", (width, HEIGHT + pen.size[1]), WHITE)
     x = 0
     for panel, caption in panels:
         figure.paste(panel, (x, 0))
         pen.text((x + panel.width / 2, CAPTION / 2), caption, 26, INK, "mm")
         x += panel.width + GAP
+    if left_out:
+        shown = f"{len(people)} of {len(result.people)} people shown: the others are small and far away"
+        pen.text((width / 2, 1.4 * CAPTION), shown, 26, INK, "mm")
     figure.paste(pen.over(Image.new("RGB", pen.size, WHITE)), (0, HEIGHT))
     return figure
 
@@ -79,11 +86,12 @@ def draw_view(people: list[Person], yaw: float, pitch: float) -> Image.Image:
     return pen.over(Image.new("RGB", size, WHITE))
 
 
-def _photo(photo: Image.Image, result: Result) -> Image.Image:
-    """The overlay, cut to the boxes with a margin. Cut and resized first: the lines are then as sharp as the views'."""
+def _photo(photo: Image.Image, main: Sequence[Person], people: Sequence[Person]) -> Image.Image:
+    """The overlay, cut to the main people's boxes with a margin. Cut and resized first: the lines are then as sharp as
+    the views'."""
     x0, y0, x1, y1 = 0.0, 0.0, float(photo.width), float(photo.height)
-    if result.people:
-        boxes = np.array([person.box for person in result.people])
+    if main:
+        boxes = np.array([person.box for person in main])
         (x0, y0), (x1, y1) = boxes[:, :2].min(0), boxes[:, 2:].max(0)
     high = min(1.15 * max(y1 - y0, (x1 - x0) / 1.5), photo.height)
     wide = min(max(1.15 * (x1 - x0), 0.66 * high), 1.5 * high, photo.width)
@@ -92,7 +100,9 @@ def _photo(photo: Image.Image, result: Result) -> Image.Image:
     scale = HEIGHT / max(1, round(high))
     region = (left, top, left + max(1, round(wide)), top + max(1, round(high)))
     part = photo.resize((max(1, round((region[2] - left) * scale)), HEIGHT), Image.Resampling.LANCZOS, box=region)
-    return draw_overlay(part, [moved(person, left, top, scale) for person in result.people])
+    x0, y0, x1, y1 = region
+    shown = [p for p in people if p.box[0] < x1 and p.box[2] > x0 and p.box[1] < y1 and p.box[3] > y0]
+    return draw_overlay(part, [moved(person, left, top, scale) for person in shown])
 
 
 def _points(joints_mm: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from di2pose.errors import InputError
 from di2pose.files import Json, encoded, reading
 from di2pose.files import read_json as read_json_file
 from di2pose.output.angles import angles_json
+from di2pose.output.framing import main_people
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, Skeleton
 from di2pose.result import Files, Person, Result, numbered
@@ -158,11 +159,11 @@ def _frame(result: Result) -> dict[str, object]:
         "camera_source": result.camera_source,
         "frame_index": result.frame_index,
         "time_s": result.time_s,
-        "people": [_person(person) for person in result.people],
+        "people": [_person(*each) for each in zip(result.people, main_people(result.people), strict=True)],
     }
 
 
-def _person(person: Person) -> dict[str, object]:
+def _person(person: Person, main: bool) -> dict[str, object]:
     std = person.std_mm
     joints = {
         name: {
@@ -179,6 +180,7 @@ def _person(person: Person) -> dict[str, object]:
         "track": person.track,
         "score": plain(person.score),
         "box_px": plain(person.box),
+        "main": main,
         "root_mm": plain(person.root_mm),
         "root_std_mm": None if person.root_std_mm is None else plain(person.root_std_mm),
         "joints": joints,

@@ -14,6 +14,7 @@ import numpy as np
 
 from di2pose.files import encoded
 from di2pose.output.angles import angles_json
+from di2pose.output.framing import main_people
 from di2pose.output.overlay import data_uri, photos_of
 from di2pose.output.tables import moment, plain
 from di2pose.pose.skeleton import H36M_17
@@ -58,7 +59,8 @@ def page_data(results: list[Result], fps: float | None, every: int = 1) -> dict[
     for k, photo in zip(numbers, photos_of([results[k] for k in numbers]), strict=True):
         index, time_s = moment(results, fps, k)
         uri = None if photo is None else data_uri(photo, side, quality)
-        people = [_person(person, number) for number, person in numbered(results[k].people)]
+        main = main_people(results[k].people)
+        people = [_person(*each, shown) for each, shown in zip(numbered(results[k].people), main, strict=True)]
         frames.append({"index": index, "time": round(time_s, 4), "photo": uri, "people": people})
     ids = sorted({number for k in numbers for number, _ in numbered(results[k].people)})
     hypotheses = "1 hypothesis" if first.hypotheses == 1 else f"{first.hypotheses} hypotheses"
@@ -81,9 +83,10 @@ def page_data(results: list[Result], fps: float | None, every: int = 1) -> dict[
     }
 
 
-def _person(person: Person, number: int) -> dict[str, object]:
+def _person(number: int, person: Person, main: bool) -> dict[str, object]:
     return {
         "id": number,
+        "main": main,
         "root": plain(person.root_mm, 1),
         "joints": plain(person.joints_mm, 1),
         "r90": plain(np.nan_to_num(person.r90_mm), 1),

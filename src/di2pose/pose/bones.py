@@ -13,7 +13,7 @@ ADULT_MM = {
     "thorax": (160.0, 340.0),
     "nose": (70.0, 190.0),
     "head": (70.0, 190.0),
-    "shoulder": (95.0, 220.0),
+    "shoulder": (120.0, 220.0),
     "elbow": (210.0, 380.0),
     "wrist": (180.0, 330.0),
 }
@@ -85,32 +85,3 @@ def outward(skeleton: Skeleton = H36M_17) -> list[int]:
 def adult_range(skeleton: Skeleton = H36M_17) -> Float[np.ndarray, "K 2"]:
     """Least and greatest length of every bone of H36M_17."""
     return np.array([ADULT_MM[skeleton.joints[child].rpartition("_")[2]] for child, _ in skeleton.bones])
-
-
-LEAST_SHOULDERS = 0.85
-"""Least distance of the shoulders over the sum of both collar bones, whose angle changes when somebody shrugs or
-reaches out: 0.9 and more in 95 of 100 poses that the model draws."""
-
-
-def open_shoulders(joints_mm: Float[np.ndarray, "*B 17 3"]) -> Float[np.ndarray, "*B 17 3"]:
-    """H36M poses whose shoulders are at least LEAST_SHOULDERS of the way round by the thorax apart: both collar bones
-    turn away from each other as far as it needs, in their own plane, and take the arms along."""
-    thorax, left, right = H36M_17.indices("thorax", "left_shoulder", "right_shoulder")
-    opened = np.array(joints_mm, dtype=np.float64)
-    ways = opened[..., [left, right], :] - opened[..., [thorax], :]
-    length = np.linalg.norm(ways, axis=-1, keepdims=True)
-    unit = ways / np.maximum(length, 1e-9)
-    middle, side = unit[..., 0, :] + unit[..., 1, :], unit[..., 0, :] - unit[..., 1, :]
-    near, apart = (np.linalg.norm(each, axis=-1, keepdims=True) for each in (middle, side))
-    narrow = (apart < 2 * LEAST_SHOULDERS) & (apart > 1e-6)  # two that lie in one line have no plane
-    ahead = middle / np.maximum(near, 1e-9) * np.sqrt(1 - LEAST_SHOULDERS**2)
-    for k, (joint, sign) in enumerate(((left, 1.0), (right, -1.0))):
-        turned = (ahead + sign * LEAST_SHOULDERS * side / np.maximum(apart, 1e-9)) * length[..., k, :]
-        arm = [joint, *(child for child, _ in H36M_17.bones if _hangs_on(child, joint))]
-        opened[..., arm, :] += np.where(narrow, turned - ways[..., k, :], 0.0)[..., None, :]
-    return opened
-
-
-def _hangs_on(joint: int, above: int) -> bool:
-    parent = H36M_17.parents[joint]
-    return parent != -1 and (parent == above or _hangs_on(parent, above))

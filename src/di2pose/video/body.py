@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from di2pose.pose.bones import even, mirrored, open_shoulders, rebuild
+from di2pose.pose.bones import even, mirrored, rebuild
 from di2pose.pose.camera import Camera
+from di2pose.pose.joint_pairs import impossible, make_possible
 from di2pose.pose.root import place, stature_mm
 from di2pose.pose.skeleton import H36M_17, Skeleton, bone_lengths
 from di2pose.result import Person, Result
@@ -46,9 +47,9 @@ class Body:
             self._weights.append(1 / variance)
 
     def refit(self, person: Person, camera: Camera) -> Person:
-        """The person with this body: bones keep their directions (but for shoulders that nobody has so narrow), and the
-        pelvis is put where the body covers the same pixels. `joints_mm`, `samples_mm`, `root_mm` and `joints_2d`
-        change."""
+        """The person with this body: bones keep their directions, but where joints would come nearer or farther apart
+        than a body's can; and the pelvis is put where the body covers the same pixels. `joints_mm`, `samples_mm`,
+        `root_mm` and `joints_2d` change."""
         lengths = self._lengths_of(person)
         joints = _rebuilt(person.joints_mm[None], lengths, person.skeleton)[0]
         weights = np.where(person.guessed, HIDDEN_WEIGHT, 1.0)
@@ -124,7 +125,10 @@ def _rebuilt(
     joints_mm: Float[np.ndarray, "H J 3"], lengths_mm: Float[np.ndarray, " K"], skeleton: Skeleton
 ) -> Float[np.ndarray, "H J 3"]:
     built = rebuild(joints_mm, np.tile(lengths_mm, (len(joints_mm), 1)), skeleton)
-    return open_shoulders(built) if skeleton == H36M_17 else built
+    if skeleton == H36M_17:
+        for row in np.flatnonzero(impossible(built, lengths_mm)):
+            built[row] = make_possible(built[row], lengths_mm)
+    return built
 
 
 def _refitted(result: Result, known: dict[int, Body]) -> Result:

@@ -27,7 +27,7 @@ globalThis.Di2PoseViewer = (() => {
       <div class="tip" id="tip" hidden></div>
       <div class="bar">
         <select id="person" aria-label="Person"></select>
-        <div><button id="ghosts" aria-pressed="true" title="Key G">Hypotheses</button><button id="balls" aria-pressed="true" title="Key B">90 % balls</button></div>
+        <div><button id="ghosts" aria-pressed="true" title="Key G">Hypotheses</button><button id="balls" aria-pressed="true" title="Key B">90 % balls</button><button id="everybody" aria-pressed="false" title="Key E">Everybody</button></div>
         <div role="group" aria-label="Seen from"><button data-yaw="0" data-pitch="0">Camera</button><button data-yaw="1.5708" data-pitch="0">Side</button><button data-yaw="0" data-pitch="1.5">Top</button></div>
       </div>
     </section>
@@ -51,8 +51,8 @@ globalThis.Di2PoseViewer = (() => {
     const at = id => document.getElementById(id);
     const photo = at("photo"), view = at("view"), tip = at("tip"), slider = at("slider");
     const parts = Object.fromEntries(["photo", "space", "transport", "table", "degrees"].map(name => [name, element.querySelector("." + name)]));
-    const state = { frame: 0, person: null, joint: -1, ghosts: true, balls: true, playing: false, ...START };
-    let data, extents, pictures, lastPicture, rows, angles, told, preview = null, colours = {};
+    const state = { frame: 0, person: null, joint: -1, ghosts: true, balls: true, everybody: false, playing: false, ...START };
+    let data, extents, whole, main, pictures, lastPicture, rows, angles, told, preview = null, colours = {};
 
     const readColours = () => {
       const style = getComputedStyle(document.documentElement);
@@ -63,6 +63,8 @@ globalThis.Di2PoseViewer = (() => {
     // A pose that is shown in place of the estimate: a joint under the finger, a step of the sampler.
     const shown = person => preview && preview.id === person.id ? { ...person, ...preview } : person;
     const scene = () => ({ names: data.joints, parents: data.parents, people: frame().people.map(shown), state, colours, nobody: data.nobody ?? "nobody was found" });
+    // In the 3D view: the main people and the chosen one, or everybody.
+    const inView = p => state.everybody || main.has(p.id) || p.id === state.person;
 
     function show(next) {
       data = next;
@@ -73,11 +75,17 @@ globalThis.Di2PoseViewer = (() => {
         const e = extents[p.id] ??= { low: -300, high: 300 };
         for (const j of p.joints.filter(known)) { e.low = Math.min(e.low, j[1]); e.high = Math.max(e.high, j[1]); }
       }
-      if (!data.people.includes(state.person)) state.person = data.people[0] ?? null;
+      whole = Di2PoseDraw.wholeScene(data.frames);
+      // Main is who output/framing.py calls so in at least half of the frames.
+      const votes = new Map();
+      for (const f of data.frames) for (const p of f.people) votes.set(p.id, (votes.get(p.id) ?? 0) + (p.main === false ? -1 : 1));
+      main = new Set(data.people.filter(id => votes.get(id) >= 0));
+      if (!data.people.includes(state.person)) state.person = data.people.find(id => main.has(id)) ?? data.people[0] ?? null;
       state.frame = Math.min(state.frame, data.frames.length - 1);
       if (data.frames.length < 2) state.playing = false;
       at("person").replaceChildren(...data.people.map(id => new Option("Person " + id, id)));
-      at("person").hidden = data.people.length < 2;
+      at("person").hidden = at("everybody").hidden = data.people.length < 2;
+      if (data.people.length < 2) state.everybody = false;
       parts.photo.hidden = !options.picture && !data.frames.some(f => f.photo);
       element.classList.toggle("blind", parts.photo.hidden);
       photo.style.aspectRatio = data.size[0] + " / " + data.size[1];
@@ -119,7 +127,9 @@ globalThis.Di2PoseViewer = (() => {
 
     function drawView() {
       Object.assign(view.dataset, { yaw: state.yaw, pitch: state.pitch, zoom: state.zoom, frame: state.frame, ghosts: state.ghosts });
-      drawSpace(view, scene(), extents[state.person]);
+      const all = scene(), people = all.people.filter(inView);
+      Object.assign(view.dataset, { everybody: state.everybody, shown: people.length });
+      drawSpace(view, { ...all, people, left: all.people.length - people.length }, state.everybody ? whole : extents[state.person]);
     }
 
     function addRow(name, j) {
@@ -157,6 +167,7 @@ globalThis.Di2PoseViewer = (() => {
       slider.setAttribute("aria-valuetext", "frame " + f.index + ", " + f.time.toFixed(2) + " seconds");
       at("ghosts").setAttribute("aria-pressed", state.ghosts);
       at("balls").setAttribute("aria-pressed", state.balls);
+      at("everybody").setAttribute("aria-pressed", state.everybody);
       at("play").textContent = state.playing ? "Pause" : "Play";
       const now = [state.frame, state.person, state.joint].join();
       if (now !== told) { told = now; options.changed?.(state); }
@@ -305,7 +316,7 @@ globalThis.Di2PoseViewer = (() => {
       const turns = { ArrowLeft: [-0.12, 0], ArrowRight: [0.12, 0] };
       if (!scrolls) Object.assign(turns, { ArrowUp: [0, -0.12], ArrowDown: [0, 0.12] });
       const plain = { "+": () => zoom(1.15), "=": () => zoom(1.15), "-": () => zoom(1 / 1.15), "0": () => { Object.assign(state, START); draw(); },
-        g: () => toggle("ghosts"), b: () => toggle("balls") };
+        g: () => toggle("ghosts"), b: () => toggle("balls"), e: () => data.people.length > 1 && toggle("everybody") };
       const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
       if (free && turns[key]) rotate(...turns[key]);
       else if (key === " " && event.target.tagName !== "BUTTON" && data.frames.length > 1) play();
@@ -316,6 +327,7 @@ globalThis.Di2PoseViewer = (() => {
 
     at("ghosts").onclick = () => toggle("ghosts");
     at("balls").onclick = () => toggle("balls");
+    at("everybody").onclick = () => toggle("everybody");
     at("play").onclick = play;
     slider.oninput = () => go(Number(slider.value));
     at("person").onchange = event => choosePerson(Number(event.target.value));

@@ -62,14 +62,14 @@ globalThis.Di2PoseDraw = (() => {
   }
 
   // The eye that looks at the 3D pose: mm to [x px, y px, px per mm, depth], and a way on the screen back to mm.
-  function eye(state, scale, middle, w, h) {
+  function eye(state, scale, middle, far, w, h) {
     const [cy, sy, cp, sp] = [Math.cos(state.yaw), Math.sin(state.yaw), Math.cos(state.pitch), Math.sin(state.pitch)];
     const turn = ([x, y, z]) => {
       const across = x * cy - z * sy, deep = x * sy + z * cy;
       return [across, cp * y - sp * deep, sp * y + cp * deep];
     };
     const project = p => {
-      const [x, y, z] = turn([p[0], p[1] - middle, p[2]]), s = scale * FAR / Math.max(400, FAR + z);
+      const [x, y, z] = turn([p[0], p[1] - middle, p[2]]), s = scale * far / Math.max(400, far + z);
       return [w / 2 + x * s, h / 2 + y * s, s, z];
     };
     const back = (dx, dy) => {                               // mm along the screen, at the depth where one starts
@@ -100,8 +100,18 @@ globalThis.Di2PoseDraw = (() => {
     }
   }
 
-  // `extent`: {low, high} of the chosen person, mm from the pelvis downwards. The canvas also remembers the eye, and in
-  // `near` the pixels a millimetre at each joint.
+  // A ball round everybody in all frames, mm of the camera: its middle and radius, and the height of the lowest joint.
+  function wholeScene(frames) {
+    const points = frames.flatMap(f => f.people.flatMap(p => p.joints.filter(known).map(j => j.map((v, axis) => v + p.root[axis]))));
+    const low = [0, 1, 2].map(axis => points.reduce((least, p) => Math.min(least, p[axis]), Infinity));
+    const high = [0, 1, 2].map(axis => points.reduce((most, p) => Math.max(most, p[axis]), -Infinity));
+    const middle = low.map((v, axis) => (v + high[axis]) / 2);
+    const radius = points.reduce((most, p) => Math.max(most, Math.hypot(...p.map((v, axis) => v - middle[axis]))), 500);
+    return { middle, radius, floor: high[1] };
+  }
+
+  // `extent`: {low, high} of the chosen person, mm from the pelvis downwards, or a `wholeScene`. The canvas also
+  // remembers the eye, and in `near` the pixels a millimetre at each joint.
   function drawSpace(canvas, scene, extent) {
     const [pen, w, h] = fit(canvas), { state, colours, names } = scene;
     const me = scene.people.find(p => p.id === state.person);
@@ -111,11 +121,14 @@ globalThis.Di2PoseDraw = (() => {
       pen.fillText(state.person === null ? scene.nobody : "person " + state.person + " is not in this frame", w / 2, h / 2);
       return;
     }
-    const { low, high } = extent, scale = state.zoom * 0.84 * Math.min(h / (high - low), w / 1500);
-    const looks = canvas.looks = eye(state, scale, (low + high) / 2, w, h), { turn, project } = looks;
-    for (let k = -4; k <= 4; k++) for (const line of [[[k * 250, high, -1000], [k * 250, high, 1000]], [[-1000, high, k * 250], [1000, high, k * 250]]])
-      bone(pen, project(line[0]), project(line[1]), 1, colours.grid);
-    const moved = person => j => known(j) ? project(j.map((v, axis) => v + person.root[axis] - me.root[axis])) : null;
+    const { origin, middle, floor, tall, wide, far, step } = extent.radius ? roundAll(extent) : roundOne(extent, me);
+    const scale = state.zoom * 0.84 * Math.min(h / tall, w / wide);
+    const looks = canvas.looks = eye(state, scale, middle, far, w, h), { turn, project } = looks;
+    for (let k = -4; k <= 4; k++) for (const line of [[[k, -4], [k, 4]], [[-4, k], [4, k]]]) {
+      const [from, to] = line.map(([x, z]) => project([x * step, floor, z * step]));
+      bone(pen, from, to, 1, colours.grid);
+    }
+    const moved = person => j => known(j) ? project(j.map((v, axis) => v + person.root[axis] - origin[axis])) : null;
     const everybody = scene.people.map(p => [p, p.joints.map(moved(p))]);
     everybody.sort((a, b) => (a[0] === me) - (b[0] === me));
     for (const [person, points] of everybody) {
@@ -134,6 +147,15 @@ globalThis.Di2PoseDraw = (() => {
       bone(pen, [40, h - 40], [40 + 20 * x, h - 40 + 20 * y], 1.5, colours.soft);
       pen.fillText(label, 40 + 30 * x, h - 36 + 30 * y);
     }
+    pen.textAlign = "right";
+    if (scene.left) pen.fillText(scene.people.length + " of " + (scene.people.length + scene.left) + " people shown", w - 14, h - 14);
+  }
+
+  // What a view is framed by: where its origin is, what must fit in (mm), how far the eye is, and the floor's squares.
+  const roundOne = ({ low, high }, { root }) => ({ origin: root, middle: (low + high) / 2, floor: high, tall: high - low, wide: 1500, far: FAR, step: 250 });
+  function roundAll({ middle, radius, floor }) {
+    const far = Math.max(FAR, 4 * radius), size = 2 * radius * far / (far - radius);
+    return { origin: middle, middle: 0, floor: floor - middle[1], tall: size, wide: size, far, step: 250 * Math.ceil(radius / 1000) };
   }
 
   // 90 % balls and hypotheses.
@@ -152,5 +174,5 @@ globalThis.Di2PoseDraw = (() => {
     }
   }
 
-  return { STATES, known, guessed, sideOf, bone, dot, drawOverlay, drawSpace };
+  return { STATES, known, guessed, sideOf, bone, dot, drawOverlay, drawSpace, wholeScene };
 })();

@@ -20,7 +20,7 @@ export function payload(record) {
 function shown(person, id, names) {
   const joints = names.map(name => person.joints[name]);
   return {
-    id, root: person.root_mm, joints: joints.map(j => j.xyz_mm), r90: joints.map(j => j.r90_mm ?? 0),
+    id, main: person.main, root: person.root_mm, joints: joints.map(j => j.xyz_mm), r90: joints.map(j => j.r90_mm ?? 0),
     state: joints.map(j => STATES.indexOf(j.state)), px: joints.map(j => j.uv_px), samples: person.samples_mm, angles: person.angles,
   };
 }

@@ -1,0 +1,89 @@
+"""How near and how far apart can two joints be? Prints the table of src/di2pose/pose/joint_pairs.py.
+
+    python benchmarks/joint_pairs.py --motion cmu-bvh-6hz --people 4000
+
+Two sources: motion capture, which shows what people do upright and in sports, and drawn people who sit, kneel, lie or
+bend, which it hardly has. Left and right are pooled. Of both sources' shares the wider one counts, and is widened:
+
+    least      0.97 of it between both shoulders, 0.9 elsewhere in trunk and head, 0.7 where a limb is involved
+    greatest   the rest to 1 halved in trunk and head, a third of it where a limb is involved
+"""
+
+from pathlib import Path
+
+import numpy as np
+import tyro
+from jaxtyping import Float
+from tqdm import tqdm
+
+from di2pose.data.bvh import Bvh, clip_files, h36m_joints
+from di2pose.people.body import draw_shape, model
+from di2pose.people.deepmimic import motion_folder
+from di2pose.people.motion import library
+from di2pose.people.settled import draw_settled
+from di2pose.people.wardrobe import draw_outfit, dress
+from di2pose.pose.joint_pairs import PAIRS, PATHS
+from di2pose.pose.skeleton import H36M_17, bone_lengths
+
+LEFT_OUT = 1e-3
+"""Share of the poses of each source beyond either limit: some clips have broken heads."""
+GROUP = 20
+"""Poses of one drawn body."""
+TRUNK = H36M_17.indices(
+    "pelvis", "right_hip", "left_hip", "spine", "thorax", "nose", "head", "left_shoulder", "right_shoulder"
+)
+SHOULDERS = H36M_17.indices("left_shoulder", "right_shoulder")
+
+
+def main(motion: Path | None = None, people: int = 4000, seed: int = 0) -> None:
+    """Measure both sources and print the table.
+
+    Args:
+        motion: folder of BVH clips; left out: the open clips that pip brings
+        people: drawn people who sit, kneel, lie or bend
+        seed: of their drawing
+    """
+    print(table([shares(clips(motion_folder(motion))), shares(settled(people, seed))]))
+
+
+def clips(folder: Path) -> Float[np.ndarray, "n 17 3"]:
+    """Every frame of the motion."""
+    return np.concatenate([h36m_joints(Bvh.read(path)) for path in tqdm(clip_files(folder), disable=None)])
+
+
+def settled(count: int, seed: int) -> Float[np.ndarray, "n 17 3"]:
+    """Drawn people who sit, kneel, lie or bend."""
+    poses, generator = library(motion_folder(None), "train"), np.random.default_rng(seed)
+    found = []
+    for number in tqdm(range(count), disable=None):
+        if number % GROUP == 0:
+            shape = draw_shape(generator)
+            person = dress(model().body(shape), draw_outfit(shape, "train", generator), generator)
+        found.append(draw_settled(person, poses, generator).pose.joints)
+    return np.array(found, np.float64)
+
+
+def shares(poses: Float[np.ndarray, "n 17 3"]) -> Float[np.ndarray, "n 120"]:
+    """Distance of each pair over the way along the bones."""
+    apart = np.linalg.norm(poses[:, PAIRS[:, 0]] - poses[:, PAIRS[:, 1]], axis=-1)
+    return apart / (bone_lengths(poses, H36M_17) @ PATHS.T)
+
+
+def table(sources: list[Float[np.ndarray, "n 120"]]) -> str:
+    """Rows and columns in the order of the joints, thousandths: least above the diagonal, greatest below it."""
+    column = {tuple(pair): k for k, pair in enumerate(PAIRS.tolist())}
+    numbers = np.zeros((H36M_17.count, H36M_17.count), int)
+    for (a, b), own in column.items():
+        twin = column[tuple(sorted(H36M_17.mirror_order[joint] for joint in (a, b)))]
+        both = [source[:, [own, twin]] for source in sources]
+        least = min(np.quantile(each, LEFT_OUT) for each in both)
+        greatest = max(np.quantile(each, 1 - LEFT_OUT) for each in both)
+        trunk = a in TRUNK and b in TRUNK
+        least *= 0.97 if (a, b) == SHOULDERS else 0.9 if trunk else 0.7
+        greatest = 1 - (1 - greatest) / (2 if trunk else 3)
+        numbers[a, b], numbers[b, a] = int(1000 * least), int(np.ceil(1000 * greatest - 1e-6))
+    return "\n".join(" ".join(f"{number:4d}" for number in row).strip() for row in numbers.tolist())
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
