@@ -178,8 +178,6 @@ def test_what_cannot_be_done_is_refused_before_anything_runs(words, message, cac
     assert message in capsys.readouterr().err
     assert main(["ablate", "nonsense", *command(cache, tmp_path)]) == 2
     assert "choose from methods, matrices" in capsys.readouterr().err
-    assert main(["ablate", "adapter", *command(cache, tmp_path)]) == 2
-    assert "has no adapter" in capsys.readouterr().err
 
 
 def test_two_never_work_in_one_folder(cache, tmp_path, capsys):
@@ -189,13 +187,15 @@ def test_two_never_work_in_one_folder(cache, tmp_path, capsys):
     assert "still works in" in capsys.readouterr().err
 
 
-def test_tokenizers_are_measured_once_on_sets_with_the_same_poses(cache, tmp_path, capsys):
-    words = ["ablate", "levels", *command(cache, tmp_path / "out", "--seeds", "1", "--iterations", "1", "--list")]
-    at = words.index("--hypotheses")
-    assert main([*words[:at], f"again={shutil.copytree(cache, tmp_path / 'again')}", *words[at:]]) == 0
+def test_a_table_of_tokenizers_needs_poses_alone(cache, tmp_path, capsys):
+    words = ["--data", cache, "--test", f"figures={cache}", "--recipe", "tiny", "--seeds", "1", "--iterations", "1"]
+    assert main(["ablate", "levels", *map(str, words), "--out", str(tmp_path), "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert sum(" evaluate tokenizer " in line for line in lines) == 3  # one of each cell
-    assert sum(" train " in line for line in lines) == 3
+    assert (
+        sum(" train tokenizer " in line for line in lines) == sum(" evaluate tokenizer " in line for line in lines) == 3
+    )
+    assert main(["ablate", "matrices", *map(str, words), "--out", str(tmp_path), "--list"]) == 2
+    assert "needs --features" in capsys.readouterr().err
 
 
 def test_cells_may_be_measured_with_several_numbers_of_steps(cache, tmp_path, capsys):

@@ -188,7 +188,6 @@ def test_tokenizers_have_claims_of_their_own_and_each_is_counted_once(tmp_path):
         tmp_path,
         stored("joint-shift", errors, protocol="tokenizer"),
         stored("block", blocks, protocol="tokenizer"),
-        stored("joint-shift", errors),
     )
     title = next(claim.title for claim in CLAIMS if claim.table == "joint-shift")
     assert [word for _, word in verdicts(text, title)] == [f"{HOLDS} (length not checked)"]

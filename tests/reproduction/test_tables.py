@@ -11,7 +11,7 @@ from di2pose import recipes
 from di2pose.cli import COMMANDS
 from di2pose.reproduction.claims import CLAIMS
 from di2pose.reproduction.plan import Setting, in_order, measures
-from di2pose.reproduction.tables import REFERENCE, SHARES, TABLES, Cell, Table, di2pose, method, settings
+from di2pose.reproduction.tables import SHARES, TABLES, Cell, Table, di2pose, method, settings
 
 RECIPES = [name for name in ("compare", "small", "paper") if name in recipes.RECIPES]
 
@@ -30,7 +30,7 @@ def parsed(words):
 
 
 def commands(table, recipe, double=(), **more):
-    setting = Setting((Path("f"),), (Path("d"),), (("t", Path("t"), "limb-12"),), ("t",), Path("o"), recipe, **more)
+    setting = Setting((Path("f"),), (Path("d"),), (("t", Path("t"), "limb-12"),), Path("o"), recipe, **more)
     table = TABLES[table] if isinstance(table, str) else table
     return [run for group in in_order(m.run for m in measures(table, range(2), setting, double)) for run in group]
 
@@ -38,8 +38,6 @@ def commands(table, recipe, double=(), **more):
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("table", TABLES)
 def test_every_command_parses(table, recipe):
-    if table == "adapter" and recipe == "paper":
-        pytest.skip("the paper has no adapter")
     runs = commands(table, recipe, iterations=3)
     for run in runs:
         parsed(run.words)
@@ -64,7 +62,6 @@ def test_every_claim_is_about_cells_that_there_are():
         cells = {cell.name for cell in TABLES[claim.table].cells}
         assert len(claim.paper.keys() & cells) > 1
         assert claim.best in claim.paper.keys() & cells
-        assert claim.tokenizer == TABLES[claim.table].of_tokenizers
 
 
 def trained(table, recipe="compare", **more):
@@ -73,8 +70,7 @@ def trained(table, recipe="compare", **more):
 
 def test_tables_about_the_diffusion_share_a_tokenizer_and_steps_share_trainings():
     stages = [run.words[1] for run in trained("matrices")]
-    assert [stages.count(stage) for stage in ("tokenizer", "adapter", "denoiser")] == [2, 0, 6]  # two seeds
-    assert REFERENCE in {cell.stage for cell in TABLES["adapter"].cells}
+    assert [stages.count(stage) for stage in ("tokenizer", "denoiser")] == [2, 6]  # two seeds
     assert [run.words[1] for run in trained("steps")].count("denoiser") == 2 * 2  # 25 and 100 steps
     assert sum(run.words[0] == "evaluate" for run in commands("steps", "compare")) == 2 * (5 + 3)
 

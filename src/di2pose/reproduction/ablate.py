@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import tyro
 
 from di2pose import __version__, checkpoint
@@ -32,7 +31,6 @@ from di2pose.reproduction.results import (
 from di2pose.reproduction.runner import command_line, failure_text, run_all
 from di2pose.reproduction.tables import REFERENCE, TABLES, Stage, Table, read_cells
 from di2pose.training.log import read_rows
-from di2pose.training.sources import read_poses
 
 TIMED, WARM = 60, 20
 """Iterations by which a stage's speed is measured, the first of which do not count."""
@@ -120,7 +118,6 @@ def ablate(
         features,
         data or features,
         tests,
-        _whole(tests) if compared.of_tokenizers else (),
         out,
         recipe,
         iterations,
@@ -332,17 +329,6 @@ def _tests(words: Sequence[str], protocol: str) -> tuple[tuple[str, Path, str], 
             raise InputError(f"--test {folder} is no folder: expected a feature cache or a prepared dataset")
         parse_protocols(own or protocol)
         found[name] = name, Path(folder), own or protocol
-    return tuple(found.values())
-
-
-def _whole(tests: Sequence[tuple[str, Path, str]]) -> tuple[str, ...]:
-    """The sets with poses of all joints to hold out; footage may know limbs only. Of several with the same poses, as
-    under patches, the first: what a pose loses through tokens does not depend on the picture."""
-    found: dict[bytes, str] = {}
-    for name, folder, _ in tests:
-        poses, splits, _ = read_poses(folder)
-        if (held_out := poses[splits == "test"]).size:
-            found.setdefault(np.ascontiguousarray(held_out).tobytes(), name)
     return tuple(found.values())
 
 

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from scipy.special import stdtr
 
 from di2pose.evaluation.paper import PAPER_ABLATIONS, Ablation
-from di2pose.reproduction.results import TOKENIZER, Results, Seeds
+from di2pose.reproduction.results import Results, Seeds
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decided"
 UNDER_TRAINED, SMALL = f"{OPEN} (under-trained)", f"{OPEN} (effect below 2 %)"
@@ -59,12 +59,7 @@ class Claim:
     """The cell that the paper has as the best; its rivals are the other rows of `paper` that the table has."""
     paper: Ablation
     """Printed figures of each row."""
-    tokenizer: bool = False
-    """About what poses lose through tokens, not about poses estimated from features."""
     note: str = ""
-
-    def sets(self, results: Results) -> list[tuple[str, str]]:
-        return [pair for pair in results.sets() if (pair[1] == TOKENIZER) == self.tokenizer]
 
     def rows(self, results: Results) -> tuple[str, ...]:
         """The cells to compare, the paper's best first."""
@@ -77,57 +72,32 @@ COPY_ERROR = (
 )
 CLAIMS = (
     Claim(
-        "ablation:matrices, ablation:occ_rate",
-        "Replacing and occluding together (final occlude rate 0.9) beat either alone",
-        "matrices",
-        "0.9",
-        PAPER_ABLATIONS["ablation:occ_rate"],
+        "ablation:matrices, ablation:occ_rate", "Replacing and occluding together (final occlude rate 0.9) beat either "
+        "alone", "matrices", "0.9", PAPER_ABLATIONS["ablation:occ_rate"],
         note="Rate 0 only replaces tokens, 1 only occludes them. Both tables of the paper hold these rows.",
     ),
     Claim(
-        "ablation:steps",
-        "More steps are better: 100 in training, 100 in use",
-        "steps",
-        "100 / 100",
-        PAPER_ABLATIONS["ablation:steps"],
-        note="Training steps / inference steps. The paper prints MPJPE only.",
+        "ablation:steps", "More steps are better: 100 in training, 100 in use", "steps", "100 / 100",
+        PAPER_ABLATIONS["ablation:steps"], note="Training steps / inference steps. The paper prints MPJPE only.",
     ),
     Claim(
-        "ablation:quantization",
-        "The tokenizer (FSQ, Local-MLP) loses less of a pose than PCT's (VQ, Mixer)",
-        "block",
-        "local",
-        PAPER_ABLATIONS["ablation:quantization"],
-        tokenizer=True,
-        note=COPY_ERROR,
+        "ablation:quantization", "The tokenizer (FSQ, Local-MLP) loses less of a pose than PCT's (VQ, Mixer)", "block",
+        "local", PAPER_ABLATIONS["ablation:quantization"], note=COPY_ERROR,
     ),
     Claim(
-        "text: Local-MLP",
-        "Local-MLP blocks lose less of a pose than Mixer blocks",
-        "block",
-        "local",
+        "text: Local-MLP", "Local-MLP blocks lose less of a pose than Mixer blocks", "block", "local",
         {"local": (None, None), "mixer": (None, None)},
-        tokenizer=True,
         note="The paper compares with PCT, whose quantiser differs, too; it prints no number for the block alone.",
     ),
     Claim(
-        "ablation:local_num.",
-        "Three joints that see each other (X) are best",
-        "joint-shift",
-        "3",
+        "ablation:local_num.", "Three joints that see each other (X) are best", "joint-shift", "3",
         PAPER_ABLATIONS["ablation:local_num."],
-        tokenizer=True,
     ),
     Claim(
-        "ablation:levels",
-        "FSQ levels [7,5,5,5,5] are best",
-        "levels",
-        "[7,5,5,5,5]",
-        PAPER_ABLATIONS["ablation:levels"],
-        tokenizer=True,
-        note=COPY_ERROR,
+        "ablation:levels", "FSQ levels [7,5,5,5,5] are best", "levels", "[7,5,5,5,5]",
+        PAPER_ABLATIONS["ablation:levels"], note=COPY_ERROR,
     ),
-)
+)  # fmt: skip
 
 
 def judge(cells: Mapping[str, Seeds], doubled: Mapping[str, Seeds] | None = None) -> Verdict:

@@ -347,10 +347,10 @@ def _ablation(claim: Claim, stored: Sequence[Results]) -> Block:
         block.text.append(markdown(["the paper prints", "MPJPE", "PA-MPJPE"], rows))
     again = next(each for each in CLAIMS if each.table == claim.table) != claim
     for results in _of(claim.table, stored):
-        for pair in claim.sets(results):
+        for pair in results.sets():
             block.judge(results, claim.rows(results), pair)
         if not again:
-            block.figures(results, *claim.sets(results))
+            block.figures(results, *results.sets())
     block.text.append(
         "The figures stand above, with the other claim of this table." if again
         else f"On the paper's data: `{ON_PAPERS_DATA.format(table=claim.table, more='')}`"

@@ -39,8 +39,6 @@ class Setting:
     data: tuple[Path, ...]
     tests: tuple[tuple[str, Path, str], ...]
     """Name, folder and protocols of each set of test data."""
-    whole: tuple[str, ...]
-    """Names of those whose poses have all joints: tokenizers can be measured on them."""
     out: Path
     recipe: str
     iterations: int | None = None
@@ -76,10 +74,6 @@ class Setting:
             raise InputError(f"no recipe is called '{self.recipe}': choose from {', '.join(recipes.RECIPES)}")
         config: Config = getattr(recipes, self.recipe)()
         return config
-
-    @property
-    def has_adapter(self) -> bool:
-        return bool(self.config.denoiser.adapter_layers)
 
 
 @dataclass(frozen=True)
@@ -124,8 +118,7 @@ class Measure:
 
 def train_run(stage: Stage, seed: int, setting: Setting) -> Run:
     """The command of a stage, with those that it reads."""
-    reads = [(flag, train_run(each, seed, setting)) for flag, each in stage.reads
-             if setting.has_adapter or each.what != "adapter"]  # fmt: skip
+    reads = [(flag, train_run(each, seed, setting)) for flag, each in stage.reads]
     source = ("--data", *setting.data) if stage.what == "tokenizer" else ("--features", *setting.features)
     size = _as_large(stage.what, setting) if stage.what.startswith("model ") else ()
     count = setting.iterations_of(stage.what)
@@ -196,18 +189,13 @@ def _as_large(what: str, setting: Setting) -> tuple[str, ...]:
         sizes |= REGRESSION if setting.recipe == BASELINES_RECIPE else {}
     elif setting.recipe != BASELINES_RECIPE:
         sizes = {f"trunk.{name}": getattr(denoiser, name) for name in TRUNK}
-        sizes |= {} if setting.has_adapter else {"trunk.hint_channels": 0}
+        sizes |= {} if denoiser.adapter_layers else {"trunk.hint_channels": 0}
         sizes |= {f"training.{name}": getattr(training, name) for name in TRAINING}
     return tuple(word for name, value in sizes.items() for word in ("--set", f"{name}={json.dumps(value)}"))
 
 
 def measures(table: Table, seeds: Sequence[int], setting: Setting, double: Collection[int] = ()) -> Iterator[Measure]:
     """All that is measured for a table; of the seeds in `double` runs of twice the length, too."""
-    flags = [flag for cell in table.cells if cell.stage is not None for flag in cell.stage.flags]
-    if any("hint" in flag for flag in flags) and not setting.has_adapter:
-        raise InputError(
-            f"the recipe {setting.recipe} has no adapter, which this table is about: take another --recipe"
-        )
     first = next(cell.stage for cell in table.cells if cell.stage is not None)
     for cell in table.cells:
         if cell.stage is None:
@@ -223,7 +211,7 @@ def measures(table: Table, seeds: Sequence[int], setting: Setting, double: Colle
 def _measured(cell: Cell, stage: Stage, seed: int, setting: Setting) -> Iterator[Measure]:
     trained = train_run(stage, seed, setting)
     if stage.what == "tokenizer":
-        for data, folder in ((name, folder) for name, folder, _ in setting.tests if name in setting.whole):
+        for data, folder, _ in setting.tests:
             words = ("evaluate", "tokenizer", str(trained.out), "--data", str(folder))
             name = _name(["tokenizer", data, f"s{seed}"], [*words[:2], trained.name, str(folder)])
             out = str(setting.out / "evaluations" / f"{name}.json")

@@ -20,10 +20,10 @@ class Stage:
     """One command `di2pose train WHAT FLAGS`, and the stages whose runs it reads."""
 
     what: str
-    """tokenizer, adapter, denoiser, or `model KIND`."""
+    """tokenizer, denoiser, or `model KIND`."""
     flags: tuple[str, ...] = ()
     reads: tuple[tuple[str, "Stage"], ...] = ()
-    """Flag -> stage: ("--tokenizer", ...). A recipe without an adapter has no stage `adapter`: it is left out."""
+    """Flag -> stage: ("--tokenizer", ...)."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,12 @@ def _flags(values: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(word for pair in pairs for word in ("--set", pair))
 
 
-def di2pose(*flags: str, tokenizer: tuple[str, ...] = (), adapter: bool = False) -> Stage:
-    """Our model: tokenizer, then denoiser, whose flags `flags` are. The adapter, where the recipe has one, learns along
-    with the denoiser, or with `adapter` before it, in a stage of its own."""
-    read = (("--tokenizer", Stage("tokenizer", tokenizer)),)
-    return Stage("denoiser", flags, read + (("--adapter", Stage("adapter")),) * adapter)
+def di2pose(*flags: str, tokenizer: tuple[str, ...] = ()) -> Stage:
+    """Our model: tokenizer, then denoiser, whose flags `flags` are; an adapter learns along with the denoiser."""
+    return Stage("denoiser", flags, (("--tokenizer", Stage("tokenizer", tokenizer)),))
 
 
-REFERENCE = di2pose(adapter=True)
+REFERENCE = di2pose()
 """Its training speed turns a budget of minutes into a number of iterations, the same for every stage of every cell."""
 
 PEER = "blazepose"
@@ -127,7 +125,7 @@ def _cell(path: Path, entry: Mapping[str, Any]) -> Cell:
     if unknown := entry.keys() - {"name", "settings", "method", "steps", "share"}:
         known = "name, settings, method, steps, share"
         raise InputError(f"{path}: a cell has no {', '.join(sorted(unknown))}; expected {known}")
-    kind, share, values = entry.get("method", "di2pose"), float(entry.get("share", 1)), _flat(entry.get("settings", {}))
+    kind, share, values = entry.get("method", "di2pose"), float(entry.get("share", 1)), entry.get("settings", {})
     if kind not in (*METHODS, "tokenizer"):
         raise InputError(f"{path}: the method '{kind}' of {entry['name']} is none of {', '.join(METHODS)}, tokenizer")
     ours = {key: value for key, value in values.items() if key.startswith("tokenizer")}
@@ -137,14 +135,6 @@ def _cell(path: Path, entry: Mapping[str, Any]) -> Cell:
     else:
         stage = method(kind, *others, tokenizer=_flags(ours), share=share)
     return Cell(str(entry["name"]), stage, entry.get("steps"))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """diffusion = {steps = 25} is "diffusion.steps" = 25."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
 
 
 TABLES: dict[str, Table] = {
@@ -218,14 +208,5 @@ TABLES: dict[str, Table] = {
     "aux": Table(
         "Weight of the auxiliary loss",
         tuple(Cell(text, di2pose(*settings(diffusion__aux_weight=text))) for text in ("5e-4", "1e-2", "0.1", "1.0")),
-    ),
-    "adapter": Table(
-        "Adapter and hint",
-        (
-            Cell("adapter and hint", REFERENCE),
-            Cell("adapter, no hint", di2pose(*settings(denoiser__hint_channels=0), adapter=True)),
-            Cell("neither", di2pose(*settings(denoiser__hint_channels=0, denoiser__adapter_layers=0))),
-        ),
-        note="Recipes with an adapter only. It is trained first, in a stage of its own.",
     ),
 }
