@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The whole paper from zero on a machine with GPUs: smoke.sh with the paper's sizes, then every table of its
-# ablations and comparisons, then the ledger.
+# The whole paper from zero on a machine with GPUs: smoke.sh with the paper's sizes.
 #
 #   DATA=/data/H36M THREEDPW=/data/3DPW SMPL=/data/SMPL PHOTO=photo.jpg experiments/reproduce.sh
 #
@@ -23,25 +22,10 @@ export DENOISER_ITERATIONS=${DENOISER_ITERATIONS-}
 export EVALUATE=${EVALUATE-"--no-second-look --no-flip-test"}
 export PHOTO=${PHOTO-photo.jpg}
 export BOXES=${BOXES-}
-TABLES=${TABLES-"methods joint-shift levels occlude steps block tokens aux share"}
-SEEDS=${SEEDS-3}
-JOBS=${JOBS-1}                                   # runs at a time: each has all GPUs
-ABLATE=${ABLATE-}                                # further flags of `di2pose ablate`
+export TABLES=${TABLES-"methods matrices share steps joint-shift levels block tokens aux"}
+export SEEDS=${SEEDS-5}
+export JOBS=${JOBS-1}                            # runs at a time: each has all GPUs
+export TABLES_LAUNCH=${TABLES_LAUNCH-$LAUNCH} EVALUATE_TABLES=${EVALUATE_TABLES-$EVALUATE}
+export ABLATE=${ABLATE-"--hypotheses 1,8"}       # further flags of `di2pose ablate`
 
-"$(dirname "$0")/smoke.sh"
-
-# What all tables measure on: the cached test crops of Human3.6M, and for the methods the pictures of 3DPW.
-h36m="h36m=$WORK/features/h36m@h36m-p1,h36m-p2"
-mkdir -p "$WORK/results"
-for table in $TABLES; do
-  tests=("$h36m")
-  if [[ $table == methods && -n $THREEDPW ]]; then
-    tests+=("3dpw=$WORK/prepared/3dpw@3dpw-14,3dpw-occ,advocc-40,advocc-80")
-  fi
-  printf '\n+ %s\n' "di2pose ablate $table"
-  $DI2POSE ablate "$table" --recipe "$RECIPE" --features "$WORK/features/h36m" --data "$WORK/prepared/h36m" \
-    --test "${tests[@]}" --seeds "$SEEDS" --jobs "$JOBS" --device "$DEVICE" --launch "$LAUNCH" \
-    --evaluate="--true-boxes $EVALUATE" --out "$WORK/ablate" $ABLATE
-  if [[ -f $WORK/ablate/$table.json ]]; then cp "$WORK/ablate/$table.json" "$WORK/results/"; fi
-done
-$DI2POSE ledger --results "$WORK/results" --out "$WORK/ledger.md"
+exec "$(dirname "$0")/smoke.sh"

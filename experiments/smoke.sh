@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The paper's whole road by the README's commands: prepare, features, tokenizer, denoiser, evaluate, predict.
+# The paper's whole road by the README's commands: prepare, features, tokenizer, denoiser, evaluate, predict; then the
+# tables of its ablations and comparisons, and the ledger.
 #
 #   experiments/smoke.sh      stick figures in Human3.6M's layout, a ViTPose with random weights: minutes on 2 cores
 #
@@ -25,8 +26,13 @@ DENOISER_ITERATIONS=${DENOISER_ITERATIONS-60}
 PROTOCOLS=${PROTOCOLS-h36m-p1,h36m-p2,advocc-40}
 # One record a clip, the paper's one look at it.
 EVALUATE=${EVALUATE-"--every 1000 --hypotheses 1 --steps 4 --no-second-look --no-flip-test --batch 32"}
+EVALUATE_TABLES=${EVALUATE_TABLES-"--every 1000 --no-second-look --no-flip-test --batch 32"}
 PHOTO=${PHOTO-$WORK/photo.jpg}
 BOXES=${BOXES-$WORK/boxes.json}                 # where people are in the photo; empty: the detector looks
+TABLES=${TABLES-"methods matrices share steps joint-shift levels block"}   # of `di2pose ablate`
+SEEDS=${SEEDS-1}
+JOBS=${JOBS-2}                                  # runs at a time
+ABLATE=${ABLATE-"--iterations 3 --hypotheses 2,4"}                         # further flags; --list only prints commands
 export OMP_NUM_THREADS=${OMP_NUM_THREADS-1}     # CPU threads of a process: for networks this small more only wait
 
 run() { printf '\n+ %s\n' "$*"; "$@"; }
@@ -52,3 +58,17 @@ if [[ -n $THREEDPW ]]; then
 fi
 run $DI2POSE predict "$PHOTO" --model "$WORK/runs/denoiser/model" ${BOXES:+--boxes "$BOXES"} --device "$DEVICE" \
   --out "$WORK/prediction"
+
+# What all tables measure on: the cached test crops of Human3.6M, and for the methods the pictures of 3DPW.
+mkdir -p "$WORK/results"
+for table in $TABLES; do
+  tests=("h36m=$WORK/features/h36m@h36m-p1,h36m-p2")
+  if [[ $table == methods && -n $THREEDPW ]]; then
+    tests+=("3dpw=$WORK/prepared/3dpw@3dpw-14,3dpw-occ,advocc-40,advocc-80")
+  fi
+  run $DI2POSE ablate "$table" --recipe "$RECIPE" --features "$WORK/features/h36m" --data "$WORK/prepared/h36m" \
+    --test "${tests[@]}" --seeds "$SEEDS" --jobs "$JOBS" --device "$DEVICE" ${TABLES_LAUNCH:+--launch "$TABLES_LAUNCH"} \
+    --evaluate="--true-boxes $EVALUATE_TABLES" --out "$WORK/ablate" $ABLATE
+  if [[ -f $WORK/ablate/$table.json ]]; then cp "$WORK/ablate/$table.json" "$WORK/results/"; fi
+done
+run $DI2POSE ledger --results "$WORK/results" --out "$WORK/ledger.md"

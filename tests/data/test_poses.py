@@ -87,10 +87,10 @@ def test_other_skeletons_are_converted_and_incomplete_records_left_out(tmp_path)
                 pose[9] = np.nan
             writer.add(Sample(id=f"r{i}", joints_mm=pose, valid=valid, split="ab"[i % 2]))
     writer.finish()
-    found, splits = dataset_poses(Dataset(tmp_path / "set"))
+    found, splits, ids = dataset_poses(Dataset(tmp_path / "set"))
     wanted = convert(joints[[0, 1, 3]], BODY_25B, H36M_17)[0]
     np.testing.assert_allclose(found, wanted - wanted[:, :1], atol=1e-3)
-    assert splits.tolist() == ["a", "b", "b"]
+    assert (splits.tolist(), ids.tolist()) == (["a", "b", "b"], ["r0", "r1", "r3"])
 
     empty = Writer(tmp_path / "none", "others", H36M_17)
     with empty.part("all"):

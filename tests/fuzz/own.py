@@ -260,8 +260,10 @@ add("parquet", "r.parquet", _make_parquet, _read_parquet, count=60)
 
 
 def _make_table(folder: Path) -> None:
-    figures = [{"cell": "a", "seed": k, "data": "d", "protocol": "p", "values": {"1/mean/mpjpe": 50.0}} for k in (0, 1)]
+    figure = {"cell": "a", "data": "d", "protocol": "p", "run": "r", "doubled": False, "values": {"1/mean/mpjpe": 50.0}}
+    figures = [figure | {"seed": seed} for seed in (0, 1)]
     about = {"format_version": FORMAT_VERSION, "table": "t", "cells": ["a"], "recipe": "tiny", "command": "x"}
+    about |= {"title": "t", "note": "", "commit": "c", "seeds": [0, 1], "failed": [], "said": {}, "runs": {}}
     (folder / "t.json").write_text(json.dumps(about | {"figures": figures}))
 
 

@@ -3,16 +3,14 @@
 import sys
 
 from di2pose.cli import main
-from di2pose.reproduction.tables import TABLES, Cell, Stage, Table
+from di2pose.reproduction.tables import TABLES, Cell, Table, di2pose
 
-
-def denoiser(batch):
-    read = (("--tokenizer", Stage("tokenizer")), ("--adapter", Stage("adapter")))
-    return Stage("denoiser", ("--batch", batch), read)
-
-
-CELLS = (Cell("batch 8", denoiser("8")), Cell("batch 4", denoiser("4"), steps=3), Cell("broken", denoiser("none")))
-TABLES["batch"] = Table("Batches", CELLS, tokenizers=True)
+CELLS = (
+    Cell("batch 8", di2pose("--batch", "8")),
+    Cell("batch 4", di2pose("--batch", "4"), steps=3),
+    Cell("broken", di2pose("--share", "2")),
+)
+TABLES["batch"] = Table("Batches", CELLS)
 
 if __name__ == "__main__":
     sys.exit(main())

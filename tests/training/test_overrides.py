@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from di2pose import checkpoint, recipes
 from di2pose.baselines.regression import Regression
@@ -11,7 +12,7 @@ from di2pose.errors import InputError
 from di2pose.model import load_model
 from di2pose.training.log import read_rows
 from di2pose.training.overrides import overridden
-from di2pose.training.sources import feature_sources
+from di2pose.training.sources import feature_sources, pose_sources
 
 
 def train(*words):
@@ -52,6 +53,14 @@ def test_what_cannot_be_set_is_named(setting, message):
     with pytest.raises(InputError) as error:
         overridden(recipes.compare(), [setting])
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_tokenizers_learn_from_the_same_share_as_denoisers(features, share):
+    crops, held_out = feature_sources([features], share)
+    poses, others = pose_sources([features], share)
+    assert torch.equal(poses.records["joints_mm"], crops.joints_mm)
+    assert torch.equal(others.records["joints_mm"], held_out.joints_mm)
 
 
 def test_a_smaller_share_is_part_of_a_larger_one_and_what_is_held_out_stays(features):

@@ -159,9 +159,9 @@ def test_poses_come_from_datasets_caches_and_rendered_people(poses, features, fi
     writer.finish()
     agree(tmp_path, {"split": "train", "seed": 0})
     for folder, count in ((poses, 60), (features, 60), (tmp_path, 5)):
-        joints, splits = read_poses(folder)
+        joints, splits, ids = read_poses(folder)
         assert np.array_equal(joints, figures[:count])
-        assert len(splits) == count
+        assert len(splits) == len(set(ids)) == count
     train, held_out = pose_sources([poses, tmp_path, features])
     assert (len(train), len(held_out)) == (45 + 5 + 45, 15 + 15)
     with pytest.raises(InputError, match="none is held out"):

@@ -22,14 +22,15 @@ UPRIGHT_SHARE = 0.3
 PELVIS, THORAX = H36M_17.indices("pelvis", "thorax")
 
 
-def dataset_poses(dataset: Dataset) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray]:
-    """Root-relative mm in camera axes, Human3.6M's joints, of every record that has them all; and each one's split."""
+def dataset_poses(dataset: Dataset) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray, np.ndarray]:
+    """Root-relative mm in camera axes, Human3.6M's joints, of every record that has them all; each one's split and id.
+    """
     joints, _ = convert(np.asarray(dataset.joints_mm, np.float32), dataset.skeleton, H36M_17)
     whole = np.flatnonzero(np.isfinite(joints).all((1, 2)))
     if not len(whole):
         raise InputError(f"no record of {dataset.folder} has all 17 joints of Human3.6M ({dataset.skeleton.name})")
-    joints = joints[whole]
-    return joints - joints[:, [PELVIS]], dataset.column("split")[whole]
+    joints, ids = joints[whole], np.array([line["id"] for line in dataset.index], object)[whole]
+    return joints - joints[:, [PELVIS]], dataset.column("split")[whole], ids
 
 
 def crop_turns(count: int, noise: Noise) -> Float[Tensor, "count 3 3"]:

@@ -73,7 +73,7 @@ PAPER_ABLATIONS: dict[str, Ablation] = {
         "25 / 25": (51.7, None), "50 / 25": (51.1, None), "50 / 50": (50.6, None),
         "100 / 25": (50.3, None), "100 / 50": (49.9, None), "100 / 100": (49.2, None),
     },
-    "ablation:quantization": {"di2pose": (13.6, 12.5), "pct": (15.2, 15.9)},
+    "ablation:quantization": {"local": (13.6, 12.5), "pct": (15.2, 15.9)},
     "ablation:matrices": {"0.0": (50.4, 39.3), "0.9": (49.2, 39.0), "1.0": (51.0, 39.5)},
 }  # fmt: skip
 """Label of the table -> its rows, by the names of the cells of `reproduction.tables`."""

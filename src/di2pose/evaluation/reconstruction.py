@@ -92,7 +92,7 @@ def perplexity_per_position(tokens: Int[Tensor, "n N"], codes: int) -> float:
 
 def read_poses(folder: Path, split: str) -> Float[Tensor, "n 17 3"]:
     """The poses of one split of a prepared dataset, rendered people or a feature cache; `all` takes every one."""
-    joints, splits = sources.read_poses(folder)
+    joints, splits, _ = sources.read_poses(folder)
     if split != "all":
         known = ", ".join(sorted(set(splits.tolist())))
         joints = joints[splits == split]

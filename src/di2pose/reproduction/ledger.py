@@ -1,8 +1,7 @@
 """`di2pose ledger`: every table and figure of the paper beside ours, and whether its claim holds here."""
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -12,31 +11,36 @@ from di2pose.evaluation import paper
 from di2pose.evaluation.paper import METHODS, PAPER_METHODS, paper_number
 from di2pose.evaluation.report import METRICS
 from di2pose.files import replacing, write_text
-from di2pose.reproduction.claims import CLAIMS, NOT_HERE, NOT_RUN, RULE, Claim, verdict
+from di2pose.reproduction.claims import CLAIMS, FAILS, HOLDS, NOT_HERE, NOT_RUN, OPEN, RULE, Claim, Verdict, judge
 from di2pose.reproduction.figure import draw
 from di2pose.reproduction.results import (
-    BESIDE,
-    SPREAD,
+    ESTIMATORS,
+    MEAN,
+    SAMPLE,
     TOKENIZER,
-    Columns,
+    Estimator,
     Results,
+    Seeds,
     made_by,
     read_results,
     spread,
     table_of,
 )
-from di2pose.reproduction.tables import SHARES, TABLES
+from di2pose.reproduction.tables import SHARED, SHARES, TABLES
 from di2pose.text_table import markdown
 
 ON_PAPERS_DATA = (
-    "di2pose ablate {table} --recipe paper --features features/h36m --data prepared/h36m --seeds 3 --device cuda"
+    "di2pose ablate {table} --recipe paper --features features/h36m --data prepared/h36m --seeds 5 --device cuda"
     ' --jobs 1 --launch "torchrun --nproc-per-node 8 -m di2pose" --test h36m=features/h36m@h36m-p1,h36m-p2'
-    '{more} --evaluate="--true-boxes --no-second-look --no-flip-test" --out out/paper'
+    '{more} --evaluate="--true-boxes --no-second-look --no-flip-test" --hypotheses 1,8 --out out/paper'
 )
 THREEDPW = " 3dpw=prepared/3dpw@3dpw-14,3dpw-occ,advocc-40,advocc-80"
 ON_OPEN_DATA = (
-    "di2pose ablate {table} --features features/train features/test --test people=features/test --budget 5 "
-    "--out out/ablate"
+    "di2pose ablate {table} --features lift-train lift-test --test lift=lift-test --iterations 8000 --seeds 5 "
+    "--double 0 --hypotheses 8,32 --out out/ablate"
+)
+TOKENIZERS_ON_OPEN_DATA = (
+    "di2pose ablate {table} --data cmu --test cmu=cmu --iterations 6000 --seeds 5 --double 0 --out out/ablate"
 )
 FILLED_BY = (
     "Human3.6M and 3DPW come with a licence that each user signs; none of them is here. The command that fills it: "
@@ -48,44 +52,69 @@ PICTURES = (
     ("fig:app qualitative results", "More qualitative results"),
     ("Failure cases", "Failure cases"),
 )
-PAIR = ("mpjpe", "pa_mpjpe")
 PLOTS = "images"
+LISTS = {HOLDS: "What holds", FAILS: "What does not hold", OPEN: "What is not decided"}
+AS_WRITTEN = "di2pose, no carry-over"
 
 
 @dataclass
 class Block:
-    """One table or figure of the paper: paragraphs, and a verdict for each set of data and metric."""
+    """One table or figure of the paper: paragraphs, and a verdict for each set of data and each estimator."""
 
     label: str
     title: str
     text: list[str] = field(default_factory=list)
-    verdicts: list[tuple[str, str]] = field(default_factory=list)
-    """(verdict, where and by what)."""
+    verdicts: list[tuple[str, str, Verdict, str]] = field(default_factory=list)
+    """Data, estimator, verdict, length."""
+    missing: tuple[str, str] = (NOT_RUN, "")
+    """What stands in the place of verdicts where there are none, and why."""
 
-    def judge(self, results: Results, cells: Sequence[str], data: str, protocol: str, metric: str) -> None:
-        """Is the first of the cells the best?"""
-        best, *others = ({cell: results.headline(cell, data, protocol, metric)} for cell in cells)
-        word, why = verdict(best[cells[0]], {cell: seeds for each in others for cell, seeds in each.items()})
-        self.verdicts.append((word, f"{data}, {protocol}, {METRICS[metric][0]}: {why}"))
+    def judge(
+        self, results: Results, cells: Sequence[str], pair: tuple[str, str], estimators: Iterable[Estimator] = ()
+    ) -> None:
+        """Is the first of the cells the best? By each estimator that it has; rivals without the estimator are left out,
+        those without any figure are not: they are yet to be run."""
+        for estimator in estimators or (each for each in ESTIMATORS if each.judged):
+            short, doubled = (
+                {cell: results.values(cell, *pair, estimator, doubled=twice) for cell in cells}
+                for twice in (False, True)
+            )
+            rivals = [cell for cell in cells if short[cell] or not results.of(cell, *pair)]
+            if short[cells[0]] and len(rivals) > 1:
+                self.add(results, pair, estimator, {cell: short[cell] for cell in rivals}, doubled)
 
-    def made_by(self, results: Results) -> None:
+    def add(
+        self,
+        results: Results,
+        pair: tuple[str, str],
+        estimator: Estimator,
+        cells: Mapping[str, Seeds],
+        doubled: Mapping[str, Seeds],
+    ) -> None:
+        counts = results.counts(*pair, estimator)
+        name = estimator.name.format(counts[-1])
+        if estimator.metric not in ("mpjpe", "mpjpe_hidden", "energy"):
+            name += f", {METRICS[estimator.metric][0]}"
+        self.verdicts.append((pair[0], name, judge(cells, doubled), results.length(pair[1])))
+
+    def figures(self, results: Results, *pairs: tuple[str, str]) -> None:
+        """All estimators of all cells, the plot, and how they were made."""
         content = results.content
-        self.text += [f"{made_by(content)}: `{content['command']}`", f"![{content['title']}]({plot_name(results)})"]
+        for pair in pairs:
+            self.text += [f"**{pair[0]}**, {pair[1]}, mm, mean ± deviation over the training seeds:"]
+            self.text += [table_of(results, *pair)]
+        self.text += [f"![{content['title']}]({plot_name(results)})", content["note"]]
+        for cell, search in content["said"].get("learning_rates", {}).items():
+            self.text += [f"Learning rate of {cell}: {search['chosen']}, of {', '.join(search['tried'])}."]
+        self.text += [f"{made_by(content)}: `{content['command']}`"]
 
-    def ended(self, missing: str, why: str) -> "Block":
-        """With the verdicts; or with the one word that stands for them, and why."""
+    def paragraphs(self) -> list[str]:
+        lines = [f"**{self.missing[0]}**: {self.missing[1]}"]
         if self.verdicts:
-            rows = [list(pair) for pair in self.verdicts]
-            self.text.append(markdown(["verdict", "where: the row that it hangs on, its distance to the best"], rows))
-        else:
-            self.verdicts.append((missing, ""))
-            self.text.append(f"**{missing}**: {why}")
-        return self
-
-    @property
-    def summary(self) -> str:
-        counts = Counter(word for word, _ in self.verdicts)
-        return "; ".join(word if len(self.verdicts) == 1 else f"{word}: {n}" for word, n in counts.items())
+            head = ["data", "by", "verdict", "effect of each rival, % (corrected p)", "seeds", "length"]
+            lines = [markdown(head, [[data, name, _word(found), _rivals(found), str(found.seeds), length]
+                                     for data, name, found, length in self.verdicts])]  # fmt: skip
+        return [f"## {self.title}", f"In the paper: `{self.label}`", *lines, *filter(None, self.text)]
 
 
 def ledger(results: Path = Path("experiments/results"), out: Path = Path("docs/ledger.md")) -> int:
@@ -114,29 +143,85 @@ def plot_name(results: Results) -> str:
 def build(stored: Sequence[Results]) -> str:
     """The page."""
     blocks = [
+        *_open_methods(stored),
+        _shares(stored),
+        *(_ablation(claim, stored) for claim in CLAIMS),
         _by_action("tab:h36m", "h36m-p1", "mpjpe", stored),
         _by_action("tab:app_h36m", "h36m-p2", "pa_mpjpe", stored),
         _threedpw(stored),
-        _open_methods(stored),
-        _shares(stored),
-        *(_ablation(claim, stored) for claim in CLAIMS),
     ]
-    rows = [[f"`{block.label}`", block.title, block.summary] for block in blocks]
-    rows += [[f"`{label}`", title, f"{NOT_HERE}: pictures, no number to compare"] for label, title in PICTURES]
     parts = [
         "# Ledger: what the paper claims, and what holds here",
-        "Written by `di2pose ledger` from the figures in `experiments/results`: nothing is changed by hand. Errors are "
-        f"in mm, {SPREAD}. [reproduction.md](reproduction.md) tells how they are made.",
+        "Written by `di2pose ledger` from the figures in `experiments/results`: nothing is changed by hand. "
+        "[reproduction.md](reproduction.md) says how they are made.",
+        *_glance(blocks),
         f"**The rule.** {RULE}",
-        markdown(["the paper's", "what it is", "verdicts"], rows),
+        "**The estimators.** *One sample*: one pose drawn by Algorithm 2 as it is written (the mean error of each). "
+        "*Mean of H*: the mean pose of H samples. *Soft decode*: the token probabilities of one pass, decoded without "
+        "drawing; only methods with tokens have it. *Energy score*: all samples together as a statement of what is not "
+        "known, smaller is better. Errors are MPJPE in mm.",
+        *(text for head, title in LISTS.items() for text in _listed(title, head, blocks)),
+        *_unsaid(blocks),
     ]
     for block in blocks:
-        parts += [f"## {block.title} (`{block.label}`)", *block.text]
-    parts.append("## What the paper does not vary: figures without a claim")
+        parts += block.paragraphs()
+    parts.append("## Figures without a claim of the paper")
     used = {"methods", "share", *(claim.table for claim in CLAIMS)}
-    for name in (name for name in TABLES if name not in used):
-        parts += [f"### {TABLES[name].title} (`{name}`)", *_unclaimed(name, stored)]
+    for name in dict.fromkeys([*TABLES, *(each.table for each in stored)]):
+        if name not in used:
+            block = Block("", "")
+            for results in _of(name, stored):
+                block.figures(results, *results.sets())
+            title = TABLES[name].title if name in TABLES else _of(name, stored)[0].content["title"]
+            missing = f"**{NOT_RUN}**: `{_command(name)}`"
+            parts += [f"### {title} (`{name}`)", *(filter(None, block.text) if block.text else [missing])]
     return "\n\n".join(parts) + "\n"
+
+
+def _glance(blocks: Sequence[Block]) -> list[str]:
+    """A row for each claim and set of data, a column for each estimator."""
+    names = list(dict.fromkeys(name for block in blocks for _, name, *_ in block.verdicts))
+    rows = []
+    for block in blocks:
+        for data in dict.fromkeys(data for data, *_ in block.verdicts):
+            found = {name: verdict for each, name, verdict, _ in block.verdicts if each == data}
+            words = {name: f"{each.word}{_effect(each)}" for name, each in found.items()}
+            rows.append([block.title, data, *(words.get(name, "") for name in names)])
+    return [markdown(["claim", "data", *names], rows)] if rows else []
+
+
+def _listed(title: str, word: str, blocks: Sequence[Block]) -> list[str]:
+    """One line a verdict."""
+    rows = [
+        [block.title, data, name, _word(found), _effect(found).strip(", "), f"{found.p:.2g}",
+         str(found.seeds), length]
+        for block in blocks for data, name, found, length in block.verdicts if found.word.startswith(word)
+    ]  # fmt: skip
+    head = ["claim", "data", "by", "verdict", "rival that decides, effect", "p", "seeds", "length"]
+    return [f"## {title}", markdown(head, rows) if rows else "Nothing."]
+
+
+def _unsaid(blocks: Sequence[Block]) -> list[str]:
+    rows = [[f"`{block.label}`", block.title, block.missing[0]] for block in blocks if not block.verdicts]
+    rows += [[f"`{label}`", title, f"{NOT_HERE}: pictures, no number to compare"] for label, title in PICTURES]
+    return ["## What cannot be said here, or yet", markdown(["the paper's", "what it is", "why"], rows)]
+
+
+def _word(verdict: Verdict) -> str:
+    return verdict.word + (" (length not checked)" if verdict.decided and not verdict.length_checked else "")
+
+
+def _effect(verdict: Verdict) -> str:
+    return f", {verdict.rival} {verdict.effect:+.1f} %" if verdict.rival else ""
+
+
+def _rivals(verdict: Verdict) -> str:
+    return "; ".join(f"{name} {effect:+.1f} ({p:.2g})" for name, (effect, p) in verdict.rivals.items())
+
+
+def _command(table: str) -> str:
+    alone = table in TABLES and TABLES[table].of_tokenizers
+    return (TOKENIZERS_ON_OPEN_DATA if alone else ON_OPEN_DATA).format(table=table)
 
 
 def _of(table: str, stored: Sequence[Results]) -> list[Results]:
@@ -151,7 +236,7 @@ def _papers_own(results: Results, protocol: str, metric: str) -> list[str]:
 
 
 def _by_action(label: str, protocol: str, metric: str, stored: Sequence[Results]) -> Block:
-    block = Block(label, f"Human3.6M by action, {METRICS[metric][0]}")
+    block = Block(label, f"Human3.6M by action, {METRICS[metric][0]}", missing=(NOT_HERE, FILLED_BY))
     average = PAPER_METHODS[protocol, metric]
     printed = {"di2pose": paper.PAPER_ACTIONS[protocol], "gaussian": paper.DIFFPOSE_ACTIONS[protocol]}
     blank = ("",) * len(ACTIONS)
@@ -162,112 +247,112 @@ def _by_action(label: str, protocol: str, metric: str, stored: Sequence[Results]
             for kind in METHODS:
                 every = [figure["actions"] for figure in results.of(kind, data, protocol)]
                 means = [[each[action] for each in every if each[action] is not None] for action in ACTIONS]
-                told = results.told(kind, data, protocol, metric)
-                rows.append([f"ours: {kind}", *(f"{fmean(mean):.1f}" if mean else "" for mean in means), told])
-            block.judge(results, tuple(average), data, protocol, metric)
-            block.made_by(results)
-    if not block.verdicts:
-        rows += [[f"ours: {kind}", *blank, ""] for kind in METHODS]
+                whole = _plain(results, kind, data, protocol, metric)
+                rows.append([f"ours: {kind}", *(f"{fmean(mean):.1f}" if mean else "" for mean in means), whole])
+            block.judge(results, tuple(average), (data, protocol), _with(metric))
+            block.figures(results)
     block.text.insert(0, markdown(["", *paper.ACTION_HEADINGS, "Avg"], rows))
     if protocol == "h36m-p2":
         block.text.append("The paper prints 39.0 for Di2Pose; its 15 values have the mean 39.16.")
-    return block.ended(NOT_HERE, FILLED_BY)
+    return block
 
 
 def _threedpw(stored: Sequence[Results]) -> Block:
-    block = Block("tab:3dpw", "3DPW, 3DPW-Occ, AdvOcc@40 and @80")
+    block = Block("tab:3dpw", "3DPW, 3DPW-Occ, AdvOcc@40 and @80", missing=(NOT_HERE, FILLED_BY))
     keys = [key for key in PAPER_METHODS if not key[0].startswith("h36m")]
     rows = [[f"paper: {name}", *(str(PAPER_METHODS[key][kind]) for key in keys)] for kind, name in METHODS.items()]
     for results in _of("methods", stored):
         sets = {key: _papers_own(results, *key) for key in keys}
         if any(sets.values()):
-            rows += [[f"ours: {kind}", *(results.told(kind, sets[key][0], *key) if sets[key] else "" for key in keys)]
-                     for kind in METHODS]  # fmt: skip
-            for key in keys:
-                for data in sets[key]:
-                    block.judge(results, tuple(METHODS), data, *key)
-            block.made_by(results)
-    if not block.verdicts:
-        rows += [[f"ours: {kind}", *("" for _ in keys)] for kind in METHODS]
+            for kind in METHODS:
+                ours = [_plain(results, kind, sets[key][0], *key) if sets[key] else "" for key in keys]
+                rows.append([f"ours: {kind}", *ours])
+            for protocol, metric in keys:
+                for data in sets[protocol, metric]:
+                    block.judge(results, tuple(METHODS), (data, protocol), _with(metric))
+            block.figures(results)
     head = ["", *(f"{protocol} {METRICS[metric][0]}" for protocol, metric in keys)]
     block.text.insert(0, markdown(head, rows))
     block.text.append(
         "3DPW-Occ is a choice of sequences, hardly more occluded than 3DPW: what is said of occlusion rests on AdvOcc. "
         "The paper's \"up to 129 %\" is DiffPose's loss at 80 px; other rows of its table lose more."
     )
-    return block.ended(NOT_HERE, FILLED_BY)
+    return block
 
 
-def _open_methods(stored: Sequence[Results]) -> Block:
-    """The claim of all three tables, discrete diffusion before continuous and before PCT, on data that is here."""
-    block = Block("tab:h36m, tab:3dpw", "The same claim on open data: is di2pose before gaussian and pct?")
-    metrics = (*PAIR, "mpjpe_seen", "mpjpe_hidden")
+def _with(metric: str) -> list[Estimator]:
+    """Answers of the paper's tables: it does not say whether they are one sample or a mean."""
+    return [replace(each, metric=metric) for each in (SAMPLE, MEAN)]
+
+
+def _plain(results: Results, cell: str, data: str, protocol: str, metric: str) -> str:
+    """The mean of the hypotheses, or the one."""
+    either = Estimator("", ("p-agg", "single"), metric)
+    return spread(results.values(cell, data, protocol, either).values()) or "-"
+
+
+def _open_methods(stored: Sequence[Results]) -> list[Block]:
+    """The claim of all three tables, discrete diffusion before continuous and before PCT, on data that is here: ours,
+    and as the paper writes it."""
+    title = "Discrete diffusion beats continuous diffusion (gaussian) and PCT"
+    missing = (NOT_RUN, f"`{_command('methods')}`")
+    ours = Block("tab:h36m, tab:3dpw", title, missing=missing)
+    written = Block("tab:h36m, tab:3dpw", f"{title}, without carry-over", missing=missing)
+    written.text.append("The same table as above: carry-over is this project's, the paper as it is written has none.")
     for results in _of("methods", stored):
         licensed = {(data, key[0]) for key in PAPER_METHODS for data in _papers_own(results, *key)}
         shown = [pair for pair in results.sets() if pair[1] != TOKENIZER and pair not in licensed]
         for pair in shown:
-            columns: Columns = {METRICS[metric][0]: (metric, []) for metric in metrics}
-            block.text.append(table_of(results, *pair, columns | BESIDE, corner=", ".join(pair)))
-            for metric in (*PAIR, "mpjpe_hidden"):
-                if results.headline("di2pose", *pair, metric):
-                    block.judge(results, tuple(METHODS), *pair, metric)
+            ours.judge(results, tuple(METHODS), pair)
+            written.judge(results, (AS_WRITTEN, *(kind for kind in METHODS if kind != "di2pose")), pair)
         if shown:
-            block.made_by(results)
-    return block.ended(NOT_RUN, f"`{ON_OPEN_DATA.format(table='methods')}`")
+            ours.figures(results, *shown)
+    return [ours, written]
 
 
 def _shares(stored: Sequence[Results]) -> Block:
-    block = Block("fig:training samples ratio (a)", "Share of the training data: who loses more with less?")
+    least, most = SHARES[0], SHARES[-1]
+    block = Block("fig:training samples ratio (a)", "With less data discrete diffusion loses less than continuous")
+    block.missing = NOT_RUN, f"`{_command('share')}`"
     block.text.append(
         "A figure, no numbers printed. The claim: as the share falls, continuous diffusion declines more rapidly than "
-        f"Di2Pose. Its measure here: by how much the error at {SHARES[0]} % exceeds that at 100 %, of the same seed."
+        f"Di2Pose. Its measure here: the error at {least} % over that at {most} %, of the same seed."
     )
     for results in _of("share", stored):
-        lines = list(dict.fromkeys(cell["line"] for cell in results.content["cells"]))
-        for data, protocol in (pair for pair in results.sets() if "p2" not in pair[1]):
-            rows, loss = [], {}
-            for method in lines:
-                values = [results.headline(f"{method}, {share} %", data, protocol, "mpjpe") for share in SHARES]
-                seeds = values[0].keys() & values[-1].keys()
-                loss[method] = {seed: 100 * (values[0][seed] / values[-1][seed] - 1) for seed in seeds}
-                rows.append([method, *(spread(each.values()) or "-" for each in (*values, loss[method]))])
-            head = [f"{data}, {protocol}, MPJPE", *(f"{share} %" for share in SHARES), "loss, %"]
-            block.text.append(markdown(head, rows))
-            word, why = verdict(loss["di2pose"], {"gaussian": loss["gaussian"]})
-            block.verdicts.append((word, f"{data}, {protocol}, loss in per cent: {why}"))
-        block.made_by(results)
+        for pair in (pair for pair in results.sets() if "p2" not in pair[1]):
+            rows = []
+            for estimator in (each for each in ESTIMATORS if each.judged and results.counts(*pair, each)):
+                ratios: list[dict[str, Seeds]] = []
+                for doubled in (False, True):
+                    found = {}
+                    for name in SHARED:
+                        few, all_of = (results.values(f"{name}, {share} %", *pair, estimator, doubled=doubled)
+                                       for share in (least, most))  # fmt: skip
+                        found[name] = {seed: few[seed] / all_of[seed] for seed in few.keys() & all_of.keys()}
+                    ratios.append(found)
+                cells = {name: ratios[0][name] for name in ("di2pose", "gaussian")}
+                block.add(results, pair, estimator, cells, ratios[1])
+                name = estimator.name.format(results.counts(*pair, estimator)[-1])
+                rows.append([name, *(spread(ratios[0][name].values(), 3) or "-" for name in SHARED)])
+            block.text.append(markdown([f"{pair[0]}: error at {least} % / at {most} %", *SHARED], rows))
+        block.figures(results, *results.sets())
     block.text.append(f"On the paper's data: `{ON_PAPERS_DATA.format(table='share', more='')}`")
-    return block.ended(NOT_RUN, f"`{ON_OPEN_DATA.format(table='share')}`")
+    return block
 
 
 def _ablation(claim: Claim, stored: Sequence[Results]) -> Block:
-    block = Block(claim.label, claim.title, [f"The paper's best: {claim.best}. {claim.note}".strip()])
-    columns = {"": list(claim.paper)}
-    for at, metric in enumerate(PAIR):
-        columns[f"paper: {METRICS[metric][0]}"] = [str(printed[at] or "-") for printed in claim.paper.values()]
-    cells = (claim.best, *(cell for cell in claim.paper if cell != claim.best))
+    block = Block(claim.label, claim.title, [claim.note], missing=(NOT_RUN, f"`{_command(claim.table)}`"))
+    if any(any(pair) for pair in claim.paper.values()):
+        rows = [[name, *(str(value or "-") for value in printed)] for name, printed in claim.paper.items()]
+        block.text.append(markdown(["the paper prints", "MPJPE", "PA-MPJPE"], rows))
+    again = next(each for each in CLAIMS if each.table == claim.table) != claim
     for results in _of(claim.table, stored):
-        for pair in claim.sets(results):
-            for metric in PAIR:
-                if results.headline(claim.best, *pair, metric):
-                    told = [results.told(cell, *pair, metric) for cell in claim.paper]
-                    columns[f"{', '.join(pair)}: {METRICS[metric][0]}"] = told
-                    block.judge(results, cells, *pair, metric)
-        block.made_by(results)
-    block.text.insert(1, markdown(list(columns), list(zip(*columns.values(), strict=True))))
-    block.text.append(f"On the paper's data: `{ON_PAPERS_DATA.format(table=claim.table, more='')}`")
-    return block.ended(NOT_RUN, f"`{ON_OPEN_DATA.format(table=claim.table)}`")
-
-
-def _unclaimed(name: str, stored: Sequence[Results]) -> list[str]:
-    block = Block("", "")
-    for results in _of(name, stored):
-        columns = {"": results.cells}
         for pair in results.sets():
-            for metric in PAIR:
-                columns[f"{', '.join(pair)}: {METRICS[metric][0]}"] = [
-                    results.told(c, *pair, metric) for c in results.cells
-                ]
-        block.text.append(markdown(list(columns), list(zip(*columns.values(), strict=True))))
-        block.made_by(results)
-    return block.text or [f"**{NOT_RUN}**: `{ON_OPEN_DATA.format(table=name)}`"]
+            block.judge(results, claim.rows(results), pair)
+        if not again:
+            block.figures(results, *results.sets())
+    block.text.append(
+        "The figures stand above, with the other claim of this table." if again
+        else f"On the paper's data: `{ON_PAPERS_DATA.format(table=claim.table, more='')}`"
+    )  # fmt: skip
+    return block

@@ -3,14 +3,22 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import tyro
 
 from di2pose import checkpoint, recipes
-from di2pose.config import Config
+from di2pose.config import Config, to_json
 from di2pose.errors import InputError
+from di2pose.model import Recipe, TokenRecipe, kind_of
 from di2pose.reproduction.tables import Cell, Stage, Table
+from di2pose.training.feature_cache import FeatureCache
+from di2pose.training.options import StageOptions
+from di2pose.training.overrides import overridden
 
 PEER_MODEL = "blazepose-heavy"
 BASELINES_RECIPE = "compare"
@@ -31,8 +39,6 @@ class Setting:
     data: tuple[Path, ...]
     tests: tuple[tuple[str, Path, str], ...]
     """Name, folder and protocols of each set of test data."""
-    whole: tuple[str, ...]
-    """Names of those whose poses have all joints: tokenizers can be measured on them."""
     out: Path
     recipe: str
     iterations: int | None = None
@@ -40,6 +46,8 @@ class Setting:
     tokenizer_iterations: int | None = None
     """Of every tokenizer, where that is another number."""
     hypotheses: str = "8"
+    steps: tuple[int, ...] = ()
+    """Reverse steps at which cells without their own are measured; none: the recipe's."""
     train: tuple[str, ...] = ()
     """Further flags of every training command, and of every evaluation."""
     evaluate: tuple[str, ...] = ()
@@ -49,6 +57,16 @@ class Setting:
         """Of a stage."""
         return self.tokenizer_iterations or self.iterations if what == "tokenizer" else self.iterations
 
+    def times(self, factor: float, last: str = "") -> "Setting":
+        """With all stages so many times as long; with `last`, that stage alone."""
+        if self.iterations is None:
+            raise InputError("--double and --learning-rates need --iterations N or --budget MINUTES")
+        tokenizers = self.iterations_of("tokenizer") or 0
+        new, coders = (max(1, round(factor * count)) for count in (self.iterations, tokenizers))
+        if last == "tokenizer":
+            return replace(self, tokenizer_iterations=coders)
+        return replace(self, iterations=new, tokenizer_iterations=tokenizers if last else coders)
+
     @property
     def config(self) -> Config:
         """The recipe's."""
@@ -57,19 +75,15 @@ class Setting:
         config: Config = getattr(recipes, self.recipe)()
         return config
 
-    @property
-    def has_adapter(self) -> bool:
-        return bool(self.config.denoiser.adapter_layers)
-
 
 @dataclass(frozen=True)
 class Run:
     """One command: its words after `di2pose`, and the runs that must be finished before."""
 
     name: str
-    """Unique; says what is run, with a digest of all that its result depends on."""
-    words: tuple[str, ...]
-    needs: tuple["Run", ...] = ()
+    """Says what is run, with a digest of all that its result depends on: runs of the same name are the same run."""
+    words: tuple[str, ...] = field(compare=False)
+    needs: tuple["Run", ...] = field(default=(), compare=False)
 
     @property
     def trains(self) -> bool:
@@ -98,27 +112,71 @@ class Measure:
     run: Run
     trained: Run | None
     """The run of the cell's last stage."""
+    doubled: bool = False
+    """Trained for twice the length."""
 
 
 def train_run(stage: Stage, seed: int, setting: Setting) -> Run:
     """The command of a stage, with those that it reads."""
-    has_adapter = setting.has_adapter
-    reads = [(flag, train_run(each, seed, setting)) for flag, each in stage.reads
-             if has_adapter or each.what != "adapter"]  # fmt: skip
+    reads = [(flag, train_run(each, seed, setting)) for flag, each in stage.reads]
     source = ("--data", *setting.data) if stage.what == "tokenizer" else ("--features", *setting.features)
-    whose = _as_large(stage.what, setting) if stage.what.startswith("model ") else ("--recipe", setting.recipe)
-    words = ["train", *stage.what.split(), *whose, *map(str, source), *stage.flags]
+    size = _as_large(stage.what, setting) if stage.what.startswith("model ") else ()
     count = setting.iterations_of(stage.what)
-    words += [] if count is None else ["--iterations", str(count)]
-    words += ["--seed", str(seed), *setting.train]
-    said = (re.sub(r"^[a-z_]+\.", "", flag) for flag in stage.flags if flag[0] != "-")
-    about = [stage.what.removeprefix("model "), *said]
-    name = _name([*about, f"s{seed}"], [*words, *(run.name for _, run in reads)])
+    length = () if count is None else ("--iterations", str(count))
+    flags = (*setting.train, *stage.flags, *length, "--seed", str(seed))
+    base, config, others = _effective(stage, (*size, *flags), size, setting)
+    about = [
+        stage.what.removeprefix("model "),
+        *_changes(base, config),
+        *(["_".join(others).strip("-")] if others else []),
+    ]
+    depends = [stage.what, config, seed, *map(str, source), *others, *(run.name for _, run in reads)]
+    name = _name([*about, f"s{seed}"], depends)
+    whose = size if stage.what.startswith("model ") else ("--recipe", setting.recipe)
+    words = ["train", *stage.what.split(), *whose, *map(str, source), *flags]
     words += [word for flag, run in reads for word in (flag, str(run.out))]
     words += ["--device", setting.device, "--threads", "1"]
     if count is not None:  # once, at the end: validations are not what the budget is for
         words += ["--validate-every", str(count)]
     return Run(name, (*words, "--out", str(setting.out / "runs" / name)), tuple(run for _, run in reads))
+
+
+def _effective(
+    stage: Stage, flags: tuple[str, ...], size: tuple[str, ...], setting: Setting
+) -> tuple[Any, Any, list[str]]:
+    """The configuration that a stage starts from and the one that it is trained with, as JSON; and the flags that are
+    no part of it."""
+    options, others = _options(flags)
+    recipe: Any = setting.config
+    part = f"{stage.what}_training"
+    if stage.what.startswith("model "):
+        part, kind = "training", kind_of(stage.what.split()[1])
+        if isinstance(kind, TokenRecipe):
+            coder = dict(stage.reads)["--tokenizer"]
+            tokenizer = overridden(setting.config, _options((*setting.train, *coder.flags))[0].settings).tokenizer
+            recipe = kind.token_recipe("", 1, 1, tokenizer)
+        else:
+            assert isinstance(kind, Recipe)
+            recipe = kind.recipe("", 1, 1)
+    config = overridden(recipe, options.settings)
+    config = replace(config, **{part: options.over(getattr(config, part))})
+    return to_json(overridden(recipe, _options(size)[0].settings)), to_json(config), others
+
+
+@cache
+def _options(flags: tuple[str, ...]) -> tuple[StageOptions, list[str]]:
+    return tyro.cli(StageOptions, args=list(flags), return_unknown_args=True)
+
+
+def _changes(base: Any, config: Any) -> list[str]:
+    """What was changed, for a name: ['final_occlude=0.5']."""
+    found = []
+    for key, value in config.items():
+        if isinstance(value, dict):
+            found += _changes(base[key], value)
+        elif value != base[key] and key != "iterations":
+            found.append(f"{key}={value}")
+    return found
 
 
 def _as_large(what: str, setting: Setting) -> tuple[str, ...]:
@@ -131,58 +189,71 @@ def _as_large(what: str, setting: Setting) -> tuple[str, ...]:
         sizes |= REGRESSION if setting.recipe == BASELINES_RECIPE else {}
     elif setting.recipe != BASELINES_RECIPE:
         sizes = {f"trunk.{name}": getattr(denoiser, name) for name in TRUNK}
-        sizes |= {} if setting.has_adapter else {"trunk.hint_channels": 0}
+        sizes |= {} if denoiser.adapter_layers else {"trunk.hint_channels": 0}
         sizes |= {f"training.{name}": getattr(training, name) for name in TRAINING}
     return tuple(word for name, value in sizes.items() for word in ("--set", f"{name}={json.dumps(value)}"))
 
 
-def measures(table: Table, seeds: Iterable[int], setting: Setting) -> Iterator[Measure]:
-    """All that is measured for a table."""
-    flags = [flag for cell in table.cells if cell.stage is not None for flag in cell.stage.flags]
-    if any("hint" in flag for flag in flags) and not setting.has_adapter:
-        raise InputError(
-            f"the recipe {setting.recipe} has no adapter, which this table is about: take another --recipe"
-        )
-    first = next(cell for cell in table.cells if cell.stage is not None)
+def measures(table: Table, seeds: Sequence[int], setting: Setting, double: Collection[int] = ()) -> Iterator[Measure]:
+    """All that is measured for a table; of the seeds in `double` runs of twice the length, too."""
+    first = next(cell.stage for cell in table.cells if cell.stage is not None)
     for cell in table.cells:
-        for seed in seeds if cell.stage is not None else (0,):
-            stage = cell.stage or first.stage
-            assert stage is not None
-            trained = train_run(stage, seed, setting)
-            for data, folder, protocol in setting.tests if stage.what != "tokenizer" else ():
-                if cell.stage is None and not (folder / "features.json").is_file():
-                    yield Measure(
-                        cell, seed, data, _evaluation(PEER_MODEL, cell, data, folder, protocol, setting), None
-                    )
-                    continue
-                # What the peer says of cached crops is a row in the report of any model on them.
-                run = _evaluation(trained, cell if cell.stage else first, data, folder, protocol, setting)
-                yield Measure(cell, seed, data, run, trained if cell.stage else None)
-            tokenizer = cell.stage and cell.stage.reads_from("tokenizer")
-            if table.tokenizers and tokenizer:
-                coder = train_run(tokenizer, seed, setting)
-                for data, folder in ((name, folder) for name, folder, _ in setting.tests if name in setting.whole):
-                    words = ("evaluate", "tokenizer", str(coder.out), "--data", str(folder))
-                    name = _name(["tokenizer", data, f"s{seed}"], [*words[:2], coder.name, str(folder)])
-                    out = str(setting.out / "evaluations" / f"{name}.json")
-                    yield Measure(cell, seed, data, Run(name, (*words, "--out", out), (coder,)), coder)
+        if cell.stage is None:
+            yield from _peer(cell, first, seeds[0], setting)
+            continue
+        for seed in seeds:
+            yield from _measured(cell, cell.stage, seed, setting)
+            if seed in double:
+                for measure in _measured(cell, cell.stage, seed, setting.times(2)):
+                    yield replace(measure, doubled=True)
 
 
-def _evaluation(model: Run | str, cell: Cell, data: str, folder: Path, protocol: str, setting: Setting) -> Run:
+def _measured(cell: Cell, stage: Stage, seed: int, setting: Setting) -> Iterator[Measure]:
+    trained = train_run(stage, seed, setting)
+    if stage.what == "tokenizer":
+        for data, folder, _ in setting.tests:
+            words = ("evaluate", "tokenizer", str(trained.out), "--data", str(folder))
+            name = _name(["tokenizer", data, f"s{seed}"], [*words[:2], trained.name, str(folder)])
+            out = str(setting.out / "evaluations" / f"{name}.json")
+            yield Measure(cell, seed, data, Run(name, (*words, "--out", out), (trained,)), trained)
+        return
+    for test in setting.tests:
+        for place, steps in enumerate((cell.steps,) if cell.steps else setting.steps or (None,)):
+            data = f"{test[0]}, {steps} steps" if place else test[0]
+            yield Measure(cell, seed, data, _evaluation(trained, steps, test, setting, fewest=place > 0), trained)
+
+
+def _peer(cell: Cell, first: Stage, seed: int, setting: Setting) -> Iterator[Measure]:
+    """The peer's own 3D: of pictures by its own run; of cached crops with BlazePose's landmarks it is a row in the
+    report of any model."""
+    steps = setting.steps[0] if setting.steps else None
+    for test in setting.tests:
+        if not (test[1] / "features.json").is_file():
+            yield Measure(cell, seed, test[0], _evaluation(PEER_MODEL, steps, test, setting), None)
+        elif "world_mm" in FeatureCache(test[1]).fields:
+            run = _evaluation(train_run(first, seed, setting), steps, test, setting)
+            yield Measure(cell, seed, test[0], run, None)
+
+
+def _evaluation(
+    model: Run | str, steps: int | None, test: tuple[str, Path, str], setting: Setting, fewest: bool = False
+) -> Run:
+    data, folder, protocol = test
     drawn = setting.hypotheses if isinstance(model, Run) else "1"
+    drawn = min(drawn.split(","), key=int) if fewest else drawn
     words = ["--data", str(folder), "--protocol", protocol, "--hypotheses", drawn, "--worst", "0", *setting.evaluate]
-    words += [] if cell.steps is None else ["--steps", str(cell.steps)]
+    words += [] if steps is None else ["--steps", str(steps)]
     label = model.name if isinstance(model, Run) else model
-    about = [label.rpartition("-")[0] if isinstance(model, Run) else label, *([f"{cell.steps}"] if cell.steps else [])]
+    about = [label.rpartition("-")[0] if isinstance(model, Run) else label, *([f"{steps}"] if steps else [])]
     name = _name([*about, data], [label, *words])
     place = str(model.out) if isinstance(model, Run) else model
     words = ["evaluate", place, *words, "--device", setting.device, "--out", str(setting.out / "evaluations" / name)]
     return Run(name, tuple(words), (model,) if isinstance(model, Run) else ())
 
 
-def _name(about: list[str], depends: list[str]) -> str:
-    slug = re.sub(r"[^\w.=,-]+", "_", "-".join(about))[:80]
-    return f"{slug}-{hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:6]}"
+def _name(about: list[str], depends: list[Any]) -> str:
+    slug = re.sub(r"[^\w.=,-]+", "_", f"{'-'.join(about[:-1])[:60]}-{about[-1]}")
+    return f"{slug}-{hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:8]}"
 
 
 def in_order(runs: Iterable[Run]) -> list[list[Run]]:

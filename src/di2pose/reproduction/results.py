@@ -8,7 +8,7 @@ import math
 import re
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import cast
@@ -20,18 +20,18 @@ from di2pose.errors import InputError
 from di2pose.evaluation.compare import read_report
 from di2pose.evaluation.predictor import PEER, PEER_FLIPPED
 from di2pose.evaluation.protocol import PROTOCOLS
-from di2pose.evaluation.report import METRICS
 from di2pose.files import Json
 from di2pose.reproduction.plan import Measure
 from di2pose.text_table import markdown
 from di2pose.training.log import read_rows
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1 had no `run`, no `doubled`, and judged every method by an estimate of its own."""
 TOKENIZER = "tokenizer"
 """In the place of a protocol: what poses lose through the tokens, all 17 joints."""
-HEADLINES = ("p-agg", "single", "upright", PEER_FLIPPED, PEER)
-"""The estimate that stands for a cell: the first of these that it has."""
-KEPT = {*HEADLINES, "sample", "fitted", "p-best", "regression", "soft decode", "turned"}
+PLAIN = ("p-agg", "single", "upright", PEER_FLIPPED, PEER)
+"""The estimate of a plot and of a table by action: the first of these that a cell has, of most hypotheses."""
+KEPT = {*PLAIN, "sample", "fitted", "p-best", "regression", "soft decode", "turned"}
 HYPOTHESES = {"energy_mm": ("energy", 1.0), "coverage_90": ("coverage_90", 100.0)}
 """Figures of all the hypotheses together in a report's `calibration`, where it has them: the metric's name here, and
 what it is multiplied by: 90 % balls hold so many per cent of the joints."""
@@ -42,17 +42,50 @@ HELD_OUT = "held_out_"
 
 Seeds = dict[int, float]
 """Training seed -> value."""
-Columns = dict[str, tuple[str, list[str]]]
-"""Heading -> metric, and the estimates to take it of; none: the cell's own."""
-BESIDE: Columns = {
-    "soft decode": ("mpjpe", ["soft decode"]),
-    "its regression": ("mpjpe", ["regression"]),
-    "one sample": ("mpjpe", ["sample"]),
-    "best (oracle)": ("mpjpe", ["p-best"]),
-    "energy score": ("energy", ["hypotheses"]),
-    "in 90 % balls, %": ("coverage_90", ["hypotheses"]),
-}
-"""What stands beside the headline: MPJPE of what a method can say without drawing, and of its hypotheses."""
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """What a figure is a figure of: one way to make an answer of hypotheses, or to judge them all."""
+
+    name: str
+    """`{}` stands for the number of hypotheses."""
+    estimates: tuple[str, ...]
+    """In the keys of a figure; the first that a cell has."""
+    metric: str = "mpjpe"
+    judged: bool = False
+
+    def hidden(self) -> "Estimator":
+        """Over the hidden joints alone."""
+        return replace(self, name=f"{self.name}, hidden joints", metric=f"{self.metric}_hidden")
+
+
+SAMPLE = Estimator("one sample", ("sample", "single"), judged=True)
+MEAN = Estimator("mean of {}", ("p-agg",), judged=True)
+ENERGY = Estimator("energy score", ("hypotheses",), "energy", judged=True)
+RECONSTRUCTION = Estimator("reconstruction", ("upright",), judged=True)
+ESTIMATORS = (
+    SAMPLE,
+    MEAN,
+    Estimator("soft decode", ("soft decode",), judged=True),
+    Estimator("its regression", ("regression",)),
+    Estimator("fitted to landmarks", ("fitted",)),
+    Estimator("encoder's own 3D", (PEER_FLIPPED, PEER)),
+    Estimator("best of {} (oracle)", ("p-best",)),
+    ENERGY,
+    Estimator("in 90 % balls, %", ("hypotheses",), "coverage_90"),
+    MEAN.hidden(),
+    Estimator("mean of {}, PA-MPJPE", ("p-agg",), "pa_mpjpe"),
+    RECONSTRUCTION,
+    Estimator("turned", ("turned",)),
+    Estimator("PA-MPJPE", ("upright",), "pa_mpjpe"),
+    Estimator("95th percentile", ("upright",), "p95"),
+    Estimator("a tenth of the tokens wrong", ("upright",), "wrong_tokens"),
+    Estimator("perplexity", ("upright",), "perplexity"),
+)
+"""All of a table's columns, in their order."""
+BY_H = ("mean of {}",)
+"""Shown for each number of hypotheses; the others for the largest."""
 
 
 @dataclass(frozen=True)
@@ -74,50 +107,36 @@ class Results:
         """(data, protocol) of all figures, in order."""
         return list(dict.fromkeys((figure["data"], figure["protocol"]) for figure in self.content["figures"]))
 
-    def of(self, cell: str, data: str, protocol: str) -> list[Json]:
+    def of(self, cell: str, data: str, protocol: str, doubled: bool = False) -> list[Json]:
         """The entries of all seeds."""
-        wanted = (cell, data, protocol)
-        return [f for f in self.content["figures"] if (f["cell"], f["data"], f["protocol"]) == wanted]
+        wanted = (cell, data, protocol, doubled)
+        return [f for f in self.content["figures"] if (f["cell"], f["data"], f["protocol"], f["doubled"]) == wanted]
 
-    def told(self, cell: str, data: str, protocol: str, metric: str) -> str:
-        """The headline, mean ± deviation over the seeds."""
-        return spread(self.headline(cell, data, protocol, metric).values()) or "-"
+    def counts(self, data: str, protocol: str, estimator: Estimator) -> list[int]:
+        """Numbers of hypotheses for which there are such figures, ascending."""
+        keys = [key.split("/") for f in self.content["figures"] if (f["data"], f["protocol"]) == (data, protocol)
+                for key in f["values"]]  # fmt: skip
+        return sorted({int(n) for n, e, metric in keys if e in estimator.estimates and metric == estimator.metric})
 
-    def told_of(self, cell: str, data: str, protocol: str, columns: Columns) -> list[str]:
-        """A row: mean ± deviation over the seeds, and where there is one the interval over the records."""
-        found = []
-        for metric, estimates in columns.values():
-            mean = spread(self.headline(cell, data, protocol, metric, estimates).values())
-            found.append(f"{mean} {self._interval(cell, data, protocol, metric, estimates)}".strip())
-        return found
-
-    def headline(self, cell: str, data: str, protocol: str, metric: str, estimates: Sequence[str] = ()) -> Seeds:
-        """The estimate that stands for the cell, or the first of those asked for; of most hypotheses. It is the
-        method's own, but where hypotheses are fitted to landmarks: what is not drawn is not, so there it is their mean.
-        """
+    def values(
+        self, cell: str, data: str, protocol: str, estimator: Estimator, count: int | None = None, doubled: bool = False
+    ) -> Seeds:
+        """By seed; of `count` hypotheses, or of most. `doubled`: of the runs of twice the length."""
         found: Seeds = {}
-        for figure in self.of(cell, data, protocol):
-            if key := self._key(cell, figure, metric, estimates):
-                found[figure["seed"]] = figure["values"][key]
+        metric = estimator.metric
+        for figure in self.of(cell, data, protocol, doubled):
+            keys = [key.split("/") for key in figure["values"] if key.endswith(f"/{metric}")]
+            ranked = [(estimator.estimates.index(e), -int(n)) for n, e, m in keys
+                      if m == metric and e in estimator.estimates and count in (None, int(n))]  # fmt: skip
+            if ranked:
+                place, negative = min(ranked)
+                found[figure["seed"]] = figure["values"][f"{-negative}/{estimator.estimates[place]}/{metric}"]
         return found
 
-    def _key(self, cell: str, figure: Json, metric: str, estimates: Sequence[str]) -> str | None:
-        own = [each["estimate"] for each in self.content["cells"] if each["name"] == cell and each["estimate"]]
-        values = figure["values"]
-        fitted = any("/fitted/" in key for key in values)
-        order = [*(estimates or ([] if fitted else own)), *(() if estimates else HEADLINES)]
-        keys = [key.split("/") for key in values if key.endswith(f"/{metric}")]
-        ranked = [(order.index(e), -int(n), f"{n}/{e}/{m}") for n, e, m in keys if e in order]
-        return min(ranked)[2] if ranked else None
-
-    def _interval(self, cell: str, data: str, protocol: str, metric: str, estimates: Sequence[str]) -> str:
-        """'(98 to 104)': the mean over the seeds of the 95 % bootstrap intervals over the records."""
-        bounds = [
-            figure["intervals"][key]
-            for figure in self.of(cell, data, protocol)
-            if (key := self._key(cell, figure, metric, estimates)) in figure.get("intervals", {})
-        ]
-        return "({:.0f} to {:.0f})".format(*map(fmean, zip(*bounds, strict=True))) if bounds else ""
+    def length(self, protocol: str) -> str:
+        """'8000 iterations'."""
+        count = self.content["tokenizer_iterations" if protocol == TOKENIZER else "iterations"]
+        return "the recipe's epochs" if count is None else f"{count} iterations"
 
 
 def read_results(path: Path) -> Results:
@@ -125,12 +144,14 @@ def read_results(path: Path) -> Results:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format_version"] != FORMAT_VERSION:
             raise InputError(f"{path} has format {content['format_version']}, expected {FORMAT_VERSION}")
-        for key, kind in (("table", str), ("cells", list), ("figures", list), ("recipe", str), ("command", str)):
+        kinds: dict[str, type] = dict.fromkeys(("table", "title", "note", "recipe", "command", "commit"), str)
+        kinds |= dict.fromkeys(("cells", "figures", "seeds", "failed"), list) | dict.fromkeys(("said", "runs"), dict)
+        for key, kind in kinds.items():
             if not isinstance(content[key], kind):
                 raise TypeError(f"{key} is no {kind.__name__}")
         for figure in content["figures"]:
-            if not {"cell", "seed", "data", "protocol"} <= figure.keys():
-                raise TypeError("a figure lacks its cell, seed, data or protocol")
+            if lacking := {"cell", "seed", "data", "protocol", "run", "doubled"} - figure.keys():
+                raise TypeError(f"a figure lacks its {', '.join(sorted(lacking))}")
             if not all(isinstance(value, float | int) and math.isfinite(value) for value in figure["values"].values()):
                 raise TypeError(f"a value of {figure['cell']} is no number")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -143,6 +164,7 @@ def read_results(path: Path) -> Results:
 def figures_of(measure: Measure, peer: bool) -> list[Json]:
     """What a finished run measured: an entry for each protocol. Of the peer's cell only what the peer says."""
     about = {"cell": measure.cell.name, "seed": measure.seed, "data": measure.data}
+    about |= {"run": measure.run.name, "doubled": measure.doubled}
     if measure.run.out.suffix == ".json":
         found = json.loads(measure.run.out.read_text(encoding="utf-8"))
         values = {
@@ -156,8 +178,8 @@ def figures_of(measure: Measure, peer: bool) -> list[Json]:
     entries: dict[str, Json] = {}
     for number in report["numbers"]:
         hypotheses, estimate, metric = number["hypotheses"], number["estimate"], number["metric"]
-        told = estimate in (PEER, PEER_FLIPPED) if peer else estimate in KEPT
-        if not told or LEFT_OUT.fullmatch(metric):
+        wanted = estimate in (PEER, PEER_FLIPPED) if peer else estimate in KEPT
+        if not wanted or LEFT_OUT.fullmatch(metric):
             continue
         protocol = number["protocol"]
         new = {**about, "protocol": protocol, "source": report["run"]["source"], "values": {}}
@@ -165,9 +187,7 @@ def figures_of(measure: Measure, peer: bool) -> list[Json]:
         entry["values"][key] = round(number["value"], DIGITS)
         if number.get("interval"):
             entry.setdefault("intervals", {})[key] = [round(bound, DIGITS) for bound in number["interval"]]
-        if PROTOCOLS[protocol].by_action and estimate in (
-            [measure.cell.estimate] if measure.cell.estimate else HEADLINES
-        ):
+        if PROTOCOLS[protocol].by_action and estimate in PLAIN:
             table = report["actions"][protocol]
             entry["actions"] = dict(zip(table["names"], table["mean_mm"][key], strict=True))
     calibration: Json = {} if peer else cast(Json, report).get("calibration", {})
@@ -196,8 +216,9 @@ def cost_of(measure: Measure) -> Json:
             "records_seen": round(last["epoch"] * notes["crops" if "crops" in notes else "poses"]),
             "parameters": {path.stem: _numbers_in(path) for path in sorted(model.glob("*.safetensors"))},
             "seconds": last["seconds"],
-            "held_out": {key.removeprefix(HELD_OUT): round(value, 5) for key, value in notes.items()
-                         if key.startswith(HELD_OUT)},
+            "held_out": {
+                key.removeprefix(HELD_OUT): round(value, 5) for key, value in notes.items() if key.startswith(HELD_OUT)
+            },
         }
     return found
 
@@ -223,9 +244,6 @@ def to_text(content: Json) -> str:
     return f'{head.removesuffix("}").rstrip()},\n "figures": [\n{lines}\n ]\n}}\n'
 
 
-SPREAD = "mean ± deviation over the training seeds (and 95 % bootstrap interval over the records)"
-
-
 def spread(values: Iterable[float], digits: int = 1) -> str:
     """Mean ± deviation over the seeds."""
     several = list(values)
@@ -237,46 +255,48 @@ def spread(values: Iterable[float], digits: int = 1) -> str:
 
 def made_by(content: Json) -> str:
     """Recipe, length, seeds and commit of the runs."""
-    steps, others = content["iterations"], content.get("tokenizer_iterations")
+    steps, others = content["iterations"], content["tokenizer_iterations"]
     length = "the recipe's epochs" if steps is None else f"{steps} iterations of every stage"
-    length += f" (tokenizers {others})" if others not in (None, steps) else ""
-    return f"Recipe {content['recipe']}, {length}, {len(content['seeds'])} seeds, commit {content['commit']}"
+    length += f" (tokenizers {others})" if others != steps else ""
+    twice = f", seeds {', '.join(map(str, content['double']))} also twice as long" if content.get("double") else ""
+    return f"Recipe {content['recipe']}, {length}, {len(content['seeds'])} seeds{twice}, commit {content['commit']}"
 
 
 def to_markdown(results: Results) -> str:
     """A table for each set of test data and protocol, mean ± deviation over the seeds."""
     content = results.content
-    lines = [f"# {content['title']}", "", f"{made_by(content)}. mm; {SPREAD}."]
+    lines = [f"# {content['title']}", "", f"{made_by(content)}. mm; mean ± deviation over the training seeds."]
     lines += ["", content["note"]] if content["note"] else []
     for data, protocol in results.sets():
-        columns: Columns = {}
-        if protocol == TOKENIZER:
-            columns = {"MPJPE turned": ("mpjpe", ["turned"])}
-        columns |= {METRICS[m][0] if m in METRICS else m.replace("_", " "): (m, [])
-                    for m in _metrics(results, data, protocol)}  # fmt: skip
-        lines += ["", f"## {data}: {protocol}", "", table_of(results, data, protocol, columns | BESIDE)]
+        lines += ["", f"## {data}: {protocol}", "", table_of(results, data, protocol)]
+    for cell, search in content["said"].get("learning_rates", {}).items():
+        tried = ", ".join(f"{rate}: {each['mm']} mm" for rate, each in search["tried"].items())
+        lines += ["", f"Learning rate of {cell}: {search['chosen']} (held out, at a quarter of the length: {tried})."]
     if content["failed"]:
         lines += ["", "Failed, and not in the tables: " + ", ".join(content["failed"]) + "."]
     return "\n".join([*lines, "", "```", content["command"], "```", ""])
 
 
-def table_of(results: Results, data: str, protocol: str, columns: Columns, corner: str = "") -> str:
-    """A row for each cell; columns that no cell has are left out."""
-    rows = [[cell, *results.told_of(cell, data, protocol, columns)] for cell in results.cells]
-    head = [corner, *columns]
-    kept = [k for k in range(len(head)) if k == 0 or any(row[k] for row in rows)]
-    return markdown([head[k] for k in kept], [[row[k] or "-" for k in kept] for row in rows])
+def table_of(results: Results, data: str, protocol: str) -> str:
+    """A row for each cell with figures, a column for each estimator that one of them has, and the 95 % bootstrap
+    interval over the records of the mean of the hypotheses."""
+    columns: dict[str, list[str]] = {"": results.cells}
+    for estimator in ESTIMATORS:
+        counts = results.counts(data, protocol, estimator)
+        for count in counts if estimator.name in BY_H else counts[-1:]:
+            values = [results.values(cell, data, protocol, estimator, count) for cell in results.cells]
+            columns[estimator.name.format(count)] = [spread(each.values()) for each in values]
+    columns["95 % over records"] = [_interval(results.of(cell, data, protocol)) for cell in results.cells]
+    kept = [head for head, texts in columns.items() if any(texts)]
+    rows = [row for row in zip(*(columns[head] for head in kept), strict=True) if any(row[1:])]
+    return markdown(kept, [[text or "-" for text in row] for row in rows])
 
 
-def _metrics(results: Results, data: str, protocol: str) -> list[str]:
-    """Metrics that the headline estimates have; those of unknown kinds last."""
-    known = ["mpjpe", "pa_mpjpe", "mpjpe_seen", "mpjpe_hidden", "p95", "wrong_tokens", "perplexity", "pck", "auc"]
-    found = {
-        key.split("/")[2]
-        for cell in results.cells
-        for figure in results.of(cell, data, protocol)
-        for key in figure["values"]
-        if key.split("/")[1] in HEADLINES
-    }
-    others = sorted(m for m in found - set(known) if "mpjpe" not in m and protocol != TOKENIZER)
-    return [metric for metric in known if metric in found] + others
+def _interval(figures: Sequence[Json]) -> str:
+    """'98 to 104': of the mean of most hypotheses, its ends' means over the seeds."""
+    bounds = []
+    for figure in figures:
+        keys = [key for key in figure.get("intervals", {}) if key.endswith("/p-agg/mpjpe")]
+        if keys:
+            bounds.append(figure["intervals"][max(keys, key=lambda key: int(key.split("/")[0]))])
+    return "{:.0f} to {:.0f}".format(*map(fmean, zip(*bounds, strict=True))) if bounds else ""

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,9 +36,16 @@ def command_line(run: Run, launch: str | None = None) -> list[str]:
     return [*start, *run.words]
 
 
-def run_all(runs: Sequence[Run], out: Path, jobs: int, launch: str | None = None) -> tuple[list[Failure], int]:
-    """Carry out what is not finished, `jobs` at a time. A failed run takes those that need it with it, and no others.
-    The failures, and the number of the signal that stopped it all, or 0."""
+def run_all(
+    runs: Sequence[Run],
+    out: Path,
+    jobs: int,
+    launch: str | None = None,
+    finished: Callable[[Run], object] = lambda run: None,
+) -> tuple[list[Failure], int]:
+    """Carry out what is not finished, `jobs` at a time, and call `finished` with each run that ends well. A failed run
+    takes those that need it with it, and no others. The failures, and the number of the signal that stopped it all, or
+    0."""
     order = [run for group in in_order(runs) for run in group]
     waiting = [run for run in order if not run.finished()]
     count, ended = len(waiting), len(order) - len(waiting)
@@ -67,14 +74,16 @@ def run_all(runs: Sequence[Run], out: Path, jobs: int, launch: str | None = None
                     good = process.returncode == 0
                     state = f"{time.monotonic() - since:.0f} s" if good else f"FAILED, exit code {process.returncode}"
                     print(f"[{done}/{count}] {run.name}: {state}", flush=True)
-                    if not good:
+                    if good:
+                        finished(run)
+                    else:
                         failures.append(Failure(run, _last_lines(_log(run, out), process.returncode)))
         finally:
             _stop([process for process, _ in running.values()])
     return failures, signals[0] if signals else 0
 
 
-def told(failures: Sequence[Failure]) -> str:
+def failure_text(failures: Sequence[Failure]) -> str:
     """Every run that failed with the end of its log, and the names of those that were not started."""
     texts = [f"\n{failure.run.name} failed: {failure.why}" for failure in failures if failure.why]
     others = sorted(failure.run.name for failure in failures if not failure.why)

@@ -1,10 +1,18 @@
 """What is compared: tables of cells, as plain data. A cell is a trained model; how it is trained is a tree of stages.
 
-Stages that are equal, trees and all, are one run: the cells of a table about the diffusion share a tokenizer and an
-adapter, and so do tables that are run into the same folder.
+Stages with the same effective configuration, trees and all, are one run: the cells of a table about the diffusion share
+a tokenizer, and the paper's own setting is trained once for all tables that are run into the same folder.
 """
 
+import json
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from di2pose.errors import InputError
+from di2pose.files import reading
 
 
 @dataclass(frozen=True)
@@ -12,14 +20,10 @@ class Stage:
     """One command `di2pose train WHAT FLAGS`, and the stages whose runs it reads."""
 
     what: str
-    """tokenizer, adapter, denoiser, or `model KIND`."""
+    """tokenizer, denoiser, or `model KIND`."""
     flags: tuple[str, ...] = ()
     reads: tuple[tuple[str, "Stage"], ...] = ()
-    """Flag -> stage: ("--tokenizer", ...). A recipe without an adapter has no stage `adapter`: it is left out."""
-
-    def reads_from(self, what: str) -> "Stage | None":
-        """The stage of that name which this one reads, or is."""
-        return self if self.what == what else next((stage for _, stage in self.reads if stage.what == what), None)
+    """Flag -> stage: ("--tokenizer", ...)."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,6 @@ class Cell:
     line: str = ""
     """Which line of the plot it lies on, and where on it; left out: its name."""
     x: str = ""
-    estimate: str = ""
-    """What the method itself gives as its answer, where that is not the mean of the hypotheses."""
 
 
 @dataclass(frozen=True)
@@ -44,24 +46,28 @@ class Table:
 
     title: str
     cells: tuple[Cell, ...]
-    tokenizers: bool = False
-    """Measure what poses lose through the cells' tokenizers, too."""
     note: str = ""
     """What must be known to read it."""
+
+    @property
+    def of_tokenizers(self) -> bool:
+        """Tokenizers alone, which are measured by what poses lose through them."""
+        return all(cell.stage is not None and cell.stage.what == "tokenizer" for cell in self.cells)
 
 
 def settings(**values: object) -> tuple[str, ...]:
     """Flags that change the recipe; `__` stands for the dot: tokenizer__tokens=24."""
-    words = {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
-    pairs = (f"{name.replace('__', '.')}={value}" for name, value in words.items())
+    return _flags({name.replace("__", "."): value for name, value in values.items()})
+
+
+def _flags(values: Mapping[str, object]) -> tuple[str, ...]:
+    pairs = (f"{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in values.items())
     return tuple(word for pair in pairs for word in ("--set", pair))
 
 
-def di2pose(*flags: str, tokenizer: tuple[str, ...] = (), adapter: bool = True) -> Stage:
-    """Our model: tokenizer, adapter where the recipe has one, denoiser; `flags` are the denoiser's. Without `adapter`
-    the adapter, where there is one, learns along with the denoiser."""
-    read = (("--tokenizer", Stage("tokenizer", tokenizer)),)
-    return Stage("denoiser", flags, read + (("--adapter", Stage("adapter")),) * adapter)
+def di2pose(*flags: str, tokenizer: tuple[str, ...] = ()) -> Stage:
+    """Our model: tokenizer, then denoiser, whose flags `flags` are; an adapter learns along with the denoiser."""
+    return Stage("denoiser", flags, (("--tokenizer", Stage("tokenizer", tokenizer)),))
 
 
 REFERENCE = di2pose()
@@ -70,86 +76,121 @@ REFERENCE = di2pose()
 PEER = "blazepose"
 PCT_TOKENIZER = settings(tokenizer__quantiser="vq", tokenizer__block="mixer", tokenizer__joint_embed=False)
 LEVELS = ("[8,5,5,5]", "[7,5,5,5,5]", "[8,8,8,6,5]")
-LOCAL = {x: settings(tokenizer__block="local", tokenizer__local_joints=x) for x in (1, 3, 5)}
-"""Local-MLP tokenizers by the joints X that see each other; 3 is the paper's."""
-STEPS = (25, 50, 100)
-SHARES = (5, 10, 25, 50, 100)
+STEPS = {100: (4, 10, 25, 50, 100), 25: (4, 10, 25)}
+"""Steps in training -> in use."""
+SHARES = (5, 10, 25, 100)
+SHARED = ("di2pose", "gaussian", "regression")
+METHODS = ("di2pose", "gaussian", "pct", "regression")
 
 
-def _tokenizer_table(title: str, cells: dict[str, tuple[str, ...]], note: str = "") -> Table:
-    made = tuple(Cell(name, di2pose(tokenizer=flags)) for name, flags in cells.items())
-    return Table(title, made, tokenizers=True, note=note)
+def _tokenizer_table(title: str, cells: Mapping[str, tuple[str, ...]], note: str = "") -> Table:
+    made = tuple(Cell(name, Stage("tokenizer", flags)) for name, flags in cells.items())
+    return Table(title, made, f"Tokenizers alone: what poses lose through tokens. {note}".strip())
 
 
-def _identity_cells() -> dict[str, Stage]:
-    """Tokenizers alone: block, joint vectors, token mix, and the order along which a Local-MLP block shifts."""
+def _identity_cells() -> dict[str, tuple[str, ...]]:
+    """Block, joint vectors, token mix, and the order along which a Local-MLP block shifts."""
     found = {}
     for block, order in (("local", "index"), ("local", "chain"), ("mixer", "index")):
         for embed, mix in ((False, False), (True, False), (False, True), (True, True)):
             words = [block, *(["chain"] if order == "chain" else []), *(["joints"] if embed else [])]
             kind = settings(tokenizer__block=block, tokenizer__joint_order=order)
             flags = (*kind, *settings(tokenizer__joint_embed=embed, tokenizer__token_mix=mix))
-            found[" + ".join(words + (["mix"] if mix else []))] = Stage("tokenizer", flags)
+            found[" + ".join(words + (["mix"] if mix else []))] = flags
     return found
 
 
-def _one_stage(method: str, *flags: str) -> Stage:
-    """A method that sees crops in one stage only, as many as any other: what is compared must have seen the same."""
-    if method == "di2pose":
-        return di2pose(*flags, adapter=False)
-    read = (("--tokenizer", Stage("tokenizer", PCT_TOKENIZER)),) if method == "pct" else ()
-    return Stage(f"model {method}", flags, read)
+def method(name: str, *flags: str, tokenizer: tuple[str, ...] = (), share: float = 1.0) -> Stage:
+    """A method that sees records in one stage only, as many as any other: what is compared must have seen the same. Its
+    tokenizer, where it has one, learns from the same share of them."""
+    part = () if share == 1 else ("--share", str(share))
+    if name == "di2pose":
+        return di2pose(*flags, *part, tokenizer=(*tokenizer, *part))
+    read = (("--tokenizer", Stage("tokenizer", (*PCT_TOKENIZER, *tokenizer, *part))),) if name == "pct" else ()
+    return Stage(f"model {name}", (*flags, *part), read)
+
+
+def read_cells(path: Path) -> Table:
+    """A user's own table, of a TOML file: title, note, and [[cells]] with name, settings, method, steps, share."""
+    with reading(path, "expected TOML with a title and [[cells]], as docs/reproduction.md has it"):
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        cells = tuple(_cell(path, each) for each in content["cells"])
+        names = [cell.name for cell in cells]
+        if len(set(names)) < len(names):
+            raise InputError(f"{path}: every cell needs a name of its own, got {', '.join(names)}")
+        return Table(str(content["title"]), cells, str(content.get("note", "")))
+
+
+def _cell(path: Path, entry: Mapping[str, Any]) -> Cell:
+    if unknown := entry.keys() - {"name", "settings", "method", "steps", "share"}:
+        known = "name, settings, method, steps, share"
+        raise InputError(f"{path}: a cell has no {', '.join(sorted(unknown))}; expected {known}")
+    kind, share, values = entry.get("method", "di2pose"), float(entry.get("share", 1)), entry.get("settings", {})
+    if kind not in (*METHODS, "tokenizer"):
+        raise InputError(f"{path}: the method '{kind}' of {entry['name']} is none of {', '.join(METHODS)}, tokenizer")
+    ours = {key: value for key, value in values.items() if key.startswith("tokenizer")}
+    others = _flags({key: value for key, value in values.items() if key not in ours})
+    if kind == "tokenizer":
+        stage = Stage("tokenizer", (*_flags(values), *(("--share", str(share)) if share < 1 else ())))
+    else:
+        stage = method(kind, *others, tokenizer=_flags(ours), share=share)
+    return Cell(str(entry["name"]), stage, entry.get("steps"))
 
 
 TABLES: dict[str, Table] = {
     "methods": Table(
         "Methods on the same features",
         (
-            Cell("di2pose", _one_stage("di2pose")),
-            Cell("gaussian", _one_stage("gaussian")),
-            Cell("pct", _one_stage("pct"), estimate="soft decode"),
-            Cell("regression", _one_stage("regression")),
+            Cell("di2pose", method("di2pose")),
+            Cell("di2pose, no carry-over", method("di2pose", *settings(denoiser__carry_over=False))),
+            *(Cell(name, method(name)) for name in METHODS[1:]),
             Cell(PEER, None),
         ),
-        tokenizers=True,
-        note="Every method sees the same crops, in one stage and as often; tokenizers see poses besides. The peer is "
-        "BlazePose's own 3D: nothing is trained. Figures are of the mean of the hypotheses; PCT's of its own answer, "
-        "the probabilities decoded softly, but where hypotheses are fitted to landmarks.",
+        note="Every method sees the same records, in one stage and as often; tokenizers see their poses besides. The "
+        "peer is BlazePose's own 3D, where the test data has it: nothing is trained.",
     ),
-    "joint-shift": _tokenizer_table(
-        "Joints X that see each other in a Local-MLP block",
-        {str(x): flags for x, flags in LOCAL.items()},
-    ),
-    "levels": _tokenizer_table("FSQ levels", {text: settings(tokenizer__levels=text) for text in LEVELS}),
-    "occlude": Table(
+    "matrices": Table(
         "Final occlude rate (0: replace only, 1: occlude only)",
-        tuple(Cell(str(r), di2pose(*settings(diffusion__final_occlude=r))) for r in (0.0, 0.3, 0.6, 0.9, 1.0)),
+        tuple(Cell(str(rate), di2pose(*settings(diffusion__final_occlude=rate))) for rate in (0.0, 0.9, 1.0)),
+    ),
+    "share": Table(
+        "Share of the training records",
+        tuple(
+            Cell(f"{name}, {share} %", method(name, share=share / 100), line=name, x=f"{share} %")
+            for name in SHARED
+            for share in SHARES
+        ),
+        note="The iterations are the same whatever the share; the tokenizer learns from the same share.",
     ),
     "steps": Table(
         "Steps in training and in use",
         tuple(
-            Cell(
-                f"{train} / {used}",
-                di2pose(*settings(diffusion__steps=train, denoiser__steps=train, sample_steps=STEPS[0])),
-                steps=used,
-                line=f"trained {train}",
-                x=str(used),
-            )
-            for train in STEPS
-            for used in STEPS
-            if used <= train
+            Cell(f"{train} / {used}", di2pose(*settings(diffusion__steps=train)), used, f"trained {train}", str(used))
+            for train, uses in STEPS.items()
+            for used in uses
         ),
-        note="Training steps / inference steps.",
+        note="Training steps / inference steps: one training for each number of training steps.",
     ),
+    "joint-shift": _tokenizer_table(
+        "Joints X that see each other in a Local-MLP block",
+        {str(x): settings(tokenizer__block="local", tokenizer__local_joints=x) for x in (1, 3, 5)},
+    ),
+    "levels": _tokenizer_table("FSQ levels", {text: settings(tokenizer__levels=text) for text in LEVELS}),
     "block": _tokenizer_table(
-        "Blocks of the tokenizer", {"local": LOCAL[3], "mixer": settings(tokenizer__block="mixer")}
+        "Blocks of the tokenizer",
+        {
+            "local": settings(tokenizer__block="local"),
+            "local, no joint vectors": settings(tokenizer__block="local", tokenizer__joint_embed=False),
+            "mixer": settings(tokenizer__block="mixer"),
+            "pct": PCT_TOKENIZER,
+        },
+        note="pct: PCT's own, Mixer blocks and a learned codebook (VQ) of as many codes.",
     ),
-    "identity": Table(
+    "identity": _tokenizer_table(
         "Joint vectors, token mix and joint order of the tokenizer",
-        tuple(Cell(name, stage) for name, stage in _identity_cells().items()),
-        tokenizers=True,
-        note="Tokenizers alone: what poses lose through tokens. joints: a learned vector a joint (joint_embed); mix: a "
-        "norm and GELU between joints and channels (token_mix); chain: joints in the order of the limbs.",
+        _identity_cells(),
+        note="joints: a learned vector a joint (joint_embed); mix: a norm and GELU between joints and channels "
+        "(token_mix); chain: joints in the order of the limbs.",
     ),
     "carry-over": Table(
         "Carry-over: what a visible token says of its own clean value, in closed form",
@@ -166,31 +207,5 @@ TABLES: dict[str, Table] = {
     "aux": Table(
         "Weight of the auxiliary loss",
         tuple(Cell(text, di2pose(*settings(diffusion__aux_weight=text))) for text in ("5e-4", "1e-2", "0.1", "1.0")),
-    ),
-    "adapter": Table(
-        "Adapter and hint",
-        (
-            Cell("adapter and hint", di2pose()),
-            Cell("adapter, no hint", di2pose(*settings(denoiser__hint_channels=0))),
-            Cell(
-                "neither",
-                di2pose(*settings(denoiser__hint_channels=0, denoiser__adapter_layers=0), adapter=False),
-            ),
-        ),
-        note="Recipes with an adapter only. With one, crops are seen by the adapter, then by the denoiser.",
-    ),
-    "share": Table(
-        "Share of the training crops",
-        tuple(
-            Cell(
-                f"{method}, {share} %",
-                _one_stage(method, *(("--share", str(share / 100)) if share < 100 else ())),
-                line=method,
-                x=f"{share} %",
-            )
-            for method in ("di2pose", "gaussian", "regression")
-            for share in SHARES
-        ),
-        note="The iterations are the same whatever the share. The tokenizer sees all poses: they need no pictures.",
     ),
 }

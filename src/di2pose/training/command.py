@@ -25,7 +25,12 @@ STAGE, HOW = StageOptions(), RunOptions()
 
 
 def train_tokenizer(
-    data: tuple[Path, ...], out: Path, recipe: RecipeName = "small", stage: Stage = STAGE, options: How = HOW
+    data: tuple[Path, ...],
+    out: Path,
+    recipe: RecipeName = "small",
+    share: float = 1.0,
+    stage: Stage = STAGE,
+    options: How = HOW,
 ) -> int:
     """Stage 1: train the pose tokenizer on poses, mirrored, of other bodies and turned as crops are.
 
@@ -36,10 +41,11 @@ def train_tokenizer(
         data: prepared datasets, rendered people or feature caches; split train is learned from, the rest measured on
         out: folder of the run
         recipe: the configuration to start from
+        share: of the training poses to learn from, chosen by their ids: of feature caches the same as for the denoiser
     """
     config = _recipe(recipe, stage)
     config = replace(config, tokenizer_training=stage.over(config.tokenizer_training))
-    return _run(tokenizer_job(config, data, out, stage.seed, stage.init), out, options)
+    return _run(tokenizer_job(config, data, out, stage.seed, stage.init, share), out, options)
 
 
 def train_adapter(
@@ -161,7 +167,7 @@ def train_all(
     first, second, third = (StageOptions(count, passes, seed=seed, settings=settings) for count, passes in lengths)
     adapter = out / "adapter" if _recipe(recipe, first).denoiser.adapter_layers else None
     with join(options.device):
-        stopped = train_tokenizer(data, out / "tokenizer", recipe, first, options)
+        stopped = train_tokenizer(data, out / "tokenizer", recipe, stage=first, options=options)
         if adapter is not None and not stopped:
             stopped = train_adapter(features, adapter, recipe, share, second, options)
         if stopped:

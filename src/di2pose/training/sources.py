@@ -37,24 +37,37 @@ class MemorySource:
         return {name: tensor[torch.from_numpy(rows)] for name, tensor in self.records.items()}
 
 
-def read_poses(folder: Path) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray]:
-    """Root-relative poses and their splits, of a prepared dataset, of rendered people or of a feature cache."""
+def read_poses(folder: Path) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray, np.ndarray]:
+    """Root-relative poses, their splits and ids, of a prepared dataset, of rendered people or of a feature cache."""
     if (folder / "features.json").is_file():
         cache = FeatureCache(folder)
         joints, rows = _cached_poses(cache)
-        return joints, np.array([line["split"] for line in cache.index])[rows]
+        splits, ids = (np.array([line[name] for line in cache.index])[rows] for name in ("split", "id"))
+        return joints, splits, ids
     return dataset_poses(Dataset(folder))
 
 
-def pose_sources(folders: Sequence[Path]) -> tuple[MemorySource, MemorySource]:
-    """All poses of split `train`, and all others."""
+def pose_sources(folders: Sequence[Path], share: float = 1.0) -> tuple[MemorySource, MemorySource]:
+    """All poses of split `train`, or a share of them, and all others: of feature caches the same as `feature_sources`
+    chooses."""
     if not folders:
         raise InputError("--data needs one folder or more: prepared datasets, rendered people, feature caches")
-    joints, splits = (np.concatenate(parts) for parts in zip(*map(read_poses, folders), strict=True))
+    joints, splits, ids = (np.concatenate(parts) for parts in zip(*map(read_poses, folders), strict=True))
     train = splits == TRAIN
     _need_both(int(train.sum()), int((~train).sum()), folders)
     poses = torch.from_numpy(joints.astype(np.float32))
-    return MemorySource(joints_mm=poses[train]), MemorySource(joints_mm=poses[~train])
+    learned = _shared(np.flatnonzero(train), ids[train].tolist(), share)
+    return MemorySource(joints_mm=poses[learned]), MemorySource(joints_mm=poses[~train])
+
+
+def _shared(rows: np.ndarray, ids: Sequence[str], share: float) -> np.ndarray:
+    """The share of the rows, chosen by their ids alone: a smaller one is a part of a larger one, whatever the seed."""
+    if not 0 < share <= 1:
+        raise InputError(f"--share must lie above 0 and be 1 at most, got {share}")
+    if share == 1:
+        return rows
+    lots = np.array([seed_of("share", each) for each in ids])
+    return np.sort(rows[np.argsort(lots, kind="stable")[: max(1, round(share * len(rows)))]])
 
 
 class FeatureSource:
@@ -100,12 +113,7 @@ class FeatureSource:
 
 
 def feature_sources(folders: Sequence[Path], share: float = 1.0) -> tuple[FeatureSource, FeatureSource]:
-    """All crops of split `train`, or a share of them, and all others.
-
-    The share is chosen by the crops' ids alone: a smaller one is a part of a larger one, whatever the seed of the run.
-    """
-    if not 0 < share <= 1:
-        raise InputError(f"--share must lie above 0 and be 1 at most, got {share}")
+    """All crops of split `train`, or a share of them, and all others."""
     if not folders:
         raise InputError("--features needs one folder or more, as `di2pose features` makes them")
     caches = [FeatureCache(folder) for folder in folders]
@@ -121,11 +129,8 @@ def feature_sources(folders: Sequence[Path], share: float = 1.0) -> tuple[Featur
     chosen = np.concatenate(train)
     _need_both(int(chosen.sum()), int((~chosen).sum()), folders)
     all_joints, all_places = np.concatenate(joints), np.concatenate(places)
-    learned = np.flatnonzero(chosen)
-    if share < 1:
-        lots = [seed_of("share", str(caches[number].index[row]["id"])) for number, row in all_places[learned].tolist()]
-        count = max(1, round(share * len(learned)))
-        learned = np.sort(learned[np.argsort(np.array(lots), kind="stable")[:count]])
+    ids = [str(caches[number].index[row]["id"]) for number, row in all_places[chosen].tolist()]
+    learned = _shared(np.flatnonzero(chosen), ids, share)
     return (
         FeatureSource(caches, all_places[learned], all_joints[learned]),
         FeatureSource(caches, all_places[~chosen], all_joints[~chosen]),

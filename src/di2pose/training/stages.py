@@ -49,13 +49,13 @@ class TokenizerStage(nn.Module):
 
 
 def tokenizer_job(
-    config: Config, data: Sequence[Path], out: Path, seed: int, init: Path | None = None
+    config: Config, data: Sequence[Path], out: Path, seed: int, init: Path | None = None, share: float = 1.0
 ) -> Job[TokenizerStage]:
     """Train the tokenizer on the poses of one or several folders, from nothing or from the weights of another run."""
-    train, held_out = pose_sources(data)
+    train, held_out = pose_sources(data, share)
     torch.manual_seed(seed)
     stage = TokenizerStage(PoseTokenizer(config.tokenizer))
-    identity = _identity("tokenizer", config, seed, train.fingerprint)
+    identity = _identity("tokenizer", config, seed, train.fingerprint, share)
     if init is not None:
         checkpoint.load(model_folder(init), {"tokenizer": stage.tokenizer})
         identity["init"] = _digest(stage.tokenizer)
