@@ -306,3 +306,17 @@ def test_hypotheses_are_fitted_to_landmarks_unless_told_otherwise(run, write_cac
 def test_people_in_pictures_are_always_fitted(run):
     with pytest.raises(InputError, match="--no-fit is for feature caches"):
         load_predictor(str(run), fit=False)
+
+
+def test_the_precision_is_chosen_and_named(features, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    found = {}
+    for precision in ("auto", "bfloat16"):
+        out = tmp_path / precision
+        words = ("evaluate", run, "--data", features, "--limit", 4, "--hypotheses", 1, "--precision", precision)
+        assert main([*map(str, words), "--out", str(out)]) == 0
+        found[precision] = json.loads((out / "report.json").read_text())
+    assert "bfloat16" not in found["auto"]["run"]["predictor"]
+    assert found["bfloat16"]["run"]["predictor"].endswith("bfloat16)")
+    values = [value(found[name], "0/regression/mpjpe") for name in ("auto", "bfloat16")]
+    assert values[0] != values[1] == pytest.approx(values[0], rel=0.01)

@@ -18,7 +18,7 @@ from di2pose.network import Di2PoseNetwork
 from di2pose.training.log import read_rows
 from di2pose.training.loop import Job, train
 from di2pose.training.optimiser import Average, Order, adamw, learning_rate
-from di2pose.training.options import RunOptions, check_precision
+from di2pose.training.options import RunOptions
 from di2pose.training.state import read_state
 
 TRAINING = TrainingConfig(
@@ -227,7 +227,6 @@ def test_half_precision_needs_hardware_but_the_loop_can(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="this cpu has no hardware for float16"):
         train(job()[0], tmp_path, RunOptions(precision="float16"))
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
-    check_precision("bfloat16", torch.device("cpu"))
 
     class Layer(Line):
         def __init__(self):
@@ -239,7 +238,12 @@ def test_half_precision_needs_hardware_but_the_loop_can(tmp_path, monkeypatch):
             assert found.dtype == torch.bfloat16
             return {"loss": ((found.float() - self.weight) ** 2).mean()}
 
-    assert train(job(model=Layer())[0], tmp_path, RunOptions(precision="bfloat16")) == 0
+    def validate(model):
+        assert model.layer(torch.ones(1)).dtype == torch.bfloat16  # what is measured, too
+        return {"mm": 1.0}
+
+    made = replace(job(model=Layer())[0], validate=validate)
+    assert train(made, tmp_path, RunOptions(precision="bfloat16")) == 0
     assert torch.get_autocast_dtype("cpu") == torch.bfloat16
     assert read_state(tmp_path / "last.safetensors")[0]["model"]["layer.weight"].dtype == torch.float32
 

@@ -4,9 +4,11 @@ import tempfile
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import tyro
 
 from di2pose.baselines.peer import BlazePosePeer
+from di2pose.device import Precision, choose_device, precision_of
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, open_records
 from di2pose.evaluation.evaluate import evaluate_dataset, torchrun_rank
@@ -49,6 +51,7 @@ def evaluate(
     top_r: float | None = None,
     encoder: str | None = None,
     device: str = "cpu",
+    precision: Precision = "auto",
     textures: Path | None = None,
     images: Path | None = None,
     worst: int = 20,
@@ -85,7 +88,8 @@ def evaluate(
         temperature: of the sampler: below 1 tokens are drawn more sharply than the model says; left out: the model's.
         top_r: of the sampler: only the most probable codes that hold this mass are drawn; left out: the model's.
         encoder: another image encoder than the model's own, e.g. vitpose:FOLDER.
-        device: cpu, cuda, mps.
+        device: cpu, cuda, mps; under torchrun `cuda` is each rank's own GPU.
+        precision: of the model; auto: bfloat16 on a GPU that has it, else float32.
         textures: folder of the Describable Textures Dataset for the patches (left out: procedural textures).
         images: where the pictures lie, if not where the prepared dataset says.
         worst: how many of the worst records the HTML page shows per protocol.
@@ -110,6 +114,7 @@ def evaluate(
             flip_test=flip_test,
             true_boxes=true_boxes,
             fit=fit,
+            precision=precision,
         )
         path, several = Path(model), _integers(steps, "--steps")
         name = (path.parent if path.name == "model" else path).resolve().name if path.exists() else model
@@ -118,6 +123,8 @@ def evaluate(
             continue
         looks = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [encoder] * bool(encoder)
         looks += ["true boxes"] * true_boxes + ["not fitted"] * (not fit)
+        if (dtype := precision_of(precision, choose_device(device))) != torch.float32:
+            looks.append(str(dtype).removeprefix("torch."))
         drawing = {"temperature": temperature, "top_r": top_r}
         if changes := {key: value for key, value in drawing.items() if value is not None}:
             if not isinstance(predictor.model, Di2PoseNetwork):

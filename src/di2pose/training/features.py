@@ -7,6 +7,7 @@ import numpy as np
 import tyro
 
 from di2pose.data.sample import OCCLUDED, Dataset, Sample
+from di2pose.device import choose_device
 from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP
 from di2pose.image.crop import ROI_MARGIN, Roi, apply, crop_camera, invert, roi_from_box, roi_from_keypoints
@@ -148,7 +149,7 @@ def features(
         occlusion: put the patch of this protocol on every picture before the detector looks at it: to measure on
         flip: keep what the encoder sees in the mirror, too: to measure with the flip test, as photos are looked at
     """
-    network = load_encoder(_encoder_name(encoder, map16, movenet, weights), device, runtime)
+    network = load_encoder(_encoder_name(encoder, map16, movenet, weights), choose_device(device), runtime)
     source = _source(folder, images, network, detect, occlusion)
     write_features(source, network, out, {"runtime": runtime, **source.about}, flip)
 

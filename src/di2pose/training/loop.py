@@ -23,12 +23,13 @@ from tqdm import tqdm
 
 from di2pose.checkpoint import check_state
 from di2pose.config import TrainingConfig
+from di2pose.device import autocast, precision_of
 from di2pose.errors import InputError
 from di2pose.randomness import Noise, training_generators
 from di2pose.training.distributed import Ranks, join
 from di2pose.training.log import Log, progress_bar
 from di2pose.training.optimiser import Average, Model, Order, adamw, learning_rate
-from di2pose.training.options import RunOptions, check_precision, out_of_memory, stop_signals
+from di2pose.training.options import RunOptions, out_of_memory, stop_signals
 from di2pose.training.state import check_identity, load_optimiser, optimiser_tensors, read_state, write_state
 
 Batch = dict[str, Tensor]
@@ -99,7 +100,7 @@ def train(job: Job[Model], out: Path, options: RunOptions) -> int:
     if not isinstance(job.model, Trainable):
         raise InputError(f"{type(job.model).__name__} cannot be trained: it has no loss(batch, generator)")
     with join(options.device) as ranks, stop_signals() as signals:
-        check_precision(options.precision, ranks.device)
+        precision_of(options.precision, ranks.device)  # refused before anything is written
         if job.training.batch < ranks.world * options.accumulate:
             raise InputError(
                 f"a batch of {job.training.batch} cannot be cut into {ranks.world} ranks x {options.accumulate} parts"
@@ -123,7 +124,8 @@ class _Trainer(Generic[Model]):
         # The average reaches back over a tenth of the run at most: more would drag the first weights into the last.
         self.average = Average(self.model, min(job.training.ema, max(0.0, 1 - 10 / job.iterations)))
         self.optimiser = adamw(self.model, job.training)
-        self.scaler = torch.amp.GradScaler(ranks.device.type, enabled=options.precision == "float16")
+        half = precision_of(options.precision, ranks.device) == torch.float16
+        self.scaler = torch.amp.GradScaler(ranks.device.type, enabled=half)
         self.order = Order(len(job.source), job.seed)
         self.iteration = self.saved = 0
         self.seconds = 0.0
@@ -196,9 +198,7 @@ class _Trainer(Generic[Model]):
                 count = len(next(iter(batch.values())))
                 generators = training_generators(self.job.seed, self.iteration, first, count)
                 with self.ranks.unsynchronised(self.loss, number < len(parts)):
-                    with torch.autocast(
-                        place.type, getattr(torch, self.options.precision), self.options.precision != "float32"
-                    ):
+                    with autocast(place, self.options.precision):
                         losses = self.loss(batch, generators)
                     # DDP averages over ranks: shares of the batch, whatever their sizes, then add up to its mean.
                     self.scaler.scale(losses["loss"] * (count * self.ranks.world / size)).backward()
@@ -252,7 +252,8 @@ class _Trainer(Generic[Model]):
         row["seconds"] = round(self.seconds, 1)
         self.sums = {}
         if check:
-            self.figures = self.job.validate(self.average.model)
+            with autocast(self.ranks.device, self.options.precision):
+                self.figures = self.job.validate(self.average.model)
             row |= {f"held_out_{name}": value for name, value in self.figures.items()}
         log.write(row)
         shown = {"loss": f"{row['loss']:.4f}"}

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from di2pose import checkpoint
 from di2pose.config import Config, TrainingConfig, to_json
 from di2pose.data.poses import augment, crop_turns
+from di2pose.device import in_float32
 from di2pose.diffusion.adapter import Adapter, reading_losses
 from di2pose.errors import InputError
 from di2pose.model import PoseModel, Recipe, TokenRecipe, find_model, kind_of, save_model, training_of
@@ -40,6 +41,7 @@ class TokenizerStage(nn.Module):
         super().__init__()
         self.tokenizer = tokenizer
 
+    @in_float32
     def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
         poses = augment(batch["joints_mm"], generator) if self.tokenizer.config.augment else batch["joints_mm"]
         return self.tokenizer.loss(poses, generator)
@@ -71,6 +73,7 @@ def tokenizer_job(
 
 
 @torch.no_grad()
+@in_float32
 def reconstruction_mm(tokenizer: PoseTokenizer, joints_mm: Tensor, seed: int) -> dict[str, float]:
     """`mm` and `turned_mm`: MPJPE through the tokens and back, as the poses are and turned as crops are."""
     joints_mm = joints_mm.to(tokenizer.order.device)
