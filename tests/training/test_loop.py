@@ -64,7 +64,7 @@ def job(source=None, training=TRAINING, model=None, **identity):
         source or Numbers(),
         training,
         seed=0,
-        validate=lambda m: {"mm": abs(float(m.weight.mean()) - 3)},
+        validate=lambda m, ranks: {"mm": abs(float(m.weight.mean()) - 3)},
         export=lambda m, notes: exported.append((float(m.weight.mean()), dict(notes))),
         identity={"stage": "line", **identity},
     )
@@ -138,6 +138,18 @@ def test_it_learns_logs_and_exports(tmp_path):
         table = list(csv.DictReader(file))
     assert [float(line["loss"]) for line in table] == [row["loss"] for row in rows]
     assert (tmp_path / "plot.png").stat().st_size > 2000
+
+
+def test_validation_takes_a_twentieth_of_the_forward_passes_unless_its_interval_is_given(tmp_path, capsys):
+    made = replace(job(training=replace(TRAINING, iterations=1300))[0], validation_passes=720)
+    assert 720 / (3 * 8 * made.validate_every) == 0.05
+    assert train(made, tmp_path, RunOptions(log_every=1300)) == 0
+    assert [row["iteration"] for row in rows_of(tmp_path) if "held_out_mm" in row] == [600, 1200, 1300]
+    assert "line: validation every 600 iterations, 5.0% of training" in capsys.readouterr().err
+    assert replace(made, validation_passes=10).validate_every == 500
+    given = RunOptions(log_every=12, validate_every=4)
+    assert train(replace(job()[0], validation_passes=720), tmp_path / "given", given) == 0
+    assert [row["iteration"] for row in rows_of(tmp_path / "given")] == [4, 8, 12]
 
 
 def test_accumulated_parts_give_the_step_of_the_whole_batch(tmp_path):
@@ -238,7 +250,7 @@ def test_half_precision_needs_hardware_but_the_loop_can(tmp_path, monkeypatch):
             assert found.dtype == torch.bfloat16
             return {"loss": ((found.float() - self.weight) ** 2).mean()}
 
-    def validate(model):
+    def validate(model, ranks):
         assert model.layer(torch.ones(1)).dtype == torch.bfloat16  # what is measured, too
         return {"mm": 1.0}
 

@@ -15,7 +15,7 @@ from di2pose.device import choose_device
 from di2pose.diffusion.objective import StepSampler
 
 TIMEOUT = timedelta(hours=2)
-"""The others wait while rank 0 validates and writes."""
+"""The others wait while rank 0 writes."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,10 @@ class Ranks:
         """Until every rank is here."""
         if self.world > 1:
             dist.barrier()
+
+
+ALONE = Ranks(0, 1, torch.device("cpu"))
+"""One process, without torchrun."""
 
 
 @contextmanager

@@ -7,6 +7,7 @@ a run that was stopped goes on bit for bit, and ranks do what one process would.
 import math
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,10 @@ from di2pose.training.options import RunOptions, out_of_memory, stop_signals
 from di2pose.training.state import check_identity, load_optimiser, optimiser_tensors, read_state, write_state
 
 Batch = dict[str, Tensor]
+VALIDATION_SHARE, LEAST_INTERVAL = 0.05, 500
+"""Validation takes at most this share of training's forward passes, and comes at most every so many iterations."""
+STEP_PASSES = 3
+"""Forward passes that a record costs in training: its own, and the backward pass, which is twice as dear."""
 
 
 @runtime_checkable
@@ -68,14 +73,22 @@ class Job(Generic[Model]):
     source: RecordSource
     training: TrainingConfig
     seed: int
-    validate: Callable[[Model], dict[str, float]]
-    """Figures of the averaged model on held-out records; `mm` among them is shown on the progress bar."""
+    validate: Callable[[Model, Ranks], dict[str, float]]
+    """Figures of the averaged model on held-out records, which the ranks share; `mm` is shown on the progress bar."""
     export: Callable[[Model, Mapping[str, float]], object]
     """Writes the averaged model, with notes, for use."""
     identity: Mapping[str, object]
     """What must be the same for a run to go on: JSON values."""
     memory: Mapping[str, Tensor] = field(default_factory=dict)
     """Tensors beside the weights that training changes in place."""
+    validation_passes: int = 0
+    """Forward passes of one validation, each of one record."""
+
+    @property
+    def validate_every(self) -> int:
+        """Iterations between validations, by counted forward passes and not by a clock: the same on every machine."""
+        affordable = VALIDATION_SHARE * STEP_PASSES * self.training.batch  # passes an iteration
+        return max(LEAST_INTERVAL, math.ceil(self.validation_passes / affordable))
 
     @property
     def iterations(self) -> int:
@@ -147,6 +160,10 @@ class _Trainer(Generic[Model]):
                 self._export()
                 log.finish()
             return 0
+        interval = self.options.validate_every or self.job.validate_every
+        if lead:
+            share = self.job.validation_passes / (STEP_PASSES * self.job.training.batch * interval)
+            print(f"{self.job.name}: validation every {interval} iterations, {share:.1%} of training", file=sys.stderr)
         started, saved_at, stop = time.monotonic() - self.seconds, time.monotonic(), False
         with progress_bar(self.job.name, self.iteration, total, lead) as bar, ThreadPoolExecutor(1) as pool:
             for parts in self._batches(pool):
@@ -155,7 +172,9 @@ class _Trainer(Generic[Model]):
                 losses["gradient_norm"] = self._update()
                 self.seconds = time.monotonic() - started
                 self.sums = {key: self.sums.get(key, 0.0) + value for key, value in (losses | {"count": 1.0}).items()}
-                check = self.iteration == total or self.iteration % self.options.validate_every == 0
+                if check := self.iteration == total or self.iteration % interval == 0:
+                    with autocast(self.ranks.device, self.options.precision):
+                        self.figures = self.job.validate(self.average.model, self.ranks)
                 if log and (check or self.iteration % self.options.log_every == 0):
                     self._report(log, bar, check)
                 bar.update()
@@ -252,8 +271,6 @@ class _Trainer(Generic[Model]):
         row["seconds"] = round(self.seconds, 1)
         self.sums = {}
         if check:
-            with autocast(self.ranks.device, self.options.precision):
-                self.figures = self.job.validate(self.average.model)
             row |= {f"held_out_{name}": value for name, value in self.figures.items()}
         log.write(row)
         shown = {"loss": f"{row['loss']:.4f}"}

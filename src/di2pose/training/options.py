@@ -59,8 +59,8 @@ class RunOptions:
     """of the networks, in training and validation (autocast); auto: bfloat16 on a GPU that has it, else float32"""
     log_every: int = 20
     """iterations from row to row of metrics.jsonl"""
-    validate_every: int = 500
-    """iterations from one validation to the next"""
+    validate_every: int | None = None
+    """iterations from one validation to the next; left out: 500, or as many as keep validation below 5 % of training"""
     save_minutes: float = 10.0
     """time from one checkpoint to the next; there is always one at the end and at a stop"""
     tensorboard: bool = False
@@ -70,7 +70,7 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         for name in ("accumulate", "log_every", "validate_every"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')} must be 1 or more, got {getattr(self, name)}")
 
 
