@@ -1,6 +1,9 @@
 """Feature caches as records: every estimate of a tiny model, peers, flip test, groups, by the commands."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +14,7 @@ from di2pose.baselines.regression import Regression
 from di2pose.cli import main
 from di2pose.data.sample import OCCLUDED, SEEN
 from di2pose.errors import InputError
+from di2pose.evaluation import evaluate_models
 from di2pose.evaluation.cached_records import CachedRecords, open_records
 from di2pose.evaluation.evaluate_models import evaluate, evaluate_crops
 from di2pose.evaluation.predictor import load_predictor
@@ -320,3 +324,48 @@ def test_the_precision_is_chosen_and_named(features, run, tmp_path, monkeypatch)
     assert found["bfloat16"]["run"]["predictor"].endswith("bfloat16)")
     values = [value(found[name], "0/regression/mpjpe") for name in ("auto", "bfloat16")]
     assert values[0] != values[1] == pytest.approx(values[0], rel=0.01)
+
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "di2pose")
+
+
+def test_two_processes_under_torchrun_give_the_report_of_one(features, run, regression, tmp_path):
+    words = ("evaluate", run, regression, "--data", features, "--hypotheses", "1,2", "--steps", 2, "--batch", 1)
+    assert main([*map(str, words), "--out", str(tmp_path / "one")]) == 0
+    two = subprocess.run(
+        [*TORCHRUN, *map(str, words), "--out", str(tmp_path / "two")],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert two.returncode == 0, two.stderr[-3000:]
+    assert "written:" in two.stdout
+    name = run.name
+    assert len(list((tmp_path / "two" / name / "records").glob("clean.rank*.jsonl"))) == 2
+    for report in ("report.json", f"{name}/report.json", "plain/report.json"):
+        assert (tmp_path / "two" / report).read_bytes() == (tmp_path / "one" / report).read_bytes(), report
+
+
+def test_ranks_that_each_finish_another_model_last_still_write_the_joint_table(features, run, tmp_path, monkeypatch):
+    words = [*map(str, ("evaluate", run, "--data", features, "--hypotheses", 1, "--steps", "1,2", "--limit", 4))]
+    words += ["--out", str(tmp_path)]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    begun, real = [], evaluate_models.evaluate_dataset
+
+    def overtaken(*arguments, **named):
+        """Rank 1 does all of its work after rank 0 has done its records of the first model."""
+        monkeypatch.setenv("RANK", "0")
+        begun.append(found := real(*arguments, **named))
+        if len(begun) == 1:
+            monkeypatch.setenv("RANK", "1")
+            with monkeypatch.context() as other:
+                other.setattr(evaluate_models, "evaluate_dataset", real)
+                assert main(words) == 0
+            monkeypatch.setenv("RANK", "0")
+        return found
+
+    monkeypatch.setattr(evaluate_models, "evaluate_dataset", overtaken)
+    assert main(words) == 0
+    assert begun[0] is None  # rank 1 finished the first model last
+    assert (tmp_path / "report.json").is_file()

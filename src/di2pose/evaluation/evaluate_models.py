@@ -1,6 +1,8 @@
 """`di2pose evaluate`: named protocols on one or several models, or on a file of poses, in one table."""
 
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -137,9 +139,11 @@ def evaluate(
             contestants.append((row, title, predictor, counts or (HYPOTHESES,), count))
     regions = None if predictions is not None or isinstance(records, CachedRecords) else Finder()
     reports: dict[str, EvaluationReport | None] = {}
+    runs: dict[str, Callable[[], EvaluationReport | None]] = {}
     for row, title, contestant, drawn, count in contestants:
         name = next(word for word in (row, *(f"{row}-{k}" for k in range(2, 1000))) if word not in reports)
-        reports[name] = evaluate_dataset(
+        runs[name] = partial(
+            evaluate_dataset,
             contestant,
             records,
             chosen,
@@ -157,6 +161,9 @@ def evaluate(
             limit=limit,
             plain=plain,
         )
+        reports[name] = runs[name]()
+    if None in reports.values() and reports[name] is not None:  # the last rank: what others finished is done by now
+        reports = {name: report or runs[name]() for name, report in reports.items()}
     done = {name: report for name, report in reports.items() if report is not None}
     if len(done) < len(reports):
         rank, ranks = torchrun_rank()
