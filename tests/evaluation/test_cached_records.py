@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -369,3 +370,12 @@ def test_ranks_that_each_finish_another_model_last_still_write_the_joint_table(f
     assert main(words) == 0
     assert begun[0] is None  # rank 1 finished the first model last
     assert (tmp_path / "report.json").is_file()
+
+
+def test_the_best_and_the_last_model_of_a_run_have_names_of_their_own(features, run, tmp_path):
+    whole = tmp_path / "paper"
+    for name in ("model", "best"):
+        shutil.copytree(run / "model", whole / name)
+    words = ("evaluate", whole, whole / "best", "--data", features, "--limit", 2, "--hypotheses", 1, "--steps", 1)
+    assert main([*map(str, words), "--out", str(tmp_path / "out")]) == 0
+    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {"paper", "paper-best"}

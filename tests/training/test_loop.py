@@ -55,9 +55,9 @@ class Numbers:
         return {"x": self.trouble.get(self.calls, lambda x: x)(x)}
 
 
-def job(source=None, training=TRAINING, model=None, **identity):
+def job(source=None, training=TRAINING, model=None, best=None, **identity):
     model = model or Line()
-    exported = []
+    exported, best = [], [] if best is None else best
     made = Job(
         "line",
         model,
@@ -65,7 +65,9 @@ def job(source=None, training=TRAINING, model=None, **identity):
         training,
         seed=0,
         validate=lambda m, ranks: {"mm": abs(float(m.weight.mean()) - 3)},
-        export=lambda m, notes: exported.append((float(m.weight.mean()), dict(notes))),
+        export=lambda m, notes, name: (best if name == "best" else exported).append(
+            (float(m.weight.mean()), dict(notes))
+        ),
         identity={"stage": "line", **identity},
     )
     return made, exported
@@ -138,6 +140,39 @@ def test_it_learns_logs_and_exports(tmp_path):
         table = list(csv.DictReader(file))
     assert [float(line["loss"]) for line in table] == [row["loss"] for row in rows]
     assert (tmp_path / "plot.png").stat().st_size > 2000
+
+
+def test_the_best_model_by_validation_is_kept_beside_the_last_also_over_a_stop(tmp_path):
+    """A curve with two valleys, of which the first is the deeper one."""
+    curve = {3: 5.0, 6: 2.0, 9: 4.0, 12: 3.0}
+    options = RunOptions(log_every=3, validate_every=3)
+
+    def made(best, trouble=()):
+        whole, _ = job(Numbers(trouble=trouble), best=best)
+        return replace(whole, validate=lambda m, ranks: {"mm": curve[iteration_of(m)]})
+
+    seen = []
+
+    def iteration_of(model):
+        seen.append(float(model.weight.mean()))
+        return 3 * len(seen)
+
+    best = []
+    assert train(made(best), tmp_path / "whole", options) == 0
+    assert [notes["iteration"] for _, notes in best] == [3, 6]
+    assert [notes["held_out_mm"] for _, notes in best] == [5.0, 2.0]
+    assert best[-1][0] == seen[1]
+    assert read_state(tmp_path / "whole" / "last.safetensors")[1]["best_mm"] == 2.0
+
+    def terminate(x):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return x
+
+    seen.clear()
+    cut = []
+    assert train(made(cut, {8: terminate}), tmp_path / "cut", options) == signal.SIGTERM
+    assert train(made(cut), tmp_path / "cut", options) == 0
+    assert cut == best  # the second valley is not taken for a best one after the stop
 
 
 def test_validation_takes_a_twentieth_of_the_forward_passes_unless_its_interval_is_given(tmp_path, capsys):

@@ -119,7 +119,8 @@ def evaluate(
             precision=precision,
         )
         path, several = Path(model), _integers(steps, "--steps")
-        name = (path.parent if path.name == "model" else path).resolve().name if path.exists() else model
+        name, run = (path.resolve().name, path.resolve().parent.name) if path.exists() else (model, "")
+        name = {"model": run, "best": f"{run}-best"}.get(name, name)
         if isinstance(predictor, BlazePosePeer):  # draws nothing: one hypothesis tells all
             contestants.append((name, name + " (true boxes)" * true_boxes, predictor, counts or (1,), None))
             continue

@@ -75,8 +75,9 @@ class Job(Generic[Model]):
     seed: int
     validate: Callable[[Model, Ranks], dict[str, float]]
     """Figures of the averaged model on held-out records, which the ranks share; `mm` is shown on the progress bar."""
-    export: Callable[[Model, Mapping[str, float]], object]
-    """Writes the averaged model, with notes, for use."""
+    export: Callable[[Model, Mapping[str, float], str], object]
+    """Writes the averaged model, with notes, to the folder RUN/NAME, for use: `model` is the last, `best` that of the
+    least held-out mm so far."""
     identity: Mapping[str, object]
     """What must be the same for a run to go on: JSON values."""
     memory: Mapping[str, Tensor] = field(default_factory=dict)
@@ -144,10 +145,11 @@ class _Trainer(Generic[Model]):
         self.seconds = 0.0
         self.sums: dict[str, float] = {}  # of the losses since the last row of the log
         self.figures: dict[str, float] = {}  # of the last validation
+        self.best_mm: float | None = None
         if options.resume and self.path.is_file():
             self._restore()
         if ranks.rank == 0:  # of killed runs: our own temporary files and folders, and safetensors'
-            for leftover in (*out.glob(f".{self.path.stem}.*"), *out.glob(".model.*"), *out.glob(".tmp*")):
+            for leftover in [path for name in ("last.", "model.", "best.", "tmp") for path in out.glob(f".{name}*")]:
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         ranks.wait()  # all have read the checkpoint before one may replace it
         self.loss = ranks.wrap(_Loss(self.model))
@@ -173,8 +175,7 @@ class _Trainer(Generic[Model]):
                 self.seconds = time.monotonic() - started
                 self.sums = {key: self.sums.get(key, 0.0) + value for key, value in (losses | {"count": 1.0}).items()}
                 if check := self.iteration == total or self.iteration % interval == 0:
-                    with autocast(self.ranks.device, self.options.precision):
-                        self.figures = self.job.validate(self.average.model, self.ranks)
+                    self._validate()
                 if log and (check or self.iteration % self.options.log_every == 0):
                     self._report(log, bar, check)
                 bar.update()
@@ -263,6 +264,14 @@ class _Trainer(Generic[Model]):
                 "and look for broken records with `di2pose data check`"
             )
 
+    def _validate(self) -> None:
+        with autocast(self.ranks.device, self.options.precision):
+            self.figures = self.job.validate(self.average.model, self.ranks)
+        if "mm" in self.figures and (self.best_mm is None or self.figures["mm"] < self.best_mm):
+            self.best_mm = self.figures["mm"]
+            if self.ranks.rank == 0:
+                self._export("best")
+
     def _report(self, log: Log, bar: tqdm, check: bool) -> None:
         count = self.sums.pop("count")
         row = {"iteration": self.iteration, "epoch": self.iteration * self.job.training.batch / len(self.job.source)}
@@ -284,14 +293,15 @@ class _Trainer(Generic[Model]):
             "memory": self.job.memory,
         }
         facts = {"identity": self.job.identity, "iteration": self.iteration, "seconds": self.seconds}
-        facts |= {"sums": self.sums, "figures": self.figures, "scaler": self.scaler.state_dict()}
+        facts |= {"sums": self.sums, "figures": self.figures, "best_mm": self.best_mm}
+        facts |= {"scaler": self.scaler.state_dict()}
         write_state(self.path, groups, facts)
         self.saved = self.iteration
         self._export()
 
-    def _export(self) -> None:
+    def _export(self, name: str = "model") -> None:
         notes = {"iteration": self.iteration, "iterations": self.job.iterations, "seed": self.job.seed}
-        self.job.export(self.average.model, notes | {f"held_out_{k}": v for k, v in self.figures.items()})
+        self.job.export(self.average.model, notes | {f"held_out_{k}": v for k, v in self.figures.items()}, name)
 
     def _restore(self) -> None:
         groups, facts = read_state(self.path)
@@ -308,3 +318,4 @@ class _Trainer(Generic[Model]):
             self.scaler.load_state_dict(facts["scaler"])
         self.iteration = self.saved = facts["iteration"]
         self.seconds, self.sums, self.figures = facts["seconds"], facts["sums"], facts["figures"]
+        self.best_mm = facts.get("best_mm")  # earlier versions kept none

@@ -69,8 +69,8 @@ def tokenizer_job(
     def validate(stage: TokenizerStage, ranks: Ranks) -> dict[str, float]:
         return reconstruction_mm(stage.tokenizer, held_out.batch(rows)["joints_mm"], seed, ranks)
 
-    def export(stage: TokenizerStage, notes: Mapping[str, float]) -> None:
-        checkpoint.save(out / "model", config, {"tokenizer": stage.tokenizer}, {**notes, "poses": len(train)})
+    def export(stage: TokenizerStage, notes: Mapping[str, float], name: str) -> None:
+        checkpoint.save(out / name, config, {"tokenizer": stage.tokenizer}, {**notes, "poses": len(train)})
 
     passes = 2 * len(rows)
     return Job("tokenizer", stage, train, config.tokenizer_training, seed, validate, export, identity, {}, passes)
@@ -127,8 +127,8 @@ def adapter_job(
         figures = _means(stage, held_out, rows, ranks, lambda some, batch: stage.loss(batch, []))
         return {"mm": MM_PER_METRE * figures["regression"], **figures}
 
-    def export(stage: AdapterStage, notes: Mapping[str, float]) -> None:
-        checkpoint.save(out / "model", config, {"adapter": stage.adapter}, {**notes, "crops": len(train)})
+    def export(stage: AdapterStage, notes: Mapping[str, float], name: str) -> None:
+        checkpoint.save(out / name, config, {"adapter": stage.adapter}, {**notes, "crops": len(train)})
 
     passes = len(rows)
     return Job("adapter", stage, train, config.adapter_training, seed, validate, export, identity, {}, passes)
@@ -253,9 +253,9 @@ def _model_job(
     def validate(averaged: Model, ranks: Ranks) -> dict[str, float]:
         return prediction_mm(averaged, held_out, rows, steps, seed, ranks)
 
-    def export(averaged: Model, notes: Mapping[str, float]) -> None:
+    def export(averaged: Model, notes: Mapping[str, float], name: str) -> None:
         assert isinstance(averaged, PoseModel)
-        save_model(averaged, out / "model", **notes, crops=len(train))
+        save_model(averaged, out / name, **notes, crops=len(train))
 
     passes = len(rows) * (HYPOTHESES * steps + 1)  # samples, and the losses
     return Job(name, model, train, training, seed, validate, export, identity, memory, passes)
