@@ -13,7 +13,7 @@ from di2pose.baselines.peer import BlazePosePeer
 from di2pose.device import Precision, choose_device, precision_of
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, open_records
-from di2pose.evaluation.evaluate import evaluate_dataset, torchrun_rank
+from di2pose.evaluation.evaluate import SEARCH_STEPS, evaluate_dataset, torchrun_rank
 from di2pose.evaluation.prediction_file import PredictionFile
 from di2pose.evaluation.predictor import Predictor, fingerprint, load_predictor
 from di2pose.evaluation.protocol import PROTOCOLS, parse_protocols
@@ -38,6 +38,7 @@ def evaluate(
     predictions: Path | None = None,
     hypotheses: str | None = None,
     steps: str | None = None,
+    search_steps: int = SEARCH_STEPS,
     seed: int = 0,
     seeds: str | None = None,
     batch: int = 16,
@@ -73,6 +74,7 @@ def evaluate(
         predictions: npz file with ids and joints_mm (n, J, 3) or (n, H, J, 3) instead of a model.
         hypotheses: hypothesis counts to report, e.g. 1,8; left out: 8 of a model, 1 of a peer or a prediction file.
         steps: reverse steps of the sampler; left out: the model's own. Several, with commas: a table of them all.
+        search_steps: reverse steps of AdvOcc's search, at most; the worst placements are drawn in --steps.
         seed: seeds sampler noise, patch places and textures, each per record.
         seeds: several of them, e.g. 0,1,2: figures are means over their noise; patches are the first one's.
         batch: pictures per call of the model.
@@ -152,6 +154,7 @@ def evaluate(
             name=title,
             hypotheses=drawn,
             steps=count,
+            search_steps=search_steps,
             seed=numbers[0],
             more_seeds=numbers[1:],
             batch=batch,
