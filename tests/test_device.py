@@ -42,12 +42,14 @@ def test_auto_is_bfloat16_on_a_gpu_that_has_it_and_float32_elsewhere(monkeypatch
 
 def test_each_rank_takes_its_own_gpu_and_a_gpu_computes_in_tf32(monkeypatch):
     assert choose_device("cpu") == CPU
-    before = torch.get_float32_matmul_precision()
+    before, chosen = torch.get_float32_matmul_precision(), []
     assert before == "highest"
     monkeypatch.setenv("LOCAL_RANK", "3")
     monkeypatch.setattr(torch, "empty", lambda *size, device: None)  # as if this GPU could be used
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     try:
         assert choose_device("cuda") == torch.device("cuda:3")
+        assert chosen == [torch.device("cuda:3")]
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(before)

@@ -29,6 +29,8 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"--device {name} is not usable here: {str(error).splitlines()[0]}") from error
     if device.type == "cuda":
+        if device.index is not None:
+            torch.cuda.set_device(device)  # else every rank would keep a context on the first GPU, too
         torch.set_float32_matmul_precision("high")
     return device
 

@@ -25,8 +25,10 @@ from tqdm import tqdm
 from di2pose.checkpoint import check_state
 from di2pose.config import TrainingConfig
 from di2pose.device import autocast, precision_of
+from di2pose.diffusion.trunk import Block
 from di2pose.errors import InputError
 from di2pose.randomness import Noise, training_generators
+from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock
 from di2pose.training.distributed import Ranks, join
 from di2pose.training.log import Log, progress_bar
 from di2pose.training.optimiser import Average, Model, Order, adamw, learning_rate
@@ -36,6 +38,8 @@ from di2pose.training.state import check_identity, load_optimiser, optimiser_ten
 Batch = dict[str, Tensor]
 VALIDATION_SHARE, LEAST_INTERVAL = 0.05, 500
 """Validation takes at most this share of training's forward passes, and comes at most every so many iterations."""
+BLOCKS = (Block, LocalMLP, MixerBlock)
+"""What networks are built of, and `--compile` compiles."""
 STEP_PASSES = 3
 """Forward passes that a record costs in training: its own, and the backward pass, which is twice as dear."""
 
@@ -137,6 +141,9 @@ class _Trainer(Generic[Model]):
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         # The average reaches back over a tenth of the run at most: more would drag the first weights into the last.
         self.average = Average(self.model, min(job.training.ema, max(0.0, 1 - 10 / job.iterations)))
+        if options.compile:  # block by block: alike, they are compiled once; names of weights stay as they are
+            for block in (module for module in self.model.modules() if isinstance(module, BLOCKS)):
+                block.compile()
         self.optimiser = adamw(self.model, job.training)
         half = precision_of(options.precision, ranks.device) == torch.float16
         self.scaler = torch.amp.GradScaler(ranks.device.type, enabled=half)
@@ -204,7 +211,11 @@ class _Trainer(Generic[Model]):
         count = self.options.accumulate
         cuts = [first + (last - first) * k // count for k in range(count + 1)]
         start = iteration * self.job.training.batch
-        return [(a, self.job.source.batch(self.order.rows(start + a, start + b))) for a, b in pairwise(cuts)]
+        parts = [(a, self.job.source.batch(self.order.rows(start + a, start + b))) for a, b in pairwise(cuts)]
+        if self.ranks.device.type != "cuda":
+            return parts
+        with torch.cuda.device(self.ranks.device):  # this thread's own current device is the first GPU
+            return [(a, {name: tensor.pin_memory() for name, tensor in records.items()}) for a, records in parts]
 
     def _gradients(self, parts: list[tuple[int, Batch]], stop: bool) -> dict[str, float]:
         """Gradients and losses of the global batch. Changes no weight, so that a failure here loses nothing."""
@@ -214,7 +225,7 @@ class _Trainer(Generic[Model]):
         self.optimiser.zero_grad()
         try:
             for number, (first, records) in enumerate(parts, 1):
-                batch = {name: tensor.to(place) for name, tensor in records.items()}
+                batch = {name: tensor.to(place, non_blocking=True) for name, tensor in records.items()}
                 count = len(next(iter(batch.values())))
                 generators = training_generators(self.job.seed, self.iteration, first, count)
                 with self.ranks.unsynchronised(self.loss, number < len(parts)):

@@ -57,6 +57,8 @@ class RunOptions:
     """cut each batch into so many parts, one after the other: less memory"""
     precision: Precision = "auto"
     """of the networks, in training and validation (autocast); auto: bfloat16 on a GPU that has it, else float32"""
+    compile: bool = False
+    """compile the blocks of the network (torch.compile): a slow start, then quicker on a GPU"""
     log_every: int = 20
     """iterations from row to row of metrics.jsonl"""
     validate_every: int | None = None
