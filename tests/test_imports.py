@@ -6,7 +6,9 @@ from pathlib import Path
 import di2pose
 
 ROOT = Path(di2pose.__file__).parent
-BASE = {"errors", "arrays", "spread", "randomness", "files", "checked", "garbage", "text_table", "interruption"}
+BASE = {
+    "errors", "arrays", "spread", "randomness", "files", "checked", "garbage", "text_table", "interruption", "device",
+}  # fmt: skip
 LEVEL = {room: BASE for room in ("pose", "config", "assets")}
 LEVEL |= {room: BASE | {"pose", "config", "assets", "tokenizer", room} for room in ("tokenizer", "diffusion", "image")}
 LEVEL |= {"data": BASE | {"pose", "assets", "image"}}

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from di2pose.errors import InputError
 from di2pose.evaluation.evaluate import evaluate_dataset
 from di2pose.evaluation.protocol import parse_protocols
-from di2pose.occlusion.protocols import advocc_placements, person_crop
+from di2pose.occlusion.protocols import advocc_placements, advocc_visible, person_crop
+from di2pose.pose.skeleton import H36M_17
 
 SPOTS = ((101.3, 71.1), (60.2, 200.7))
 
@@ -103,3 +105,66 @@ def test_the_search_is_the_same_twice_and_when_two_ranks_split_it(dataset, patch
     assert one == again
     assert len(list((split / "records").glob("advocc-80.rank*.jsonl"))) == 2
     assert ((split / "report.json").read_bytes(), (split / "worst.html").read_bytes()) == one
+
+
+class InSteps:
+    """Moves the left ankle by 200 mm and the other joints by 10; under a patch all by 40 more, and by 1 mm more the
+    farther left it lies. Drawn in fewer than 100 steps it errs by twice as much."""
+
+    steps = 100
+
+    def __init__(self):
+        self.asked = []
+
+    def predict(self, images, samples, hypotheses, steps, seed):
+        self.asked += [steps] * len(samples)
+        poses = []
+        for image, sample in zip(images, samples, strict=True):
+            _, columns = np.nonzero(np.asarray(image)[..., 0] != 128)
+            added = 40 + (1 - columns.min() / image.width) if len(columns) else 0
+            error = np.full(17, 10.0 + added)
+            error[H36M_17.index("left_ankle")] += 190
+            error[0] = 0
+            moved = sample.joints_mm.copy()
+            moved[:, 0] += error * (1 if steps == 100 else 2)
+            poses.append(moved)
+        return np.stack(poses)[:, None].repeat(hypotheses, axis=1)
+
+
+def test_the_search_takes_few_steps_and_the_worst_placements_all(dataset, tmp_path):
+    predictor = InSteps()
+    protocols = parse_protocols("advocc-80", every=1)
+    report = evaluate_dataset(predictor, dataset, protocols, tmp_path / "out", hypotheses=(1, 2))
+    assert predictor.asked.count(10) == 2 * (247 + 1)
+    assert 2 * 2 <= predictor.asked.count(100) <= 2 * (3 + 1)  # the clean picture and the worst of each kind
+    assert report["run"]["search_steps"] == 10
+    whole = InSteps()
+    once = evaluate_dataset(whole, dataset, protocols, tmp_path / "whole", hypotheses=(1, 2), search_steps=100)
+    assert set(whole.asked) == {100}
+    assert "search_steps" not in once["run"]
+    # This search errs by a factor, so that it finds the same places but for PA-MPJPE.
+    for quick, slow in zip(*(each["records"]["advocc-80"]["worst_placements"] for each in (report, once)), strict=True):
+        assert {count: (places[0], places[2]) for count, places in quick.items()} == {
+            count: (places[0], places[2]) for count, places in slow.items()
+        }
+    quick, slow = (each["records"]["advocc-80"]["values"] for each in (report, once))
+    assert {key: value for key, value in quick.items() if "pa_mpjpe_worst" not in key} == {
+        key: value for key, value in slow.items() if "pa_mpjpe_worst" not in key
+    }
+    with pytest.raises(InputError, match="--search-steps must be 1 or more"):
+        evaluate_dataset(InSteps(), dataset, protocols, tmp_path / "none", search_steps=0)
+
+
+def test_the_relative_worst_placement_hides_what_is_bad_without_a_patch(dataset, tmp_path):
+    report = evaluate_dataset(InSteps(), dataset, parse_protocols("advocc-80", every=1), tmp_path / "out")
+    records, placements = report["records"]["advocc-80"], advocc_placements(80)
+    for i in range(2):
+        sample = dataset[i]
+        crop, ankle = person_crop(sample.box), H36M_17.index("left_ankle")
+        absolute, _, relative = (placements[k] for k in records["worst_placements"][i]["1"])
+        seen = [advocc_visible(sample.joints_2d, crop, place)[ankle] for place in (absolute, relative)]
+        assert seen == [True, False]
+        values = {key.split("/")[2]: value[i] for key, value in records["values"].items()}
+        assert values["mpjpe"] > values["mpjpe_relative"]
+        assert values["clean_mpjpe_relative"] == pytest.approx(10)
+        assert values["mpjpe_relative"] / 10 > values["mpjpe"] / values["clean_mpjpe"]

@@ -1,6 +1,10 @@
 """Feature caches as records: every estimate of a tiny model, peers, flip test, groups, by the commands."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +15,7 @@ from di2pose.baselines.regression import Regression
 from di2pose.cli import main
 from di2pose.data.sample import OCCLUDED, SEEN
 from di2pose.errors import InputError
+from di2pose.evaluation import evaluate_models
 from di2pose.evaluation.cached_records import CachedRecords, open_records
 from di2pose.evaluation.evaluate_models import evaluate, evaluate_crops
 from di2pose.evaluation.predictor import load_predictor
@@ -306,3 +311,71 @@ def test_hypotheses_are_fitted_to_landmarks_unless_told_otherwise(run, write_cac
 def test_people_in_pictures_are_always_fitted(run):
     with pytest.raises(InputError, match="--no-fit is for feature caches"):
         load_predictor(str(run), fit=False)
+
+
+def test_the_precision_is_chosen_and_named(features, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    found = {}
+    for precision in ("auto", "bfloat16"):
+        out = tmp_path / precision
+        words = ("evaluate", run, "--data", features, "--limit", 4, "--hypotheses", 1, "--precision", precision)
+        assert main([*map(str, words), "--out", str(out)]) == 0
+        found[precision] = json.loads((out / "report.json").read_text())
+    assert "bfloat16" not in found["auto"]["run"]["predictor"]
+    assert found["bfloat16"]["run"]["predictor"].endswith("bfloat16)")
+    values = [value(found[name], "0/regression/mpjpe") for name in ("auto", "bfloat16")]
+    assert values[0] != values[1] == pytest.approx(values[0], rel=0.01)
+
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "di2pose")
+
+
+def test_two_processes_under_torchrun_give_the_report_of_one(features, run, regression, tmp_path):
+    words = ("evaluate", run, regression, "--data", features, "--hypotheses", "1,2", "--steps", 2, "--batch", 1)
+    assert main([*map(str, words), "--out", str(tmp_path / "one")]) == 0
+    two = subprocess.run(
+        [*TORCHRUN, *map(str, words), "--out", str(tmp_path / "two")],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert two.returncode == 0, two.stderr[-3000:]
+    assert "written:" in two.stdout
+    name = run.name
+    assert len(list((tmp_path / "two" / name / "records").glob("clean.rank*.jsonl"))) == 2
+    for report in ("report.json", f"{name}/report.json", "plain/report.json"):
+        assert (tmp_path / "two" / report).read_bytes() == (tmp_path / "one" / report).read_bytes(), report
+
+
+def test_ranks_that_each_finish_another_model_last_still_write_the_joint_table(features, run, tmp_path, monkeypatch):
+    words = [*map(str, ("evaluate", run, "--data", features, "--hypotheses", 1, "--steps", "1,2", "--limit", 4))]
+    words += ["--out", str(tmp_path)]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    begun, real = [], evaluate_models.evaluate_dataset
+
+    def overtaken(*arguments, **named):
+        """Rank 1 does all of its work after rank 0 has done its records of the first model."""
+        monkeypatch.setenv("RANK", "0")
+        begun.append(found := real(*arguments, **named))
+        if len(begun) == 1:
+            monkeypatch.setenv("RANK", "1")
+            with monkeypatch.context() as other:
+                other.setattr(evaluate_models, "evaluate_dataset", real)
+                assert main(words) == 0
+            monkeypatch.setenv("RANK", "0")
+        return found
+
+    monkeypatch.setattr(evaluate_models, "evaluate_dataset", overtaken)
+    assert main(words) == 0
+    assert begun[0] is None  # rank 1 finished the first model last
+    assert (tmp_path / "report.json").is_file()
+
+
+def test_the_best_and_the_last_model_of_a_run_have_names_of_their_own(features, run, tmp_path):
+    whole = tmp_path / "paper"
+    for name in ("model", "best"):
+        shutil.copytree(run / "model", whole / name)
+    words = ("evaluate", whole, whole / "best", "--data", features, "--limit", 2, "--hypotheses", 1, "--steps", 1)
+    assert main([*map(str, words), "--out", str(tmp_path / "out")]) == 0
+    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {"paper", "paper-best"}

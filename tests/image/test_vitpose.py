@@ -65,6 +65,16 @@ def test_cache_form_is_half_precision(tmp_path, crops):
     assert {name: (x.dtype.name, x.shape) for name, x in parts.items()} == {"tokens": ("float16", (2, 192, 32))}
 
 
+def test_on_a_gpu_it_computes_in_bfloat16_and_gives_float32(tmp_path, crops, monkeypatch):
+    save(tmp_path)
+    encoder = VitPose(str(tmp_path))
+    plain = encoder(crops)
+    monkeypatch.setattr("di2pose.image.vitpose.autocast", lambda device: torch.autocast("cpu", torch.bfloat16))
+    features = encoder(crops)
+    assert features.dtype == torch.float32
+    assert 0 < (features - plain).abs().max() < 0.1
+
+
 def test_crop_agrees_with_the_library_s_own_preprocessing(tmp_path):
     """Smooth, so that scipy's and PIL's rounding do not matter. The library counts pixels from their centres."""
     y, x = np.mgrid[0:400, 0:300]

@@ -1,6 +1,7 @@
 """The feature cache: the command on a small prepared dataset, resuming, ranks, extension, reading."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,9 +86,9 @@ class Numbers:
         return {"tokens": crops[:, :, :2, 0].astype(np.float16)}
 
 
-def write(out, count=10, fail_at=None, **about):
+def write(out, count=10, fail_at=None, workers=0, **about):
     numbers = Numbers(count, fail_at)
-    write_features(numbers, numbers, out, about, rows=4)
+    write_features(numbers, numbers, out, about, rows=4, batch=3, workers=workers)
 
 
 def content(out):
@@ -200,6 +201,34 @@ def test_a_killed_run_goes_on_to_the_identical_files(tmp_path):
     write(tmp_path / "killed")
     write(tmp_path / "whole")
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+def test_workers_give_the_identical_files_and_their_errors(prepared, tmp_path):
+    write(tmp_path / "alone")
+    write(tmp_path / "workers", workers=3)
+    assert content(tmp_path / "alone") == content(tmp_path / "workers")
+    writer = Writer(tmp_path / "boxed", "figures", H36M_17, image_root=str(prepared.parent / "images"))
+    with writer.part("all"):
+        for sample in people(5):
+            writer.add(replace(sample, box=(90.0, 80.0, 210.0, 300.0)))
+    writer.finish()
+    for folder, detect in ((prepared, False), (tmp_path / "boxed", True)):  # workers have a detector of their own
+        for workers in (0, 2):
+            out = tmp_path / f"{folder.name}-{workers}"
+            features(folder, out, encoder="blazepose-lite", detect=detect, workers=workers)
+        assert content(tmp_path / f"{folder.name}-0") == content(tmp_path / f"{folder.name}-2")
+
+    class Damaged(Numbers):
+        def crop(self, i):
+            if i == 7:
+                raise InputError("7.png cannot be read")
+            return super().crop(i)
+
+    with pytest.raises(InputError, match=r"^7\.png cannot be read$"):
+        write_features(Damaged(10), Damaged(10), tmp_path / "damaged", {}, rows=4, workers=2)
+    assert [path.name for path in (tmp_path / "damaged").glob("*.npy")] == ["shard-00000.npy"]
+    with pytest.raises(InputError, match="--workers must be 0 or more"):
+        features(prepared, tmp_path / "none", workers=-1)
 
 
 def test_two_ranks_give_the_identical_files(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from di2pose.network import Di2PoseNetwork
 from di2pose.training.log import read_rows
 from di2pose.training.loop import Job, train
 from di2pose.training.optimiser import Average, Order, adamw, learning_rate
-from di2pose.training.options import RunOptions, check_precision
+from di2pose.training.options import RunOptions
 from di2pose.training.state import read_state
 
 TRAINING = TrainingConfig(
@@ -55,17 +55,19 @@ class Numbers:
         return {"x": self.trouble.get(self.calls, lambda x: x)(x)}
 
 
-def job(source=None, training=TRAINING, model=None, **identity):
+def job(source=None, training=TRAINING, model=None, best=None, **identity):
     model = model or Line()
-    exported = []
+    exported, best = [], [] if best is None else best
     made = Job(
         "line",
         model,
         source or Numbers(),
         training,
         seed=0,
-        validate=lambda m: {"mm": abs(float(m.weight.mean()) - 3)},
-        export=lambda m, notes: exported.append((float(m.weight.mean()), dict(notes))),
+        validate=lambda m, ranks: {"mm": abs(float(m.weight.mean()) - 3)},
+        export=lambda m, notes, name: (best if name == "best" else exported).append(
+            (float(m.weight.mean()), dict(notes))
+        ),
         identity={"stage": "line", **identity},
     )
     return made, exported
@@ -138,6 +140,51 @@ def test_it_learns_logs_and_exports(tmp_path):
         table = list(csv.DictReader(file))
     assert [float(line["loss"]) for line in table] == [row["loss"] for row in rows]
     assert (tmp_path / "plot.png").stat().st_size > 2000
+
+
+def test_the_best_model_by_validation_is_kept_beside_the_last_also_over_a_stop(tmp_path):
+    """A curve with two valleys, of which the first is the deeper one."""
+    curve = {3: 5.0, 6: 2.0, 9: 4.0, 12: 3.0}
+    options = RunOptions(log_every=3, validate_every=3)
+
+    def made(best, trouble=()):
+        whole, _ = job(Numbers(trouble=trouble), best=best)
+        return replace(whole, validate=lambda m, ranks: {"mm": curve[iteration_of(m)]})
+
+    seen = []
+
+    def iteration_of(model):
+        seen.append(float(model.weight.mean()))
+        return 3 * len(seen)
+
+    best = []
+    assert train(made(best), tmp_path / "whole", options) == 0
+    assert [notes["iteration"] for _, notes in best] == [3, 6]
+    assert [notes["held_out_mm"] for _, notes in best] == [5.0, 2.0]
+    assert best[-1][0] == seen[1]
+    assert read_state(tmp_path / "whole" / "last.safetensors")[1]["best_mm"] == 2.0
+
+    def terminate(x):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return x
+
+    seen.clear()
+    cut = []
+    assert train(made(cut, {8: terminate}), tmp_path / "cut", options) == signal.SIGTERM
+    assert train(made(cut), tmp_path / "cut", options) == 0
+    assert cut == best  # the second valley is not taken for a best one after the stop
+
+
+def test_validation_takes_a_twentieth_of_the_forward_passes_unless_its_interval_is_given(tmp_path, capsys):
+    made = replace(job(training=replace(TRAINING, iterations=1300))[0], validation_passes=720)
+    assert 720 / (3 * 8 * made.validate_every) == 0.05
+    assert train(made, tmp_path, RunOptions(log_every=1300)) == 0
+    assert [row["iteration"] for row in rows_of(tmp_path) if "held_out_mm" in row] == [600, 1200, 1300]
+    assert "line: validation every 600 iterations, 5.0% of training" in capsys.readouterr().err
+    assert replace(made, validation_passes=10).validate_every == 500
+    given = RunOptions(log_every=12, validate_every=4)
+    assert train(replace(job()[0], validation_passes=720), tmp_path / "given", given) == 0
+    assert [row["iteration"] for row in rows_of(tmp_path / "given")] == [4, 8, 12]
 
 
 def test_accumulated_parts_give_the_step_of_the_whole_batch(tmp_path):
@@ -227,7 +274,6 @@ def test_half_precision_needs_hardware_but_the_loop_can(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="this cpu has no hardware for float16"):
         train(job()[0], tmp_path, RunOptions(precision="float16"))
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
-    check_precision("bfloat16", torch.device("cpu"))
 
     class Layer(Line):
         def __init__(self):
@@ -239,7 +285,12 @@ def test_half_precision_needs_hardware_but_the_loop_can(tmp_path, monkeypatch):
             assert found.dtype == torch.bfloat16
             return {"loss": ((found.float() - self.weight) ** 2).mean()}
 
-    assert train(job(model=Layer())[0], tmp_path, RunOptions(precision="bfloat16")) == 0
+    def validate(model, ranks):
+        assert model.layer(torch.ones(1)).dtype == torch.bfloat16  # what is measured, too
+        return {"mm": 1.0}
+
+    made = replace(job(model=Layer())[0], validate=validate)
+    assert train(made, tmp_path, RunOptions(precision="bfloat16")) == 0
     assert torch.get_autocast_dtype("cpu") == torch.bfloat16
     assert read_state(tmp_path / "last.safetensors")[0]["model"]["layer.weight"].dtype == torch.float32
 

@@ -35,8 +35,10 @@ def assert_equal_runs(one, other):
     assert [key for key in first if not torch.equal(first[key], second[key])] == []
     rows, others = (read_rows(run / "metrics.jsonl") for run in (one, other))
     assert [row | {"seconds": 0} for row in rows] == [row | {"seconds": 0} for row in others]
-    for name in (path.name for path in (one / "model").glob("*.safetensors")):
-        assert (one / "model" / name).read_bytes() == (other / "model" / name).read_bytes()
+    files = [path.relative_to(one) for name in ("model", "best") for path in (one / name).iterdir()]
+    assert {file.parts[0] for file in files} == {"model", "best"}
+    for file in files:
+        assert (one / file).read_bytes() == (other / file).read_bytes(), file
 
 
 def test_kill_9_in_the_middle_of_a_checkpoint_then_resume_equals_the_uninterrupted_run(poses, tmp_path):

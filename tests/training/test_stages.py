@@ -1,5 +1,7 @@
 """The commands on small data: what they learn, what they write, what they refuse."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +22,10 @@ from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of, training_generators
 from di2pose.tokenizer import PoseTokenizer
+from di2pose.training.distributed import ALONE
 from di2pose.training.log import read_rows
 from di2pose.training.sources import feature_sources, pose_sources, read_poses
-from di2pose.training.stages import adopt, model_folder
+from di2pose.training.stages import adopt, denoiser_job, model_folder
 
 
 def command(*words):
@@ -57,6 +60,41 @@ def test_the_run_holds_the_whole_model_for_use(trained, features):
     last = read_rows(trained / "denoiser" / "metrics.jsonl")[-1]
     assert {"held_out_mm", "held_out_single_mm", "held_out_loss", "vlb", "aux", "learning_rate"} <= last.keys()
     assert last["held_out_mm"] <= last["held_out_single_mm"]
+
+
+def test_validation_draws_in_few_steps_and_its_cost_is_known(trained, features, tmp_path):
+    job = denoiser_job(recipes.tiny(), trained / "tokenizer", [features], tmp_path, seed=0)
+    predict, passes = job.model.predict, []
+
+    def counted(features, hypotheses, steps, noise):
+        passes.append(len(features) * hypotheses * steps)
+        return predict(features, hypotheses, steps, noise)
+
+    job.model.predict = counted
+    figures = job.validate(job.model, ALONE)
+    assert figures["mm"] > 0
+    assert passes == [15 * 4 * 10]  # 15 crops are held out; the model's own steps are 20
+    assert job.validation_passes == sum(passes) + 15
+    paper = replace(job, validation_passes=256 * (4 * 10 + 1), training=recipes.paper().denoiser_training)
+    assert paper.validate_every == 1094  # 100 steps every 500 iterations were 107 %
+
+
+def test_compiled_blocks_learn_the_same_under_the_same_names(poses, tmp_path):
+    words = ("tokenizer", "--data", poses, "--iterations", 3, "--log-every", 1)
+    assert command(*words, "--out", tmp_path / "plain") == 0
+    words = ("train", *words, "--recipe", "tiny", "--threads", 1, "--compile", "--out", tmp_path / "compiled")
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("compiled.py")), *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.endswith("compiled: LocalMLP LocalMLP LocalMLP LocalMLP\n")
+    plain, other = (load_file(tmp_path / name / "last.safetensors") for name in ("plain", "compiled"))
+    assert plain.keys() == other.keys()
+    losses = [[row["loss"] for row in read_rows(tmp_path / name / "metrics.jsonl")] for name in ("plain", "compiled")]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
 def test_training_goes_on_from_the_weights_of_another_run(trained, poses, features, tmp_path):

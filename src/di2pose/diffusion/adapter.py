@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from di2pose.device import in_float32
 from di2pose.diffusion.attention import QuickGELU
 from di2pose.errors import InputError
 from di2pose.pose.metrics import mpjpe, similarity
@@ -166,6 +167,7 @@ def reading_losses(
     return losses | {"loss": total}
 
 
+@in_float32
 def aligned_error(joints_mm: Float[Tensor, "B J 3"], truth_mm: Float[Tensor, "B J 3"]) -> Float[Tensor, " B"]:
     """PA-MPJPE whose gradient takes the alignment for given: it is the best one, so that moving it gains nothing."""
     here, there = (pose - pose.mean(1, keepdim=True) for pose in (joints_mm, truth_mm))

@@ -198,7 +198,7 @@ class AdaptiveNorm(nn.Module):
     def scale_and_shift(self, s: Int[Tensor, " T"]) -> Float[Tensor, "T two_D"]:
         """Of each of T steps, 1 to S: 1 + scale, then shift."""
         step = F.silu(self.step_embed(s - 1))                                           # T D
-        scale, shift = self.to_scale_and_shift(step).chunk(2, dim=-1)                   # T D
+        scale, shift = self.to_scale_and_shift(step).to(step.dtype).chunk(2, dim=-1)    # T D; float32 under autocast
         return torch.cat([1 + scale, shift], dim=-1)
 
     def forward(self, x: Float[Tensor, "B N D"], norm: Float[Tensor, "T two_D"]) -> Float[Tensor, "B N D"]:

@@ -33,6 +33,8 @@ from di2pose.image.crop import Roi
 from di2pose.occlusion.patch_textures import ProceduralTextures, TextureSource
 from di2pose.pose.skeleton import H36M_17, Skeleton
 
+SEARCH_STEPS = 10
+
 
 def evaluate_dataset(
     predictor: Predictor,
@@ -43,6 +45,7 @@ def evaluate_dataset(
     name: str = "predictor",
     hypotheses: Sequence[int] = (1,),
     steps: int | None = None,
+    search_steps: int = SEARCH_STEPS,
     seed: int = 0,
     more_seeds: Sequence[int] = (),
     batch: int = 16,
@@ -60,6 +63,7 @@ def evaluate_dataset(
     `skeleton`: the joint order of the predictor's poses, unless it has a `skeleton` of its own. `hypotheses`: each
     count is reported; the predictor runs once with the greatest for each seed. `more_seeds`: other noise on the same
     pictures; figures are then means over all seeds. `name` stands in the report for the predictor and its weights.
+    `search_steps`: AdvOcc's search draws in so many reverse steps at most, what it finds is drawn in `steps`.
     `roi_of`: the region of a person in the clean picture, by which occ patches are sized. `heatmaps`: of so many
     records of AdvOcc protocols the search is drawn. `limit`: only the first so
     many records of each protocol. `plain`: only rendered people with nothing before them and nothing of them outside.
@@ -69,7 +73,9 @@ def evaluate_dataset(
     counts, seeds = tuple(sorted(set(hypotheses))), (seed, *more_seeds)
     steps = getattr(predictor, "steps", None) if steps is None else steps
     source = textures or ProceduralTextures()
+    searches = steps is not None and search_steps < steps and any(_is_search(protocol) for protocol in protocols)
     work = Work(predictor, dataset, counts, steps, seeds, batch, source, roi_of)
+    work.search_steps = search_steps if searches else None
     _check(work, protocols, limit)
     work.scorers = {protocol.id: Scorer(protocol, dataset.skeleton, skeleton) for protocol in protocols}
     selected = {protocol.id: _select(protocol, dataset, plain, limit) for protocol in protocols}
@@ -95,6 +101,8 @@ def evaluate_dataset(
             {**protocol.statement(), "truth": _digest(dataset, selected[protocol.id])} for protocol in protocols
         ],
     }
+    if searches:
+        run["search_steps"] = search_steps
     _claim(out, run)
     logs: dict[str, RecordLog] = {}
     for occlusion in dict.fromkeys(protocol.occlusion for protocol in protocols):
@@ -123,10 +131,14 @@ def evaluate_dataset(
     report = build_report(run, protocols, dataset, ordered)
     write_report({"": report}, out)
     for scorer in work.scorers.values():
-        if scorer.protocol.occlusion is not None and scorer.protocol.occlusion.kind == "advocc":
+        if _is_search(scorer.protocol):
             write_heatmaps(work, scorer, ordered[scorer.protocol.id][:heatmaps], out / "heatmaps", name)
     write_failures_page(work, report, ordered, out / "worst.html", worst)
     return report
+
+
+def _is_search(protocol: Protocol) -> bool:
+    return protocol.occlusion is not None and protocol.occlusion.kind == "advocc"
 
 
 def torchrun_rank() -> tuple[int, int]:
@@ -156,6 +168,8 @@ def _check(work: Work, protocols: Sequence[Protocol], limit: int | None) -> None
         raise InputError(
             f"hypotheses, steps, batch and limit must be 1 or more, got {counts}, {steps}, {work.batch} and {limit}"
         )
+    if work.search_steps is not None and work.search_steps < 1:
+        raise InputError(f"--search-steps must be 1 or more, got {work.search_steps}")
     if len(set(work.seeds)) != len(work.seeds):
         raise InputError(f"every seed counts once, got {work.seeds}")
     patched = ", ".join(protocol.id for protocol in protocols if protocol.occlusion is not None)

@@ -1,15 +1,19 @@
 """`di2pose evaluate`: named protocols on one or several models, or on a file of poses, in one table."""
 
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import tyro
 
 from di2pose.baselines.peer import BlazePosePeer
+from di2pose.device import Precision, choose_device, precision_of
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, open_records
-from di2pose.evaluation.evaluate import evaluate_dataset, torchrun_rank
+from di2pose.evaluation.evaluate import SEARCH_STEPS, evaluate_dataset, torchrun_rank
 from di2pose.evaluation.prediction_file import PredictionFile
 from di2pose.evaluation.predictor import Predictor, fingerprint, load_predictor
 from di2pose.evaluation.protocol import PROTOCOLS, parse_protocols
@@ -34,6 +38,7 @@ def evaluate(
     predictions: Path | None = None,
     hypotheses: str | None = None,
     steps: str | None = None,
+    search_steps: int = SEARCH_STEPS,
     seed: int = 0,
     seeds: str | None = None,
     batch: int = 16,
@@ -49,6 +54,7 @@ def evaluate(
     top_r: float | None = None,
     encoder: str | None = None,
     device: str = "cpu",
+    precision: Precision = "auto",
     textures: Path | None = None,
     images: Path | None = None,
     worst: int = 20,
@@ -68,6 +74,7 @@ def evaluate(
         predictions: npz file with ids and joints_mm (n, J, 3) or (n, H, J, 3) instead of a model.
         hypotheses: hypothesis counts to report, e.g. 1,8; left out: 8 of a model, 1 of a peer or a prediction file.
         steps: reverse steps of the sampler; left out: the model's own. Several, with commas: a table of them all.
+        search_steps: reverse steps of AdvOcc's search, at most; the worst placements are drawn in --steps.
         seed: seeds sampler noise, patch places and textures, each per record.
         seeds: several of them, e.g. 0,1,2: figures are means over their noise; patches are the first one's.
         batch: pictures per call of the model.
@@ -85,7 +92,8 @@ def evaluate(
         temperature: of the sampler: below 1 tokens are drawn more sharply than the model says; left out: the model's.
         top_r: of the sampler: only the most probable codes that hold this mass are drawn; left out: the model's.
         encoder: another image encoder than the model's own, e.g. vitpose:FOLDER.
-        device: cpu, cuda, mps.
+        device: cpu, cuda, mps; under torchrun `cuda` is each rank's own GPU.
+        precision: of the model; auto: bfloat16 on a GPU that has it, else float32.
         textures: folder of the Describable Textures Dataset for the patches (left out: procedural textures).
         images: where the pictures lie, if not where the prepared dataset says.
         worst: how many of the worst records the HTML page shows per protocol.
@@ -110,14 +118,18 @@ def evaluate(
             flip_test=flip_test,
             true_boxes=true_boxes,
             fit=fit,
+            precision=precision,
         )
         path, several = Path(model), _integers(steps, "--steps")
-        name = (path.parent if path.name == "model" else path).resolve().name if path.exists() else model
+        name, run = (path.resolve().name, path.resolve().parent.name) if path.exists() else (model, "")
+        name = {"model": run, "best": f"{run}-best"}.get(name, name)
         if isinstance(predictor, BlazePosePeer):  # draws nothing: one hypothesis tells all
             contestants.append((name, name + " (true boxes)" * true_boxes, predictor, counts or (1,), None))
             continue
         looks = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [encoder] * bool(encoder)
         looks += ["true boxes"] * true_boxes + ["not fitted"] * (not fit)
+        if (dtype := precision_of(precision, choose_device(device))) != torch.float32:
+            looks.append(str(dtype).removeprefix("torch."))
         drawing = {"temperature": temperature, "top_r": top_r}
         if changes := {key: value for key, value in drawing.items() if value is not None}:
             if not isinstance(predictor.model, Di2PoseNetwork):
@@ -130,9 +142,11 @@ def evaluate(
             contestants.append((row, title, predictor, counts or (HYPOTHESES,), count))
     regions = None if predictions is not None or isinstance(records, CachedRecords) else Finder()
     reports: dict[str, EvaluationReport | None] = {}
+    runs: dict[str, Callable[[], EvaluationReport | None]] = {}
     for row, title, contestant, drawn, count in contestants:
         name = next(word for word in (row, *(f"{row}-{k}" for k in range(2, 1000))) if word not in reports)
-        reports[name] = evaluate_dataset(
+        runs[name] = partial(
+            evaluate_dataset,
             contestant,
             records,
             chosen,
@@ -140,6 +154,7 @@ def evaluate(
             name=title,
             hypotheses=drawn,
             steps=count,
+            search_steps=search_steps,
             seed=numbers[0],
             more_seeds=numbers[1:],
             batch=batch,
@@ -150,6 +165,9 @@ def evaluate(
             limit=limit,
             plain=plain,
         )
+        reports[name] = runs[name]()
+    if None in reports.values() and reports[name] is not None:  # the last rank: what others finished is done by now
+        reports = {name: report or runs[name]() for name, report in reports.items()}
     done = {name: report for name, report in reports.items() if report is not None}
     if len(done) < len(reports):
         rank, ranks = torchrun_rank()

@@ -53,7 +53,8 @@ def search_picture(work: Work, scorer: Scorer, sample: Sample, result: RecordRes
     region, most = person_crop(sample.box), max(result["worst_placement"], key=int)
     placement = advocc_placements(occlusion.size)[result["worst_placement"][most]]
     occluded = advocc_image(image, sample.id, region, placement, work.seeds[0], work.textures)
-    clean_mm = result["values"][f"{most}/{headline(int(most))}/clean_mpjpe"][0]
+    key = f"{most}/{headline(int(most))}"
+    worst_mm, clean_mm = (result["values"][f"{key}/{metric}"][0] for metric in ("mpjpe", "clean_mpjpe"))
     said = projected(scorer, sample, np.array(result["pose"]))
     title = f"{name + ', ' if name else ''}{scorer.protocol.id}: {sample.id}"
     return draw_heatmap(
@@ -64,6 +65,7 @@ def search_picture(work: Work, scorer: Scorer, sample: Sample, result: RecordRes
         np.array(result["placement_errors_mm"], float),
         title,
         clean_mm,
+        worst_mm,
     )
 
 
@@ -75,11 +77,13 @@ def draw_heatmap(
     errors_mm: Float[np.ndarray, " P"],
     title: str = "",
     clean_mm: float | None = None,
+    worst_mm: float | None = None,
 ) -> Image.Image:
     """Left the clean crop with each placement's error drawn at its patch's centre, and the scale; right `worst_view`,
     the crop with the worst patch, at ZOOM.
 
     `errors_mm`: one per placement of `advocc_placements(size)`; NaN where no joint was visible (left unpainted).
+    `worst_mm`: that of the worst, where it was predicted again with more steps.
     """
     placements = advocc_placements(size)
     if len(errors_mm) != len(placements) or np.isnan(errors_mm).all():
@@ -109,7 +113,7 @@ def draw_heatmap(
         at = (MARGIN + width + 10 + STRIP + 6, HEADER + 7 + (1 - share) * (height - 14))
         pen.text(at, f"{low + share * (high - low):.0f} mm", INK, font(13), anchor="lm")
     against = "" if clean_mm is None else f", of the same joints without a patch {clean_mm:.1f} mm"
-    worst_is = f"Worst of {len(placements)} placements: {high:.1f} mm{against}"
+    worst_is = f"Worst of {len(placements)} placements: {worst_mm or high:.1f} mm{against}"
     for text, y, points, ink in ((title, 18, 16, INK), (worst_is, 41, 14, INK)):
         pen.text((MARGIN, y), _fitting(text, canvas.width - 2 * MARGIN, points), ink, font(points), anchor="lm")
     pen.text((MARGIN, 64), "error by the patch's centre (visible joints)", FAINT, font(13), anchor="lm")

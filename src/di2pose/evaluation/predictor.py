@@ -20,6 +20,7 @@ from di2pose.baselines.peer import PEERS, BlazePosePeer
 from di2pose.body_fit import View, fit_body, unclear
 from di2pose.calibration import Calibration
 from di2pose.data.sample import Sample
+from di2pose.device import Precision, autocast, choose_device
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, Records
 from di2pose.flip_test import point_estimates, predict_both
@@ -82,9 +83,15 @@ class PicturePredictor:
     skeleton = H36M_17
 
     def __init__(
-        self, pipeline: Di2Pose, second_look: bool = True, flip_test: bool = True, true_boxes: bool = False
+        self,
+        pipeline: Di2Pose,
+        second_look: bool = True,
+        flip_test: bool = True,
+        true_boxes: bool = False,
+        precision: Precision = "auto",
     ) -> None:
         self.pipeline, self.second_look, self.flip_test = pipeline, second_look, flip_test
+        self.precision = precision
         self.model, self.steps = pipeline.model, int(pipeline.config.sample_steps)
         self.find = boxed if true_boxes else Finder(pipeline.load_detector()).find
         pipeline.encoder  # noqa: B018  # a model that cannot look at pictures says so before the first of them
@@ -99,7 +106,8 @@ class PicturePredictor:
             self._last = (list(images), *self._look(images, samples))
         _, encoded, others = self._last
         noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)
-        estimate = self.pipeline.estimate(encoded, hypotheses, steps or self.steps, noise)
+        with autocast(self.pipeline.device, self.precision):
+            estimate = self.pipeline.estimate(encoded, hypotheses, steps or self.steps, noise)
         people = self.pipeline.place(encoded, estimate)
         fitted, states = (np.stack([getattr(person, name) for person in people]) for name in ("joints_mm", "state"))
         samples_mm = np.stack([person.samples_mm for person in people])
@@ -117,7 +125,8 @@ class PicturePredictor:
         encoded = pipeline.encode(crops, self.second_look, self.flip_test)
         here, there = encoded.output, encoded.flipped
         features, flipped_3d = (None, None) if there is None else (there.features, there.world_mm)
-        found = _point_estimates(self.model, here.features, features, here.world_mm, flipped_3d, here.skeleton)
+        with autocast(pipeline.device, self.precision):
+            found = _point_estimates(self.model, here.features, features, here.world_mm, flipped_3d, here.skeleton)
         turns = np.stack([pipeline.encoder.rotation(crop.region, crop.camera) for crop in encoded.crops])
         return encoded, {name: (poses @ turns, skeleton) for name, (poses, skeleton) in found.items()}
 
@@ -132,11 +141,13 @@ class CachedPredictor:
         model: PoseModel,
         records: CachedRecords,
         calibration: Calibration | None = None,
-        device: str = "cpu",
+        device: torch.device | str = "cpu",
         flip_test: bool = True,
         fit: bool = True,
+        precision: Precision = "auto",
     ) -> None:
-        self.model, self.records, self.cache, self.device, self.fit = model, records, records.cache, device, fit
+        self.model, self.records, self.cache, self.fit = model, records, records.cache, fit
+        self.device, self.precision = torch.device(device), precision
         self.calibration, self.steps = calibration or Calibration.neutral(), model.config.sample_steps
         self.calibrated = calibration is not None
         self.flipped = flip_test and self.cache.has_flipped
@@ -156,9 +167,10 @@ class CachedPredictor:
         features = self.cache.features(rows).to(self.device)
         flipped = self.cache.features(rows, flipped=True).to(self.device) if self.flipped else None
         noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)
-        drawn = predict_both(self.model, features, flipped, hypotheses, steps or self.steps, noise)
         worlds = self._world_mm(rows), self._world_mm(rows, FLIPPED) if self.flipped else None
-        others = _point_estimates(self.model, features, flipped, *worlds, BLAZEPOSE_33)
+        with autocast(self.device, self.precision):
+            drawn = predict_both(self.model, features, flipped, hypotheses, steps or self.steps, noise)
+            others = _point_estimates(self.model, features, flipped, *worlds, BLAZEPOSE_33)
         visibility = None if drawn.visibility is None else drawn.visibility.double().cpu().numpy()
         samples_mm = drawn.joints_mm.double().cpu().numpy()
         fitted = doubt = None
@@ -216,6 +228,7 @@ def load_predictor(
     flip_test: bool = True,
     true_boxes: bool = False,
     fit: bool = True,
+    precision: Precision = "auto",
 ) -> PicturePredictor | CachedPredictor | BlazePosePeer:
     """A model by its folder, its run or its name in the package, for pictures or for a cache's records; or a peer."""
     cached = isinstance(records, CachedRecords)
@@ -231,9 +244,11 @@ def load_predictor(
             else f"{name} needs pictures; its 3D of cached crops is the row '{PEER}' in the table of any model on them"
         )
     if isinstance(records, CachedRecords):
-        place = find_model(name)
-        return CachedPredictor(load_model(place, device), records, Calibration.read(place), device, flip_test, fit)
-    return PicturePredictor(Di2Pose.from_pretrained(name, device, encoder), second_look, flip_test, true_boxes)
+        place, where = find_model(name), choose_device(device)
+        model, calibration = load_model(place, where), Calibration.read(place)
+        return CachedPredictor(model, records, calibration, where, flip_test, fit, precision)
+    pipeline = Di2Pose.from_pretrained(name, str(choose_device(device)), encoder)
+    return PicturePredictor(pipeline, second_look, flip_test, true_boxes, precision)
 
 
 def fingerprint(model: PoseModel) -> str:

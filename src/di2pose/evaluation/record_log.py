@@ -34,6 +34,8 @@ class RecordResult(TypedDict, total=False):
     ensembles: dict[str, EnsembleResult]
     """Number of hypotheses, where it is above 1 -> what they are worth."""
     worst_placement: dict[str, int]
+    worst_placements: dict[str, list[int]]
+    """By MPJPE, by PA-MPJPE, and by MPJPE over that of the clean picture."""
     placement_errors_mm: list[float | None]
 
 

@@ -28,6 +28,9 @@ METRICS = {
     "clean_mpjpe": ("MPJPE clean", "the clean picture, on the joints visible at the worst placement"),
     "clean_pa_mpjpe": ("PA-MPJPE clean", "the clean picture, on the joints visible at the worst placement"),
     "degradation_mpjpe": ("MPJPE added", "worst placement minus clean, on the same visible joints"),
+    "mpjpe_relative": ("MPJPE, relative worst", "where MPJPE grows by the largest factor over the clean picture's"),
+    "pa_mpjpe_relative": ("PA-MPJPE, relative worst", "at the same placement"),
+    "clean_mpjpe_relative": ("MPJPE clean, relative worst", "the clean picture, on the joints visible there"),
     "energy": ("energy", "energy score of all hypotheses, mean over the joints, root-aligned"),
 }
 """Metric -> heading, and what it is and how it is aligned."""
@@ -105,8 +108,9 @@ def build_report(
         interval_by, drawn = drawn_groups(sequences)
         records = report["records"][name] = {"ids": [line["id"] for line in good], "sequences": sequences.tolist()}
         records |= {"interval_by": interval_by, "values": {}}
-        if "worst_placement" in results[0]:
-            records["worst_placement"] = [result["worst_placement"] for result in results]
+        for part in ("worst_placement", "worst_placements"):
+            if all(part in result for result in results):
+                records[part] = [result[part] for result in results]
         _add_numbers(report, protocol, results, dataset.column("action")[rows], drawn)
         _add_joints(report, name, results, drawn)
     return report

@@ -47,15 +47,19 @@ class Work:
     scorers: dict[str, Scorer] = field(default_factory=dict)
     selected: dict[str, frozenset[int]] = field(default_factory=dict)
     """Protocol -> the dataset rows that it counts."""
+    search_steps: int | None = None
+    """Fewer reverse steps, for AdvOcc's search only: what it finds is then predicted with `steps`."""
 
     def wanted(self, row: int, occlusion: Occlusion | None) -> list[Scorer]:
         """Of the protocols of one way, those that count the record."""
         mine = [scorer for scorer in self.scorers.values() if scorer.protocol.occlusion == occlusion]
         return [scorer for scorer in mine if row in self.selected[scorer.protocol.id]]
 
-    def predict(self, images: Sequence[Image.Image | None], samples: Sequence[Sample], seed: int) -> Predictions:
+    def predict(
+        self, images: Sequence[Image.Image | None], samples: Sequence[Sample], seed: int, steps: int | None = None
+    ) -> Predictions:
         most = max(self.hypotheses)
-        found = self.predictor.predict(images, samples, most, self.steps, seed)
+        found = self.predictor.predict(images, samples, most, steps or self.steps, seed)
         if isinstance(found, np.ndarray):
             found = Predictions(found)
         poses = found.samples_mm
@@ -76,7 +80,7 @@ class Work:
 
 
 def run_advocc(work: Work, row: int, occlusion: Occlusion) -> RecordLine:
-    """The search for the worst patch on one record."""
+    """The search for the worst patches on one record, and what happens there."""
     sample, seed = work.dataset[row], work.seeds[0]
     try:
         image = work.picture(sample, patched=True)
@@ -88,17 +92,29 @@ def run_advocc(work: Work, row: int, occlusion: Occlusion) -> RecordLine:
     except (InputError, OSError) as error:
         return {"row": row, "id": sample.id, "skipped": str(error)}
     placements = advocc_placements(occlusion.size)
-    clean = work.predict([image], [sample], seed).samples_mm
-    chunks = []
-    for start in range(0, len(placements), work.batch):
-        chunk = placements[start : start + work.batch]
-        pictures = [advocc_image(image, sample.id, crop, place, seed, work.textures) for place in chunk]
-        chunks.append(work.predict(pictures, [sample] * len(chunk), seed).samples_mm)
-    occluded = np.concatenate(chunks)
-    results = {}
+
+    def predict(chosen: Sequence[int], steps: int | None) -> tuple[np.ndarray, np.ndarray]:
+        """Of the clean picture, and with the patch at the chosen placements."""
+        chunks = []
+        for start in range(0, len(chosen), work.batch):
+            places = [placements[k] for k in chosen[start : start + work.batch]]
+            pictures = [advocc_image(image, sample.id, crop, place, seed, work.textures) for place in places]
+            chunks.append(work.predict(pictures, [sample] * len(places), seed, steps).samples_mm)
+        return work.predict([image], [sample], seed, steps).samples_mm, np.concatenate(chunks)
+
+    clean, occluded = predict(range(len(placements)), work.search_steps)
+    results: dict[str, RecordResult] = {}
     for scorer, truth, known, points in truths:
         visible = torch.from_numpy(np.stack([advocc_visible(points, crop, place) for place in placements])) & known
-        results[scorer.protocol.id] = _worst(work, scorer, clean, occluded, truth, visible)
+        search = _worst(work, scorer, clean, occluded, truth, visible)
+        if work.search_steps is not None and "worst_placements" in search:
+            again = sorted({k for found in search["worst_placements"].values() for k in found})
+            whole = occluded.copy()
+            quiet, whole[again] = predict(again, None)
+            errors = search["placement_errors_mm"]
+            search = _worst(work, scorer, quiet, whole, truth, visible, search["worst_placements"])
+            search["placement_errors_mm"] = errors  # all of them in the search's steps
+        results[scorer.protocol.id] = search
     return {"row": row, "id": sample.id, "results": results}
 
 
@@ -109,27 +125,34 @@ def _worst(
     occluded: Float[np.ndarray, "P H J 3"],
     truth: Float[Tensor, "K 3"],
     visible: Bool[Tensor, "P K"],
+    known: dict[str, list[int]] | None = None,
 ) -> RecordResult:
-    """The placement with the greatest absolute error on the visible joints, and what happened there."""
+    """The placements of the greatest MPJPE, PA-MPJPE, and MPJPE over that of the clean picture, all on the visible
+    joints, and what happened there. `known`: placements that were found before, for each number of hypotheses."""
     poses, before = scorer.prediction(occluded), scorer.prediction(clean).expand(len(occluded), -1, -1, -1)
     target = truth.expand(len(occluded), -1, -1)
     values: dict[str, list[float | None]] = {}
-    found: dict[str, int] = {}
+    found: dict[str, list[int]] = {}
     ensembles: dict[str, EnsembleResult] = {}
     for count in work.hypotheses:
         key = f"{count}/{headline(count)}"
         after, calm = (scorer.score_pose(p[:, :count].mean(1), target, visible, key) for p in (poses, before))
-        errors, pa_errors = after[f"{key}/mpjpe"], after[f"{key}/pa_mpjpe"]
+        errors, pa_errors, clean_errors = after[f"{key}/mpjpe"], after[f"{key}/pa_mpjpe"], calm[f"{key}/mpjpe"]
         if errors.isnan().all():
             return {"skipped": "no placement leaves a visible joint"}
-        worst = found[str(count)] = int(errors.nan_to_num(nan=-1.0).argmax())
+        by = (errors, pa_errors, errors / clean_errors.clamp_min(1e-9))
+        greatest = [int(each.nan_to_num(nan=-1.0).argmax()) for each in by]
+        worst, aligned, relative = found[str(count)] = greatest if known is None else known[str(count)]
         at_worst = {
             "mpjpe": errors[worst],
             "pa_mpjpe": pa_errors[worst],
-            "pa_mpjpe_worst": pa_errors.nan_to_num(nan=-torch.inf).max(),
-            "clean_mpjpe": calm[f"{key}/mpjpe"][worst],
+            "pa_mpjpe_worst": pa_errors[aligned],
+            "clean_mpjpe": clean_errors[worst],
             "clean_pa_mpjpe": calm[f"{key}/pa_mpjpe"][worst],
-            "degradation_mpjpe": errors[worst] - calm[f"{key}/mpjpe"][worst],
+            "degradation_mpjpe": errors[worst] - clean_errors[worst],
+            "mpjpe_relative": errors[relative],
+            "pa_mpjpe_relative": pa_errors[relative],
+            "clean_mpjpe_relative": clean_errors[relative],
         }
         values |= {f"{key}/{metric}": [_number(value)] for metric, value in at_worst.items()}
         if count > 1:
@@ -137,9 +160,10 @@ def _worst(
             ensembles[str(count)] = ensemble_result([poses[here, :count]], target[here], visible[here])
     return {
         "values": values,
-        "pose": _rounded(poses[found[str(count)], :count].mean(0)),
+        "pose": _rounded(poses[worst, :count].mean(0)),
         "ensembles": ensembles,
-        "worst_placement": found,
+        "worst_placement": {count: places[0] for count, places in found.items()},
+        "worst_placements": found,
         "placement_errors_mm": [_number(error) for error in errors.round(decimals=2)],
     }
 

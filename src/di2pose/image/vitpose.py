@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
+from di2pose.device import autocast
 from di2pose.errors import InputError, require
 from di2pose.image.crop import ROI_MARGIN, Roi, roi_from_box
 from di2pose.image.detect import Detection, load_frozen
@@ -56,7 +57,8 @@ class VitPose(nn.Module):
     def forward(self, crops: UInt8[Tensor, "B 256 192 3"]) -> Float[Tensor, "B 192 C"]:
         pixels = ((crops.float() / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
         experts = None if self.expert is None else torch.full((len(crops),), self.expert, device=pixels.device)
-        return self.backbone(pixels, dataset_index=experts).feature_maps[-1]
+        with autocast(pixels.device):
+            return self.backbone(pixels, dataset_index=experts).feature_maps[-1].float()
 
     def region(self, detection: Detection) -> Roi:
         """The box, grown to the crop's aspect and by a margin; of BlazePose's circle round the body what its box would

@@ -1,7 +1,7 @@
 """Pose tokenizer, stage 1 of Di2Pose.  B batch, J joints (17), N tokens, C codes, D width, d code channels.
 
 Every public function takes and returns root-relative millimetres, camera axes, Human3.6M order, float32. The network
-works in metres.
+works in metres, and in float32 under autocast, too: in bfloat16 1 token of 15 would be another, and joints 2 mm off.
 """
 
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose.config import TokenizerConfig
+from di2pose.device import in_float32
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import Noise, normal, uniform
@@ -95,6 +96,7 @@ class PoseTokenizer(nn.Module):
         check_tokens(tokens, self.config.codes)
         return self._joints(F.embedding(tokens, self.codebook()))
 
+    @in_float32
     def decode_soft(self, probabilities: Float[Tensor, "B N C"]) -> Float[Tensor, "B 17 3"]:
         """The pose of the EXPECTED code embedding under (B, N, C) probabilities; `decode` where they are one-hot."""
         wanted = (self.config.tokens, self.config.codes)
@@ -185,6 +187,7 @@ class PoseTokenizer(nn.Module):
     def _quantise(self, pose_m: Tensor) -> tuple[Tensor, Tensor]:
         return self.quantiser(self._channels(pose_m, None))             # B N d, B N
 
+    @in_float32
     def _channels(self, pose_m: Tensor, dropped: Tensor | None) -> Tensor:
         x = self.joint_embed(pose_m)                                    # B J D
         if dropped is not None and self.dropped_joint is not None:
@@ -195,18 +198,20 @@ class PoseTokenizer(nn.Module):
         x = self.joints_to_tokens(x.transpose(1, 2)).transpose(1, 2)    # B N D
         return self.to_channels(self.token_mix(x))                      # B N d
 
+    @in_float32
     def _embed(self, codes: Tensor, tokens: Tensor) -> Tensor:
         # A bare table would cut the gradient to the encoder, so it is a residual on the linear reading.
         embedded = self.code_embed(codes)
         return embedded if self.code_table is None else embedded + self.code_table(tokens)
 
+    @in_float32
     def _decode(self, embedded: Tensor) -> Tensor:
         x = self.tokens_to_joints(embedded.transpose(1, 2)).transpose(1, 2)  # B J W
         if self.decoder_joint is not None:
             x = x + self.decoder_joint[self.order]
-        x = self.to_joints(self.decoder(x))[:, self.order.argsort()]         # B J 3 (or 3 * BINS)
-        return x.float()                                                     # also under autocast
+        return self.to_joints(self.decoder(x))[:, self.order.argsort()]      # B J 3 (or 3 * BINS)
 
+    @in_float32
     def _coordinates(self, outputs: Tensor) -> Tensor:
         if self.config.loss == "soft_ce":
             outputs = outputs.unflatten(-1, (3, BINS)).softmax(-1) @ self.bins

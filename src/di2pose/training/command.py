@@ -34,8 +34,8 @@ def train_tokenizer(
 ) -> int:
     """Stage 1: train the pose tokenizer on poses, mirrored, of other bodies and turned as crops are.
 
-    Writes RUN/model (averaged weights), RUN/last.safetensors (to go on from), metrics.jsonl, metrics.csv, plot.png.
-    The same command goes on with a run that was stopped.
+    Writes RUN/model (averaged weights), RUN/best (those of the best validation so far), RUN/last.safetensors (to go on
+    from), metrics.jsonl, metrics.csv, plot.png. The same command goes on with a run that was stopped.
 
     Args:
         data: prepared datasets, rendered people or feature caches; split train is learned from, the rest measured on
@@ -184,5 +184,6 @@ def _run(job: Job[Model], out: Path, options: RunOptions) -> int:
     stopped = train(job, out, options)
     if int(os.environ.get("RANK", "0")) == 0:
         state = f"stopped by signal {stopped}: the same command goes on" if stopped else f"{job.iterations} iterations"
-        print(f"{job.name}: {state}; {out / 'model'}, {out / 'metrics.csv'}, {out / 'plot.png'}")
+        written = ("model", "best") if (out / "best").is_dir() else ("model",)
+        print(f"{job.name}: {state}; " + ", ".join(str(out / name) for name in (*written, "metrics.csv", "plot.png")))
     return 128 + stopped if stopped else 0

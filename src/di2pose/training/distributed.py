@@ -11,11 +11,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from di2pose.device import choose_device
 from di2pose.diffusion.objective import StepSampler
-from di2pose.errors import InputError
 
 TIMEOUT = timedelta(hours=2)
-"""The others wait while rank 0 validates and writes."""
+"""The others wait while rank 0 writes."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,10 @@ class Ranks:
             dist.barrier()
 
 
+ALONE = Ranks(0, 1, torch.device("cpu"))
+"""One process, without torchrun."""
+
+
 @contextmanager
 def join(device: str) -> Iterator[Ranks]:
     """The ranks that torchrun started, gloo on CPUs and NCCL on GPUs; one rank without torchrun.
@@ -65,11 +69,9 @@ def join(device: str) -> Iterator[Ranks]:
     """
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     if world == 1:
-        yield Ranks(0, 1, _device(device))
+        yield Ranks(0, 1, choose_device(device))
         return
-    if device == "cuda":
-        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    place, outermost = _device(device), not dist.is_initialized()
+    place, outermost = choose_device(device), not dist.is_initialized()
     if outermost:
         dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=TIMEOUT)
     try:
@@ -77,15 +79,6 @@ def join(device: str) -> Iterator[Ranks]:
     finally:
         if outermost:
             dist.destroy_process_group()
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {name} is not usable here: {str(error).splitlines()[0]}") from error
-    return device
 
 
 class SharedStepSampler(StepSampler):

@@ -9,8 +9,12 @@ torchrun ranks or extended by more crops gives the identical files. Labels are i
 """
 
 import json
+import multiprocessing
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, astuple
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +40,8 @@ MOST = 10**6
 AGAIN = "make the features again, by the command that made them"
 TEXT = ("id", "subject", "action", "sequence", "split")
 
+Crop = tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]
+"""Pixels, labels (arrays of one fixed shape and dtype each), and the five texts of TEXT."""
 Field = tuple[str, str, list[int]]
 """Name, dtype and shape of a field of a record."""
 
@@ -59,9 +65,11 @@ class CropSource(Protocol):
 
     def __len__(self) -> int: ...
 
-    def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
-        """Pixels, labels (arrays of one fixed shape and dtype each), and the five texts of TEXT."""
-        ...
+    def crop(self, i: int) -> Crop: ...
+
+
+_worker_source: CropSource
+"""Of a process that makes crops for another."""
 
 
 def write_features(
@@ -71,10 +79,13 @@ def write_features(
     about: Mapping[str, object],
     flip: bool = False,
     rows: int = ROWS,
+    batch: int = BATCH,
+    workers: int = 0,
 ) -> None:
     """Encode every crop of `source` into `out`: this process's share of the shards that are not there yet.
 
-    `about` joins the header. With `flip` the mirror images of the crops are encoded, too, for the flip test.
+    `about` joins the header. With `flip` the mirror images of the crops are encoded, too, for the flip test. The crops
+    of the next batches are made by `workers` other processes while one is encoded: the files are the same.
     """
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -82,7 +93,7 @@ def write_features(
         flipped = encoder.cache_parts(np.ascontiguousarray(crops[:, :, ::-1])) if flip else {}
         return encoder.cache_parts(crops) | {FLIPPED + name: values for name, values in flipped.items()}
 
-    pixels, labels, _ = source.crop(0)
+    (((pixels, labels, _),),) = _crops(source, [range(1)], min(workers, 1))
     fields: list[Field] = [(name, x.dtype.str, list(x.shape[1:])) for name, x in encode(pixels[None]).items()]
     fields += [(name, x.dtype.str, list(x.shape)) for name, x in labels.items()]
     header = {"format_version": FORMAT_VERSION, "encoder": encoder.name, **about, "rows": rows, "count": len(source)}
@@ -91,11 +102,13 @@ def write_features(
     dtype = _dtype(fields)
     spans = [(k, range(k * rows, min((k + 1) * rows, len(source)))) for k in range(-(-len(source) // rows))]
     missing = [(k, span) for k, span in spans if k % world == rank and _rows_in(_shard(out, k)) != len(span)]
+    batches = [span[start : start + batch] for _, span in missing for start in range(0, len(span), batch)]
     with tqdm(total=sum(len(span) for _, span in missing), unit="crop", disable=rank > 0) as progress:
+        crops = _crops(source, batches, workers)
         for k, span in missing:
             records, lines = np.zeros(len(span), dtype), []
-            for start in range(0, len(span), BATCH):
-                made = [source.crop(i) for i in span[start : start + BATCH]]
+            for start in range(0, len(span), batch):
+                made = next(crops)
                 some = records[start : start + len(made)]
                 for name, values in encode(np.stack([pixels for pixels, _, _ in made])).items():
                     some[name] = values
@@ -107,6 +120,34 @@ def write_features(
             write_text(_shard(out, k).with_suffix(".jsonl"), "".join(lines))
             with replacing(_shard(out, k)) as temporary:  # the shard counts from here on
                 np.save(temporary, records)
+
+
+def _crops(source: CropSource, batches: Sequence[range], workers: int) -> Iterator[list[Crop]]:
+    """The crops of each batch, in order."""
+    if not workers:
+        for batch in batches:
+            yield [source.crop(i) for i in batch]
+        return
+    # Forked, workers share what the source has loaded; elsewhere it is sent to them.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    with ProcessPoolExecutor(workers, context, _begin_worker, (source,)) as pool:
+        coming: deque[Future[list[Crop]]] = deque()
+        for batch in batches:
+            coming.append(pool.submit(_make_crops, batch))
+            if len(coming) > 2 * workers:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
+
+
+def _begin_worker(source: CropSource) -> None:
+    global _worker_source
+    _worker_source = source
+    torch.set_num_threads(1)
+
+
+def _make_crops(batch: range) -> list[Crop]:
+    return [_worker_source.crop(i) for i in batch]
 
 
 class FeatureCache:

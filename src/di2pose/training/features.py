@@ -7,6 +7,7 @@ import numpy as np
 import tyro
 
 from di2pose.data.sample import OCCLUDED, Dataset, Sample
+from di2pose.device import choose_device
 from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP
 from di2pose.image.crop import ROI_MARGIN, Roi, apply, crop_camera, invert, roi_from_box, roi_from_keypoints
@@ -15,9 +16,11 @@ from di2pose.image.encoder import DEFAULT_ENCODER, Encoder, crop_pixels, load_en
 from di2pose.image.find import Finder
 from di2pose.occlusion.protocols import occlude_limb
 from di2pose.pose.skeleton import Skeleton
-from di2pose.training.feature_cache import TEXT, write_features
+from di2pose.training.feature_cache import BATCH, TEXT, Crop, write_features
 from di2pose.training.people_features import PATCH_SEED, OcclusionProtocol, PatchedCrops, PeopleCrops, patch_size
 
+GPU_BATCH = 64
+"""Crops that a GPU encodes at once."""
 BODY_TO_SIDE = 1.15
 """The detector's circle over the distance of the farthest joint from the hips: median on real footage."""
 
@@ -56,7 +59,7 @@ class DatasetCrops:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
+    def crop(self, i: int) -> Crop:
         row = int(self.rows[i])
         sample = self.dataset[row]
         image = self.dataset.read_image(sample)
@@ -124,6 +127,7 @@ def features(
     weights: str | None = None,
     images: Path | None = None,
     device: str = "cpu",
+    workers: int = 0,
     detect: bool = False,
     occlusion: OcclusionProtocol | None = None,
     flip: Annotated[bool, tyro.conf.arg(name="mirrored", aliases=["--flip"])] = False,
@@ -143,14 +147,20 @@ def features(
         runtime: litert is faster on a CPU and needs the extra `litert`; BlazePose only
         weights: hub name or folder of ViTPose's weights: vitpose:WEIGHTS
         images: where the images are, if not where the dataset says
-        device: cpu, cuda, mps
+        device: cpu, cuda, mps; under torchrun `cuda` is each rank's own GPU
+        workers: processes that read and crop pictures while the encoder runs, so many for each rank; for a GPU 8 or
+            more. 0: the encoder's own process does it
         detect: crop what BlazePose's detector finds at the record's box, instead of the region that the labels give
         occlusion: put the patch of this protocol on every picture before the detector looks at it: to measure on
         flip: keep what the encoder sees in the mirror, too: to measure with the flip test, as photos are looked at
     """
-    network = load_encoder(_encoder_name(encoder, map16, movenet, weights), device, runtime)
+    if workers < 0:
+        raise InputError(f"--workers must be 0 or more, got {workers}")
+    place = choose_device(device)
+    network = load_encoder(_encoder_name(encoder, map16, movenet, weights), place, runtime)
     source = _source(folder, images, network, detect, occlusion)
-    write_features(source, network, out, {"runtime": runtime, **source.about}, flip)
+    batch = GPU_BATCH if place.type == "cuda" else BATCH
+    write_features(source, network, out, {"runtime": runtime, **source.about}, flip, batch=batch, workers=workers)
 
 
 def _encoder_name(encoder: str, map16: bool, movenet: bool, weights: str | None) -> str:

@@ -7,6 +7,7 @@ a run that was stopped goes on bit for bit, and ranks do what one process would.
 import math
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,15 +24,24 @@ from tqdm import tqdm
 
 from di2pose.checkpoint import check_state
 from di2pose.config import TrainingConfig
+from di2pose.device import autocast, precision_of
+from di2pose.diffusion.trunk import Block
 from di2pose.errors import InputError
 from di2pose.randomness import Noise, training_generators
+from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock
 from di2pose.training.distributed import Ranks, join
 from di2pose.training.log import Log, progress_bar
 from di2pose.training.optimiser import Average, Model, Order, adamw, learning_rate
-from di2pose.training.options import RunOptions, check_precision, out_of_memory, stop_signals
+from di2pose.training.options import RunOptions, out_of_memory, stop_signals
 from di2pose.training.state import check_identity, load_optimiser, optimiser_tensors, read_state, write_state
 
 Batch = dict[str, Tensor]
+VALIDATION_SHARE, LEAST_INTERVAL = 0.05, 500
+"""Validation takes at most this share of training's forward passes, and comes at most every so many iterations."""
+BLOCKS = (Block, LocalMLP, MixerBlock)
+"""What networks are built of, and `--compile` compiles."""
+STEP_PASSES = 3
+"""Forward passes that a record costs in training: its own, and the backward pass, which is twice as dear."""
 
 
 @runtime_checkable
@@ -67,14 +77,23 @@ class Job(Generic[Model]):
     source: RecordSource
     training: TrainingConfig
     seed: int
-    validate: Callable[[Model], dict[str, float]]
-    """Figures of the averaged model on held-out records; `mm` among them is shown on the progress bar."""
-    export: Callable[[Model, Mapping[str, float]], object]
-    """Writes the averaged model, with notes, for use."""
+    validate: Callable[[Model, Ranks], dict[str, float]]
+    """Figures of the averaged model on held-out records, which the ranks share; `mm` is shown on the progress bar."""
+    export: Callable[[Model, Mapping[str, float], str], object]
+    """Writes the averaged model, with notes, to the folder RUN/NAME, for use: `model` is the last, `best` that of the
+    least held-out mm so far."""
     identity: Mapping[str, object]
     """What must be the same for a run to go on: JSON values."""
     memory: Mapping[str, Tensor] = field(default_factory=dict)
     """Tensors beside the weights that training changes in place."""
+    validation_passes: int = 0
+    """Forward passes of one validation, each of one record."""
+
+    @property
+    def validate_every(self) -> int:
+        """Iterations between validations, by counted forward passes and not by a clock: the same on every machine."""
+        affordable = VALIDATION_SHARE * STEP_PASSES * self.training.batch  # passes an iteration
+        return max(LEAST_INTERVAL, math.ceil(self.validation_passes / affordable))
 
     @property
     def iterations(self) -> int:
@@ -99,7 +118,7 @@ def train(job: Job[Model], out: Path, options: RunOptions) -> int:
     if not isinstance(job.model, Trainable):
         raise InputError(f"{type(job.model).__name__} cannot be trained: it has no loss(batch, generator)")
     with join(options.device) as ranks, stop_signals() as signals:
-        check_precision(options.precision, ranks.device)
+        precision_of(options.precision, ranks.device)  # refused before anything is written
         if job.training.batch < ranks.world * options.accumulate:
             raise InputError(
                 f"a batch of {job.training.batch} cannot be cut into {ranks.world} ranks x {options.accumulate} parts"
@@ -122,17 +141,22 @@ class _Trainer(Generic[Model]):
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         # The average reaches back over a tenth of the run at most: more would drag the first weights into the last.
         self.average = Average(self.model, min(job.training.ema, max(0.0, 1 - 10 / job.iterations)))
+        if options.compile:  # block by block: alike, they are compiled once; names of weights stay as they are
+            for block in (module for module in self.model.modules() if isinstance(module, BLOCKS)):
+                block.compile()
         self.optimiser = adamw(self.model, job.training)
-        self.scaler = torch.amp.GradScaler(ranks.device.type, enabled=options.precision == "float16")
+        half = precision_of(options.precision, ranks.device) == torch.float16
+        self.scaler = torch.amp.GradScaler(ranks.device.type, enabled=half)
         self.order = Order(len(job.source), job.seed)
         self.iteration = self.saved = 0
         self.seconds = 0.0
         self.sums: dict[str, float] = {}  # of the losses since the last row of the log
         self.figures: dict[str, float] = {}  # of the last validation
+        self.best_mm: float | None = None
         if options.resume and self.path.is_file():
             self._restore()
         if ranks.rank == 0:  # of killed runs: our own temporary files and folders, and safetensors'
-            for leftover in (*out.glob(f".{self.path.stem}.*"), *out.glob(".model.*"), *out.glob(".tmp*")):
+            for leftover in [path for name in ("last.", "model.", "best.", "tmp") for path in out.glob(f".{name}*")]:
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         ranks.wait()  # all have read the checkpoint before one may replace it
         self.loss = ranks.wrap(_Loss(self.model))
@@ -145,6 +169,10 @@ class _Trainer(Generic[Model]):
                 self._export()
                 log.finish()
             return 0
+        interval = self.options.validate_every or self.job.validate_every
+        if lead:
+            share = self.job.validation_passes / (STEP_PASSES * self.job.training.batch * interval)
+            print(f"{self.job.name}: validation every {interval} iterations, {share:.1%} of training", file=sys.stderr)
         started, saved_at, stop = time.monotonic() - self.seconds, time.monotonic(), False
         with progress_bar(self.job.name, self.iteration, total, lead) as bar, ThreadPoolExecutor(1) as pool:
             for parts in self._batches(pool):
@@ -153,7 +181,8 @@ class _Trainer(Generic[Model]):
                 losses["gradient_norm"] = self._update()
                 self.seconds = time.monotonic() - started
                 self.sums = {key: self.sums.get(key, 0.0) + value for key, value in (losses | {"count": 1.0}).items()}
-                check = self.iteration == total or self.iteration % self.options.validate_every == 0
+                if check := self.iteration == total or self.iteration % interval == 0:
+                    self._validate()
                 if log and (check or self.iteration % self.options.log_every == 0):
                     self._report(log, bar, check)
                 bar.update()
@@ -182,7 +211,11 @@ class _Trainer(Generic[Model]):
         count = self.options.accumulate
         cuts = [first + (last - first) * k // count for k in range(count + 1)]
         start = iteration * self.job.training.batch
-        return [(a, self.job.source.batch(self.order.rows(start + a, start + b))) for a, b in pairwise(cuts)]
+        parts = [(a, self.job.source.batch(self.order.rows(start + a, start + b))) for a, b in pairwise(cuts)]
+        if self.ranks.device.type != "cuda":
+            return parts
+        with torch.cuda.device(self.ranks.device):  # this thread's own current device is the first GPU
+            return [(a, {name: tensor.pin_memory() for name, tensor in records.items()}) for a, records in parts]
 
     def _gradients(self, parts: list[tuple[int, Batch]], stop: bool) -> dict[str, float]:
         """Gradients and losses of the global batch. Changes no weight, so that a failure here loses nothing."""
@@ -192,13 +225,11 @@ class _Trainer(Generic[Model]):
         self.optimiser.zero_grad()
         try:
             for number, (first, records) in enumerate(parts, 1):
-                batch = {name: tensor.to(place) for name, tensor in records.items()}
+                batch = {name: tensor.to(place, non_blocking=True) for name, tensor in records.items()}
                 count = len(next(iter(batch.values())))
                 generators = training_generators(self.job.seed, self.iteration, first, count)
                 with self.ranks.unsynchronised(self.loss, number < len(parts)):
-                    with torch.autocast(
-                        place.type, getattr(torch, self.options.precision), self.options.precision != "float32"
-                    ):
+                    with autocast(place, self.options.precision):
                         losses = self.loss(batch, generators)
                     # DDP averages over ranks: shares of the batch, whatever their sizes, then add up to its mean.
                     self.scaler.scale(losses["loss"] * (count * self.ranks.world / size)).backward()
@@ -244,6 +275,14 @@ class _Trainer(Generic[Model]):
                 "and look for broken records with `di2pose data check`"
             )
 
+    def _validate(self) -> None:
+        with autocast(self.ranks.device, self.options.precision):
+            self.figures = self.job.validate(self.average.model, self.ranks)
+        if "mm" in self.figures and (self.best_mm is None or self.figures["mm"] < self.best_mm):
+            self.best_mm = self.figures["mm"]
+            if self.ranks.rank == 0:
+                self._export("best")
+
     def _report(self, log: Log, bar: tqdm, check: bool) -> None:
         count = self.sums.pop("count")
         row = {"iteration": self.iteration, "epoch": self.iteration * self.job.training.batch / len(self.job.source)}
@@ -252,7 +291,6 @@ class _Trainer(Generic[Model]):
         row["seconds"] = round(self.seconds, 1)
         self.sums = {}
         if check:
-            self.figures = self.job.validate(self.average.model)
             row |= {f"held_out_{name}": value for name, value in self.figures.items()}
         log.write(row)
         shown = {"loss": f"{row['loss']:.4f}"}
@@ -266,14 +304,15 @@ class _Trainer(Generic[Model]):
             "memory": self.job.memory,
         }
         facts = {"identity": self.job.identity, "iteration": self.iteration, "seconds": self.seconds}
-        facts |= {"sums": self.sums, "figures": self.figures, "scaler": self.scaler.state_dict()}
+        facts |= {"sums": self.sums, "figures": self.figures, "best_mm": self.best_mm}
+        facts |= {"scaler": self.scaler.state_dict()}
         write_state(self.path, groups, facts)
         self.saved = self.iteration
         self._export()
 
-    def _export(self) -> None:
+    def _export(self, name: str = "model") -> None:
         notes = {"iteration": self.iteration, "iterations": self.job.iterations, "seed": self.job.seed}
-        self.job.export(self.average.model, notes | {f"held_out_{k}": v for k, v in self.figures.items()})
+        self.job.export(self.average.model, notes | {f"held_out_{k}": v for k, v in self.figures.items()}, name)
 
     def _restore(self) -> None:
         groups, facts = read_state(self.path)
@@ -290,3 +329,4 @@ class _Trainer(Generic[Model]):
             self.scaler.load_state_dict(facts["scaler"])
         self.iteration = self.saved = facts["iteration"]
         self.seconds, self.sums, self.figures = facts["seconds"], facts["sums"], facts["figures"]
+        self.best_mm = facts.get("best_mm")  # earlier versions kept none

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 import tyro
 
 from di2pose.config import TrainingConfig
+from di2pose.device import Precision
 from di2pose.errors import InputError
 
-Precision = Literal["float32", "bfloat16", "float16"]
 Settings = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="KEY=VALUE")]
 
 
@@ -55,12 +55,14 @@ class RunOptions:
     """CPU threads of each process; 0 leaves it to torch"""
     accumulate: int = 1
     """cut each batch into so many parts, one after the other: less memory"""
-    precision: Precision = "float32"
-    """autocast, where the device has it"""
+    precision: Precision = "auto"
+    """of the networks, in training and validation (autocast); auto: bfloat16 on a GPU that has it, else float32"""
+    compile: bool = False
+    """compile the blocks of the network (torch.compile): a slow start, then quicker on a GPU"""
     log_every: int = 20
     """iterations from row to row of metrics.jsonl"""
-    validate_every: int = 500
-    """iterations from one validation to the next"""
+    validate_every: int | None = None
+    """iterations from one validation to the next; left out: 500, or as many as keep validation below 5 % of training"""
     save_minutes: float = 10.0
     """time from one checkpoint to the next; there is always one at the end and at a stop"""
     tensorboard: bool = False
@@ -70,23 +72,8 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         for name in ("accumulate", "log_every", "validate_every"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')} must be 1 or more, got {getattr(self, name)}")
-
-
-def check_precision(precision: Precision, device: torch.device) -> None:
-    """Refuse a precision that the device would only imitate, hundreds of times slower."""
-    if precision == "float32":
-        return
-    if device.type == "cuda":
-        has = precision == "float16" or torch.cuda.is_bf16_supported(including_emulation=False)
-    elif device.type == "cpu":
-        able = torch.cpu.get_capabilities()
-        has = precision == "bfloat16" and bool(able.get("avx512_bf16") or able.get("amx_bf16") or able.get("bf16"))
-    else:
-        has = torch.amp.is_autocast_available(device.type)
-    if not has:
-        raise InputError(f"this {device.type} has no hardware for {precision}: leave --precision at float32")
 
 
 def out_of_memory(error: BaseException) -> bool:

@@ -19,11 +19,9 @@ from di2pose.image.encoder import load_encoder
 from di2pose.occlusion.protocols import occlude_limb
 from di2pose.people.render import Plan, begin_worker, check_counts, make_plan
 from di2pose.pose.skeleton import H36M_17
-from di2pose.training.feature_cache import TEXT, write_features
+from di2pose.training.feature_cache import TEXT, Crop, write_features
 
 OcclusionProtocol = Literal["occ-40", "occ-80"]
-Crop = tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]
-"""Pixels, labels and texts, as feature caches take them."""
 PATCH_SEED = 0
 """Of the patches' places and textures: the default of `di2pose evaluate`."""
 NUMBERS = ("roll", "yaw", "pitch", "distance_m", "photo_fov", "side_ratio", "stature_m", "hidden")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from di2pose import checkpoint
 from di2pose.config import Config, TrainingConfig, to_json
 from di2pose.data.poses import augment, crop_turns
+from di2pose.device import in_float32
 from di2pose.diffusion.adapter import Adapter, reading_losses
 from di2pose.errors import InputError
 from di2pose.model import PoseModel, Recipe, TokenRecipe, find_model, kind_of, save_model, training_of
@@ -19,7 +20,7 @@ from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import Noise, generator_of, hypothesis_generators
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
-from di2pose.training.distributed import SharedStepSampler
+from di2pose.training.distributed import ALONE, Ranks, SharedStepSampler
 from di2pose.training.loop import Batch, Job
 from di2pose.training.optimiser import Model
 from di2pose.training.overrides import check_tokenizer, overridden
@@ -27,6 +28,8 @@ from di2pose.training.sources import FeatureSource, feature_sources, pose_source
 from di2pose.training.warm_start import start_adapter, start_denoiser
 
 HELD_OUT_POSES, HELD_OUT_READINGS, HELD_OUT_CROPS, HYPOTHESES = 2000, 1024, 256, 4
+VALIDATION_STEPS = 10
+"""Reverse steps in validation, where a model has more: `evaluate` takes all of them."""
 STANDARD_CROPS = 1000
 """Training crops from which an adapter learns the mean and deviation of each feature."""
 CHUNK = 64
@@ -40,6 +43,7 @@ class TokenizerStage(nn.Module):
         super().__init__()
         self.tokenizer = tokenizer
 
+    @in_float32
     def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
         poses = augment(batch["joints_mm"], generator) if self.tokenizer.config.augment else batch["joints_mm"]
         return self.tokenizer.loss(poses, generator)
@@ -60,25 +64,29 @@ def tokenizer_job(
         checkpoint.load(model_folder(init), {"tokenizer": stage.tokenizer})
         identity["init"] = _digest(stage.tokenizer)
 
-    def validate(stage: TokenizerStage) -> dict[str, float]:
-        poses = held_out.batch(_spread(len(held_out), HELD_OUT_POSES))["joints_mm"]
-        return reconstruction_mm(stage.tokenizer, poses, seed)
+    rows = _spread(len(held_out), HELD_OUT_POSES)
 
-    def export(stage: TokenizerStage, notes: Mapping[str, float]) -> None:
-        checkpoint.save(out / "model", config, {"tokenizer": stage.tokenizer}, {**notes, "poses": len(train)})
+    def validate(stage: TokenizerStage, ranks: Ranks) -> dict[str, float]:
+        return reconstruction_mm(stage.tokenizer, held_out.batch(rows)["joints_mm"], seed, ranks)
 
-    return Job("tokenizer", stage, train, config.tokenizer_training, seed, validate, export, identity)
+    def export(stage: TokenizerStage, notes: Mapping[str, float], name: str) -> None:
+        checkpoint.save(out / name, config, {"tokenizer": stage.tokenizer}, {**notes, "poses": len(train)})
+
+    passes = 2 * len(rows)
+    return Job("tokenizer", stage, train, config.tokenizer_training, seed, validate, export, identity, {}, passes)
 
 
 @torch.no_grad()
-def reconstruction_mm(tokenizer: PoseTokenizer, joints_mm: Tensor, seed: int) -> dict[str, float]:
+@in_float32
+def reconstruction_mm(
+    tokenizer: PoseTokenizer, joints_mm: Tensor, seed: int, ranks: Ranks = ALONE
+) -> dict[str, float]:
     """`mm` and `turned_mm`: MPJPE through the tokens and back, as the poses are and turned as crops are."""
     joints_mm = joints_mm.to(tokenizer.order.device)
     turned = joints_mm @ crop_turns(len(joints_mm), generator_of(seed, "turns")).to(joints_mm).mT
-    return {
-        name: float(mpjpe(tokenizer.decode(tokenizer.encode(poses)), poses).mean())
-        for name, poses in (("mm", joints_mm), ("turned_mm", turned))
-    }
+    mine = {name: poses[ranks.rank :: ranks.world] for name, poses in (("mm", joints_mm), ("turned_mm", turned))}
+    sums = {name: mpjpe(tokenizer.decode(tokenizer.encode(poses)), poses).sum() for name, poses in mine.items()}
+    return ranks.sum({name: float(total) / len(joints_mm) for name, total in sums.items()})
 
 
 class AdapterStage(nn.Module):
@@ -111,16 +119,19 @@ def adapter_job(
         start_adapter(stage.adapter, model_folder(init))
         identity["init"] = _digest(stage.adapter)
 
+    rows = _spread(len(held_out), HELD_OUT_READINGS)
+
     @torch.no_grad()
-    def validate(stage: AdapterStage) -> dict[str, float]:
+    def validate(stage: AdapterStage, ranks: Ranks) -> dict[str, float]:
         """On some held-out crops: `mm`, MPJPE of the regression, and the mean losses."""
-        figures = _means(stage, held_out, HELD_OUT_READINGS, lambda some, batch: stage.loss(batch, []))
+        figures = _means(stage, held_out, rows, ranks, lambda some, batch: stage.loss(batch, []))
         return {"mm": MM_PER_METRE * figures["regression"], **figures}
 
-    def export(stage: AdapterStage, notes: Mapping[str, float]) -> None:
-        checkpoint.save(out / "model", config, {"adapter": stage.adapter}, {**notes, "crops": len(train)})
+    def export(stage: AdapterStage, notes: Mapping[str, float], name: str) -> None:
+        checkpoint.save(out / name, config, {"adapter": stage.adapter}, {**notes, "crops": len(train)})
 
-    return Job("adapter", stage, train, config.adapter_training, seed, validate, export, identity)
+    passes = len(rows)
+    return Job("adapter", stage, train, config.adapter_training, seed, validate, export, identity, {}, passes)
 
 
 def denoiser_job(
@@ -236,25 +247,30 @@ def _model_job(
     memory: Mapping[str, Tensor] = {},
 ) -> Job[Model]:
     """A `PoseModel`: measured by its predictions, saved whole."""
+    assert isinstance(model, PoseModel)
+    rows, steps = _spread(len(held_out), HELD_OUT_CROPS), min(model.config.sample_steps, VALIDATION_STEPS)
 
-    def validate(averaged: Model) -> dict[str, float]:
-        return prediction_mm(averaged, held_out, seed)
+    def validate(averaged: Model, ranks: Ranks) -> dict[str, float]:
+        return prediction_mm(averaged, held_out, rows, steps, seed, ranks)
 
-    def export(averaged: Model, notes: Mapping[str, float]) -> None:
+    def export(averaged: Model, notes: Mapping[str, float], name: str) -> None:
         assert isinstance(averaged, PoseModel)
-        save_model(averaged, out / "model", **notes, crops=len(train))
+        save_model(averaged, out / name, **notes, crops=len(train))
 
-    return Job(name, model, train, training, seed, validate, export, identity, memory)
+    passes = len(rows) * (HYPOTHESES * steps + 1)  # samples, and the losses
+    return Job(name, model, train, training, seed, validate, export, identity, memory, passes)
 
 
 @torch.no_grad()
-def prediction_mm(model: nn.Module, held_out: FeatureSource, seed: int) -> dict[str, float]:
+def prediction_mm(
+    model: nn.Module, held_out: FeatureSource, rows: np.ndarray, steps: int, seed: int, ranks: Ranks
+) -> dict[str, float]:
     """On some held-out crops: `mm`, MPJPE of the mean of HYPOTHESES poses; `single_mm`, of each; the mean losses."""
     assert isinstance(model, PoseModel)
 
     def measure(some: np.ndarray, batch: Batch) -> dict[str, Tensor]:
         noise = hypothesis_generators(seed, some.tolist(), HYPOTHESES)
-        poses = model.predict(batch["features"], HYPOTHESES, model.config.sample_steps, noise).joints_mm
+        poses = model.predict(batch["features"], HYPOTHESES, steps, noise).joints_mm
         truth = batch["joints_mm"]
         return {
             "mm": mpjpe(poses.mean(1), truth).mean(),
@@ -262,24 +278,26 @@ def prediction_mm(model: nn.Module, held_out: FeatureSource, seed: int) -> dict[
             **model.loss(batch, noise[::HYPOTHESES]),
         }
 
-    return _means(model, held_out, HELD_OUT_CROPS, measure)
+    return _means(model, held_out, rows, ranks, measure)
 
 
 def _means(
     model: nn.Module,
     source: FeatureSource,
-    count: int,
+    rows: np.ndarray,
+    ranks: Ranks,
     measure: Callable[[np.ndarray, Batch], dict[str, Tensor]],
 ) -> dict[str, float]:
-    """The means over at most `count` records of what `measure` finds in some of them at a time."""
-    rows, device = _spread(len(source), count), next(model.parameters()).device
+    """The means over the records `rows` of what `measure` finds in some of them at a time; the ranks share them."""
+    device, shared = next(model.parameters()).device, len(rows) >= ranks.world
+    mine = rows[ranks.rank :: ranks.world] if shared else rows
     means: dict[str, float] = {}
-    for start in range(0, len(rows), CHUNK):
-        some = rows[start : start + CHUNK]
+    for start in range(0, len(mine), CHUNK):
+        some = mine[start : start + CHUNK]
         batch = {name: tensor.to(device) for name, tensor in source.batch(some).items()}
         for name, value in measure(some, batch).items():
             means[name] = means.get(name, 0.0) + float(value) * len(some) / len(rows)
-    return means
+    return ranks.sum(means) if shared else means
 
 
 def adopt(recipe: Config, tokenizer: Config, source: FeatureSource) -> Config:

@@ -66,7 +66,7 @@ def train_tiny(seed: int, out: Path) -> tuple[Di2PoseNetwork, Tensor, Tensor]:
 
     def fit(name: str, stage: nn.Module, iterations: int, batch: int, rate: float) -> None:
         training = replace(model.config.denoiser_training, iterations=iterations, batch=batch, learning_rate=rate)
-        job = Job(name, stage, figures, training, seed, lambda averaged: {}, lambda averaged, notes: None, {})
+        job = Job(name, stage, figures, training, seed, lambda *_: {}, lambda *_: None, {})
         if stopped := train(job, out / name, RunOptions(resume=False)):
             raise KeyboardInterrupt(f"stopped by signal {stopped}")
 
