@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,6 @@ def test_the_reference_sampler_has_the_same_posterior_and_the_same_loss(referenc
 
 
 def test_the_benchmark_of_speed_fills_its_table(tmp_path):
-    pytest.importorskip("ai_edge_litert")
     out = tmp_path / "speed.json"
     command = [sys.executable, str(BENCHMARKS / "speed.py"), "--quick", "--threads", "1", "--out", str(out)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -53,3 +53,11 @@ def test_the_benchmark_of_speed_fills_its_table(tmp_path):
     verdicts = [row["verdict"] for row in rows if row["section"] in ("photo", "startup")]
     assert [each.rpartition(": ")[0] for each in verdicts if each] == [f"at most {n}" for n in ("6", "3", "2.5", "1.6")]
     assert all(row["what"] in done.stdout for row in rows)
+
+
+def test_the_benchmark_of_a_busy_machine_prints_its_ratio():
+    command = [sys.executable, str(BENCHMARKS / "busy_machine.py"), "--quick"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\| four photos beside 2 busy loops \| +[0-9.]+ times one thread \| at most 1.3: ", done.stdout)
