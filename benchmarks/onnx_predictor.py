@@ -7,8 +7,7 @@ Size: all files of the packages that either needs (PyTorch as it is installed he
 counted in the environment that has them. Cold start: a new process,
 from nothing to the first photo's people, the two taking turns, one thread each; least of the rounds, of the wall's and
 of the processor's time. Joints: the demo's two photos and parts of frames of its clip, the same noise, against PyTorch
-throughout (its own walk of every network), and beside it Google's runtime against PyTorch, which `Di2Pose` uses where
-ai-edge-litert is installed.
+throughout (its own walk of every network), and beside it Google's runtime against PyTorch, which `Di2Pose` uses.
 """
 
 import os

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,6 @@ def test_the_limits_of_joint_pairs_are_those_of_drawn_people(monkeypatch):
 
 
 def test_the_benchmark_of_speed_fills_its_table(tmp_path):
-    pytest.importorskip("ai_edge_litert")
     out = tmp_path / "speed.json"
     command = [sys.executable, str(BENCHMARKS / "speed.py"), "--quick", "--threads", "1", "--out", str(out)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -79,3 +79,11 @@ def test_the_benchmark_of_batches_fills_its_table():
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines()[2:]]
     assert [row[0] for row in rows] == ["1", "2", "4", "8"]
     assert rows[3][1:] == ["1.000", "0 mm"]
+
+
+def test_the_benchmark_of_a_busy_machine_prints_its_ratio():
+    command = [sys.executable, str(BENCHMARKS / "busy_machine.py"), "--quick"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\| four photos beside 2 busy loops \| +[0-9.]+ times one thread \| at most 1.3: ", done.stdout)

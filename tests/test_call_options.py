@@ -66,7 +66,6 @@ def test_the_processor_is_always_there():
 
 def test_the_runtime_of_the_encoder_says_nothing_and_errors_still_come_through():
     """The line of XNNPACK comes from C++, past sys.stderr: a process of its own shows it."""
-    pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
     code = (
         "import os, warnings; warnings.simplefilter('ignore')\n"
         "from di2pose.image.blazepose import load\n"

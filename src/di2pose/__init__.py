@@ -1,5 +1,6 @@
 """Di2Pose: occluded 3D human pose estimation by discrete diffusion."""
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,12 @@ if TYPE_CHECKING:
     from di2pose.pipeline import Di2Pose
     from di2pose.result import Motion, Person, Result
     from di2pose.video.estimate import estimate_video, video_results
+
+# Read by OpenMP when torch is imported: threads that wait sleep instead of spinning, which takes the cores from other
+# work (benchmarks/busy_machine.py). GNU's OpenMP (Linux) reads the first, LLVM's and Intel's (macOS, Windows) the next.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 _HOMES = {
     "Di2Pose": "di2pose.pipeline",

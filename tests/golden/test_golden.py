@@ -7,7 +7,6 @@ from golden.record import FILE, answers, machine
 
 @pytest.fixture(scope="module")
 def found(footage):
-    pytest.importorskip("ai_edge_litert")
     return answers(footage)
 
 

@@ -16,7 +16,6 @@ def detector():
 
 def test_the_walk_agrees_with_the_runtime(detector, astronaut, walker):
     """To a few of the levels that 8 bits can tell: a score has 256 of them, and errors of rounding add up."""
-    pytest.importorskip("ai_edge_litert")
     theirs = EfficientDet("litert")
     for picture in (astronaut, walker):
         (our_boxes, our_scores), (their_boxes, their_scores) = detector.look(picture), theirs.look(picture)

@@ -11,7 +11,6 @@ from di2pose.image import kept_network
 from di2pose.image.efficientdet import EfficientDet
 from di2pose.image.kept_network import MOST, kept
 
-pytest.importorskip("ai_edge_litert")
 SOURCES = ["efficientdet-lite0"]
 
 

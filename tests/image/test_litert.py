@@ -3,8 +3,6 @@
 import pytest
 import torch
 
-pytest.importorskip("ai_edge_litert")
-
 from di2pose.image import litert
 from di2pose.image.efficientdet import EfficientDet
 

@@ -32,7 +32,7 @@ TFJS = [
 
 @pytest.fixture(scope="module")
 def movenet():
-    return MoveNet()
+    return MoveNet("torch")
 
 
 def test_crops_are_enlarged_alike_by_both_libraries():

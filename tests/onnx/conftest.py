@@ -36,7 +36,7 @@ def ours(folder):
 
 @pytest.fixture(scope="session")
 def theirs():
-    """PyTorch throughout: Google's runtime, where it is installed, has other weights and rounds otherwise."""
+    """PyTorch throughout: Google's runtime has other weights and rounds otherwise."""
     model = Di2Pose.from_pretrained()
     detector = PeopleDetector(EfficientDet("torch"), MultiPose(runtime="torch"))
     encoder = load_encoder(model.config.encoder, runtime="torch")

@@ -14,7 +14,7 @@ from di2pose.training.people_statistics import statistics
 @pytest.fixture(scope="session")
 def cache(motion, tmp_path_factory):
     out = tmp_path_factory.mktemp("features")
-    people_features(motion=motion, out=out, count=6, seed=3, encoder="blazepose-lite", runtime="torch")
+    people_features(motion=motion, out=out, count=6, seed=3, encoder="blazepose-lite")
     return FeatureCache(out)
 
 
@@ -38,7 +38,7 @@ def test_features_are_the_encoders_and_labels_the_renderers(cache, people):
 
 
 def test_a_larger_count_extends_and_a_second_run_changes_nothing(cache, motion, tmp_path):
-    options = {"seed": 3, "encoder": "blazepose-lite", "runtime": "torch"}
+    options = {"seed": 3, "encoder": "blazepose-lite"}
     people_features(motion=motion, out=tmp_path / "more", count=4, **options)
     people_features(motion=motion, out=tmp_path / "more", count=6, **options)
     more = FeatureCache(tmp_path / "more")

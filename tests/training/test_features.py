@@ -99,6 +99,7 @@ def test_the_command_writes_what_the_encoder_sees(prepared, tmp_path):
     assert main(["features", str(prepared), "--encoder", "blazepose-lite", "--out", str(tmp_path)]) == 0
     cache, dataset, encoder = FeatureCache(tmp_path), Dataset(prepared), BlazePose("lite")
     assert len(cache) == 5  # the record without an image is left out
+    assert cache.header["runtime"] == "litert"
     assert cache.layout == encoder.layout
     source = DatasetCrops(dataset, encoder)
     for i in range(5):
@@ -115,7 +116,7 @@ def test_vitpose_sees_the_upright_box_in_camera_axes(prepared, vitpose, tmp_path
     assert main(["features", str(prepared), *older]) == 0
     assert content(tmp_path / "new") == content(tmp_path / "old")
     cache, dataset, encoder = FeatureCache(tmp_path / "new"), Dataset(prepared), VitPose(str(vitpose))
-    assert cache.header["encoder"] == f"vitpose:{vitpose}"
+    assert (cache.header["encoder"], cache.header["runtime"]) == (f"vitpose:{vitpose}", "torch")
     source = DatasetCrops(dataset, encoder)
     for i in range(5):
         sample = dataset[i]

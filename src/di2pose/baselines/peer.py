@@ -22,7 +22,7 @@ class BlazePosePeer:
     skeleton = BLAZEPOSE_33
 
     def __init__(self, name: str = PEERS[0], true_boxes: bool = False) -> None:
-        self.encoder, self.find = load_encoder(name, runtime="torch"), boxed if true_boxes else Finder().find
+        self.encoder, self.find = load_encoder(name), boxed if true_boxes else Finder().find
 
     def predict(
         self, images: Pictures, samples: Sequence[Record], hypotheses: int, steps: int | None = None, seed: int = 0

@@ -80,7 +80,7 @@ class BlazePose(nn.Module):
     """Crops (B, 256, 256, 3), RGB uint8 -> BlazePoseOutput. Frozen; weights come by `di2pose.assets`.
 
     `map16` adds the 16x16 map, `movenet` the keypoint tokens of a second observer (channels of their own, again).
-    `runtime="litert"` gives the same numbers (MoveNet's nearly) faster on a CPU and needs the extra `litert`.
+    `runtime="torch"` gives the same numbers (MoveNet's nearly), more slowly on a CPU.
 
     An `image.encoder.Encoder`: its region is the detector's turned square round the hips.
     """
@@ -92,13 +92,14 @@ class BlazePose(nn.Module):
         variant: Variant = "heavy",
         map16: bool = False,
         movenet: bool = False,
-        runtime: Literal["torch", "litert"] = "torch",
+        runtime: Literal["torch", "litert"] = "litert",
         path: Path | None = None,
     ) -> None:
         super().__init__()
         if variant not in ("heavy", "full", "lite"):
             raise InputError(f"BlazePose comes as heavy, full or lite, got '{variant}'")
         self.name = f"blazepose-{variant}{'+map16' * map16}{'+movenet' * movenet}"
+        self.runtime = runtime
         self.sizes = (16, 8, 4, 2) if map16 else (8, 4, 2)
         self.graph, widths = _network(f"blazepose-{variant}", path, self.sizes, runtime)
         width = max(widths)

@@ -6,6 +6,7 @@ person and is none mostly gets a low `person` from the BlazePose encoder, which 
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,8 +18,8 @@ from di2pose.assets import fetch
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, crop, roi_from_keypoints
 from di2pose.image.detect import Detection, largest
+from di2pose.image.litert import LitertGraph
 from di2pose.image.tflite_file import TfliteFile
-from di2pose.image.tflite_graph import TfliteGraph
 
 INPUT = 224
 SCORE, TILE_SCORE = 0.5, 0.7
@@ -32,11 +33,17 @@ class BlazePoseDetector(nn.Module):
 
     centres: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Literal["torch", "litert"] = "litert") -> None:
         super().__init__()
         file = TfliteFile(fetch("blazepose-detector"))
         outputs = (file.output_named("Identity"), file.output_named("Identity_1"))
-        self.graph = TfliteGraph(file, outputs)
+        self.graph: nn.Module
+        if runtime == "litert":
+            self.graph = LitertGraph(file, outputs)
+        else:
+            from di2pose.image.tflite_graph import TfliteGraph
+
+            self.graph = TfliteGraph(file, outputs)
         self.register_buffer("centres", _anchor_centres(), persistent=False)
 
     def detect(self, image: Image.Image, max_people: int = 8, tiles: Sequence[int] = (2, 4)) -> list[Detection]:
@@ -56,7 +63,7 @@ class BlazePoseDetector(nn.Module):
     @torch.inference_mode()
     def _look(self, image: Image.Image, tiles: list[Roi], least: float) -> list[Detection]:
         """The people of each tile, less those whose body is cut by the tile and not by the picture."""
-        pixels = torch.from_numpy(np.stack([crop(image, tile, INPUT) for tile in tiles])).to(self.centres.device)
+        pixels = torch.from_numpy(np.stack([crop(image, tile, INPUT) for tile in tiles]))
         points, scores = self(pixels)
         found = []
         for tile, tile_points, tile_scores in zip(tiles, points.cpu().numpy(), scores.cpu().numpy(), strict=True):
@@ -68,7 +75,8 @@ class BlazePoseDetector(nn.Module):
 
     def forward(self, pixels: Tensor) -> tuple[Float[Tensor, "B A 3 2"], Float[Tensor, "B A"]]:
         """Squares (B, 224, 224, 3) uint8 -> (centre of the head and shoulders, hip, top) and score of each anchor."""
-        raw, logits = self.graph(pixels.float() / 127.5 - 1)
+        device = next(self.graph.parameters(), torch.empty(0)).device  # the CPU for litert
+        raw, logits = (x.to(self.centres.device) for x in self.graph(pixels.to(device).float() / 127.5 - 1))
         # Per anchor: centre x y, width height (always the same), then four points x y; 0 is the hip, 1 the top.
         points = torch.stack([raw[..., 0:2], raw[..., 4:6], raw[..., 6:8]], dim=-2) + self.centres[:, None]
         return points, logits[..., 0].sigmoid()

@@ -73,7 +73,7 @@ def load_detector(name: str, device: Any = "cpu") -> Detector:
         poses = can_fetch("movenet-multipose")
         if not poses:
             warnings.warn(WITHOUT_NPM, stacklevel=2)
-        return PeopleDetector.load(poses, None if str(device) == "cpu" else "torch", device)
+        return PeopleDetector.load(poses, device=device)
     if name == "blazepose":
         from di2pose.image.blazepose_detector import BlazePoseDetector
 

@@ -1,11 +1,10 @@
 """EfficientDet-Lite0: boxes of people. A quantised tflite network out of a PyPI package, so pip alone brings it.
 
-B pictures, A = 19,206 anchors. In Google's runtime where ai-edge-litert is installed, else in PyTorch: the same boxes.
+B pictures, A = 19,206 anchors. In Google's runtime or in PyTorch: the same boxes.
 """
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -30,9 +29,9 @@ class EfficientDet(nn.Module):
 
     anchors: Tensor
 
-    def __init__(self, runtime: str | None = None) -> None:
+    def __init__(self, runtime: Literal["torch", "litert"] = "litert") -> None:
         super().__init__()
-        self.runtime = runtime or ("litert" if find_spec("ai_edge_litert") is not None else "torch")
+        self.runtime = runtime
         self.graph: nn.Module
         if self.runtime == "litert":
             self.graph = LitertGraph(lambda: kept(_ASSET, "cut", [_ASSET], _cut))

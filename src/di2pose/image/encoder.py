@@ -7,7 +7,6 @@ crop: which region of a picture it wants for a detection, how large the crop is,
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -171,15 +170,14 @@ class Encoder(Protocol):
         ...
 
 
-def load_encoder(name: str, device: Any = "cpu", runtime: str = "auto") -> Encoder:
+def load_encoder(name: str, device: Any = "cpu", runtime: str = "litert") -> Encoder:
     """The encoder of that name: 'blazepose-heavy' (-full, -lite; '+movenet' and '+map16' add tokens), or
     'vitpose:FOLDER-OR-HUB-NAME'.
 
-    `runtime`: 'torch', 'litert' (quicker on a CPU, BlazePose only), or 'auto': litert where it is installed and fits.
+    `runtime` is BlazePose's: 'litert' runs on the CPU whatever the device is, 'torch' on the device.
     """
-    if runtime == "auto":
-        quick = str(device).partition(":")[0] == "cpu" and find_spec("ai_edge_litert") is not None
-        runtime = "litert" if quick else "torch"
+    if runtime not in ("litert", "torch"):
+        raise InputError(f"the runtime is 'litert' or 'torch', got '{runtime}'")
     family = name.partition(":")[0].partition("+")[0]
     if family == "none":
         raise InputError(

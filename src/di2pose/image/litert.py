@@ -21,8 +21,6 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
-from di2pose.errors import require
-
 if TYPE_CHECKING:
     from di2pose.image.tflite_file import TfliteFile
 
@@ -97,13 +95,14 @@ class LitertGraph(nn.Module):
         return rows
 
     def _interpreter(self, threads: int) -> Any:
-        runtime = require("ai_edge_litert.interpreter", extra="litert")
+        from ai_edge_litert.interpreter import Interpreter
+
         network = self._network() if callable(self._network) else self._network
         if isinstance(network, Path) and not str(network).isascii():  # on Windows C++ opens no other names
             network = network.read_bytes()
         given = {"model_content": network} if isinstance(network, bytes) else {"model_path": str(network)}
         with _building, without_information():
-            made = runtime.Interpreter(**given, num_threads=threads)
+            made = Interpreter(**given, num_threads=threads)
             made.allocate_tensors()
         return made
 

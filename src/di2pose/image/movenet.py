@@ -63,13 +63,13 @@ def keypoints_of(tokens: Float[np.ndarray, "B 17 6"]) -> Float[np.ndarray, "B 17
 class MoveNet(nn.Module):
     """Crops (B, 256, 256, 3), RGB uint8, as for BlazePose -> MoveNetOutput. Frozen.
 
-    `runtime="litert"` takes less than half as long on a CPU and needs the extra `litert`. Most of its weights have 8
-    bits there: half of the keypoints move by less than 0.4 px, and they are as far from the truth as before.
+    `runtime="torch"` takes more than twice as long on a CPU. In litert most weights have 8 bits: half of the keypoints
+    move by less than 0.4 px, and they are as far from the truth as before.
     """
 
     centre_weight: Tensor
 
-    def __init__(self, runtime: Literal["torch", "litert"] = "torch") -> None:
+    def __init__(self, runtime: Literal["torch", "litert"] = "litert") -> None:
         super().__init__()
         file = TfjsFile(*map(fetch, _SOURCES))
         constants = file.constants

@@ -1,12 +1,11 @@
 """MoveNet MultiPose: several people at a glance, each with a box and 17 COCO keypoints.
 
-The network comes as a tfjs graph; its convolutions run in Google's runtime where ai-edge-litert is installed, else in
-PyTorch: the same people. Its decoding is written out below; the file's own stops at six people, this one goes as far as
-it is told.  B = 1 picture, P people, H W cells of 4 pixels.
+The network comes as a tfjs graph; its convolutions run in Google's runtime or in PyTorch: the same people. Its
+decoding is written out below; the file's own stops at six people, this one goes as far as it is told.
+B = 1 picture, P people, H W cells of 4 pixels.
 """
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -56,14 +55,14 @@ class _Writer:
 class MultiPose(nn.Module):
     """`look(image)` gives Poses, sure and unsure ones."""
 
-    def __init__(self, people: int = 12, runtime: Literal["torch", "litert"] | None = None) -> None:
+    def __init__(self, people: int = 12, runtime: Literal["torch", "litert"] = "litert") -> None:
         super().__init__()
         self.people = people
         file = TfjsFile(*map(fetch, _SOURCES))
         self.scale = float(file.constants[file.nodes[_PREFIX + "truediv_1"]["input"][1]].flat[0])
         wanted = _PREFIX + "sub_1", [f"{_PREFIX}{head}/BiasAdd" for head in _HEADS]
         self.network: nn.Module
-        if (runtime or ("litert" if find_spec("ai_edge_litert") is not None else "torch")) == "litert":
+        if runtime == "litert":
             self.network = LitertSizes(_Writer(file, *wanted))
         else:
             self.network = TfjsGraph(file, *wanted)

@@ -58,13 +58,13 @@ class PeopleDetector:
 
     @classmethod
     def load(
-        cls, poses: bool = True, runtime: Literal["torch", "litert"] | None = None, device: Any = "cpu"
+        cls, poses: bool = True, runtime: Literal["torch", "litert"] = "litert", device: Any = "cpu"
     ) -> "PeopleDetector":
-        """With the networks in PyTorch or in Google's runtime; `runtime` is MultiPose's."""
+        """With both networks in Google's runtime, on the CPU, or in PyTorch, on the device."""
         from di2pose.image.efficientdet import EfficientDet
         from di2pose.image.multipose import MultiPose
 
-        return cls(EfficientDet().to(device), MultiPose(runtime=runtime).to(device) if poses else None)
+        return cls(EfficientDet(runtime).to(device), MultiPose(runtime=runtime).to(device) if poses else None)
 
     def detect(self, image: Image.Image, max_people: int = 8, tiles: Sequence[int] = (2,)) -> list[Detection]:
         """The `max_people` largest of all who are found, by the area of their boxes in the picture.

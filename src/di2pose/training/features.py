@@ -123,7 +123,7 @@ def features(
     encoder: str = DEFAULT_ENCODER,
     map16: bool = False,
     movenet: bool = False,
-    runtime: Literal["torch", "litert"] = "torch",
+    runtime: Literal["torch", "litert"] = "litert",
     weights: str | None = None,
     images: Path | None = None,
     device: str = "cpu",
@@ -144,7 +144,7 @@ def features(
             vitpose:FOLDER-OR-HUB-NAME
         map16: keep BlazePose's 16x16 map too (98 KB more a crop): +map16
         movenet: +movenet, which the default has
-        runtime: litert is faster on a CPU and needs the extra `litert`; BlazePose only
+        runtime: of BlazePose: litert runs on the CPU, torch on --device
         weights: hub name or folder of ViTPose's weights: vitpose:WEIGHTS
         images: where the images are, if not where the dataset says
         device: cpu, cuda, mps; under torchrun `cuda` is each rank's own GPU
@@ -160,7 +160,8 @@ def features(
     network = load_encoder(_encoder_name(encoder, map16, movenet, weights), place, runtime)
     source = _source(folder, images, network, detect, occlusion)
     batch = GPU_BATCH if place.type == "cuda" else BATCH
-    write_features(source, network, out, {"runtime": runtime, **source.about}, flip, batch=batch, workers=workers)
+    about = {"runtime": getattr(network, "runtime", "torch"), **source.about}  # ViTPose is PyTorch's
+    write_features(source, network, out, about, flip, batch=batch, workers=workers)
 
 
 def _encoder_name(encoder: str, map16: bool, movenet: bool, weights: str | None) -> str:

@@ -147,7 +147,7 @@ def people_features(
         workers: processes, one core each
         split: train, or test: other motion subjects and other clothes
         encoder: the frozen backbone
-        runtime: litert is faster on a CPU (extra `litert`); torch runs everywhere
+        runtime: of the encoder: litert is faster on a CPU than torch
         movenet: with the keypoint tokens of the second observer
         backgrounds: folder of photos without people to put behind most figures
         occlusion: put the patch of this protocol on a limb of everybody: the same people as without, to measure on
