@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# Processes of the tests; a file's tests stay in one.
+WORKERS ?= 2
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test lint clean
@@ -10,7 +12,7 @@ demo: $(VENV)/.core
 	$(BIN)/di2pose demo --out out/demo
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

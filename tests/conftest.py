@@ -1,5 +1,9 @@
 """Fixtures for all tests."""
 
+import ctypes
+import gc
+import sys
+
 import jaxtyping
 import pytest
 import torch
@@ -8,6 +12,15 @@ from di2pose.data.prepare import prepare
 from di2pose.data.sample import Dataset
 
 torch.set_num_threads(1)  # tests are small: threads would only wait for each other
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _freed():
+    """After a module, what its fixtures held goes back to the system: glibc would keep it, arena by arena."""
+    yield
+    gc.collect()
+    if sys.platform == "linux":
+        getattr(ctypes.CDLL(None), "malloc_trim", id)(0)
 
 
 @pytest.fixture(scope="session")

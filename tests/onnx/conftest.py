@@ -29,12 +29,12 @@ def folder(tmp_path_factory):
     return out
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ours(folder):
     return OnnxPredictor(folder, threads=1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def theirs():
     """PyTorch throughout: Google's runtime has other weights and rounds otherwise."""
     model = Di2Pose.from_pretrained()

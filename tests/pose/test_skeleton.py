@@ -111,7 +111,7 @@ def test_round_trip_through_a_skeleton_that_holds_all_joints_is_exact(other):
         (BODY_25B, {"pelvis", "spine", "thorax"}, set()),
         (BLAZEPOSE_33, {"pelvis", "spine", "thorax"}, {"head"}),
     ],
-    ids=str,
+    ids=lambda value: value.name if isinstance(value, Skeleton) else "+".join(sorted(value)),
 )
 def test_round_trip_returns_each_joint_or_says_that_it_is_built_or_lost(other, built, lost):
     joints = np.random.default_rng(0).normal(size=(17, 3))

@@ -8,12 +8,12 @@ from di2pose import Di2Pose
 from di2pose.assets import fetch
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def model():
     return Di2Pose.from_pretrained()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def service(model):
     with running(model) as service:
         yield service
