@@ -140,15 +140,13 @@ class Di2PoseNetwork(nn.Module):
     ) -> Int[Tensor, "B H N"]:
         """Algorithm 2, H times for each image; from its features, or from the condition that was made of them.
 
-        `generator`: one, or one per row (image, hypothesis), B * H in all. Of the constraints (extensions) a warm start
-        begins at tokens noised to step w, and `steps` then divides w..0; joints that are not pinned are drawn to agree
-        with those that are; kept tokens stay.
+        `generator`: one, or one per row (image, hypothesis), B * H in all. Of the constraints (extensions) joints that
+        are not pinned are drawn to agree with those that are; kept tokens stay.
         """
         check_hypotheses(hypotheses)
         condition = features if isinstance(features, Condition) else self.condition(features)
         known = constraints or Constraints()
-        grid = step_grid(steps, self.schedule, None if known.warm is None else known.warm[1])
-        *_, tokens = self._states(condition, hypotheses, grid, generator, start, known)
+        *_, tokens = self._states(condition, hypotheses, step_grid(steps, self.schedule), generator, start, known)
         return tokens.unflatten(0, (len(condition.keys[0]), hypotheses))
 
     @torch.no_grad()
@@ -193,7 +191,6 @@ class Di2PoseNetwork(nn.Module):
             (len(condition.keys[0]) * hypotheses, self.config.tokenizer.tokens),
             generator,
             start,
-            warm=None if known.warm is None else (known.warm[0].flatten(0, -2), known.warm[1]),
             kept=None if known.kept is None
             else (self._each(known.kept[0], hypotheses), self._each(known.kept[1], hypotheses)),
             device=self.device,
