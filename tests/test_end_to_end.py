@@ -56,6 +56,15 @@ def test_ranks_draw_the_noise_of_one_process():
         torch.testing.assert_close(whole[key], (halves[0][key] + halves[1][key]) / 2)
 
 
+def test_training_steps_are_drawn_from_one_to_s():
+    model = Di2PoseNetwork(recipes.tiny())
+    seen = []
+    model.denoiser.register_forward_hook(lambda module, inputs, logits: seen.extend(inputs[1].tolist()))
+    batch = {"features": torch.randn(400, 2, 32), "joints_mm": torch.randn(400, 17, 3) * 200}
+    model.loss(batch, torch.Generator().manual_seed(0))
+    assert sorted(set(seen)) == list(range(1, 21))
+
+
 def test_the_tokenizer_is_frozen_in_stage_two():
     model = Di2PoseNetwork(recipes.tiny())
     batch = {"features": torch.randn(2, 17, 32), "joints_mm": torch.randn(2, 17, 3) * 200}

@@ -63,7 +63,7 @@ def losses(folder):
         "visibility": torch.from_numpy(random.integers(-1, 4, (16, 17))),
     }
     noise = torch.Generator().manual_seed(0)
-    found = {"network": network.loss(batch, noise), "tokenizer": network.tokenizer.loss(batch["joints_mm"], noise)}
+    found = {"network": network.loss(batch, noise), "tokenizer": network.tokenizer.loss(batch["joints_mm"])}
     return {f"{part}/{name}": value.item() for part, each in found.items() for name, value in each.items()}
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Int
@@ -17,7 +16,6 @@ from di2pose.tokenizer.fsq import check_tokens
 
 PredictP0 = Callable[[Tensor, Tensor], Tensor | AskP0]
 """(k_s (B, N), s (B,)) -> probabilities of k_0 (B, N, C), or a function that gives those of some tokens (`jump`)."""
-Start = Literal["stationary", "all_occluded"]
 Kept = tuple[Int[Tensor, "B N"], Bool[Tensor, "B N"]]
 """(tokens, which of them are to stay)."""
 
@@ -28,7 +26,6 @@ def sample(
     steps: int | Sequence[int],
     shape: tuple[int, int],
     generator: Noise,
-    start: Start = "stationary",
     *,
     kept: Kept | None = None,
     device: torch.device | str = "cpu",
@@ -45,7 +42,7 @@ def sample(
     for revealed ones and fits the others to them.
     """
     grid = step_grid(steps, schedule)
-    first = draw_start(schedule, shape, start, generator).to(device)
+    first = draw_start(schedule, shape, generator).to(device)
     stays = None
     if kept is not None:
         stays = kept[1].to(device)
@@ -93,14 +90,8 @@ def step_grid(steps: int | Sequence[int], schedule: Schedule) -> list[int]:
     return grid
 
 
-def draw_start(schedule: Schedule, shape: tuple[int, int], start: Start, generator: Noise) -> Int[Tensor, "B N"]:
-    """k_S: from the stationary distribution p(k_S) (the paper), or all Occ (VQ-Diffusion's code)."""
-    if start == "all_occluded":
-        if schedule.final_occlude == 0:
-            raise InputError("an all-occluded start is impossible at final_occlude = 0: use start='stationary'")
-        return torch.full(shape, schedule.occ)
-    if start != "stationary":
-        raise InputError(f"start must be 'stationary' or 'all_occluded', got {start!r}")
+def draw_start(schedule: Schedule, shape: tuple[int, int], generator: Noise) -> Int[Tensor, "B N"]:
+    """k_S from the stationary distribution p(k_S)."""
     fate = uniform(shape, generator)
     other = uniform_integers(shape, schedule.codes, generator)
     return torch.where(fate < schedule.final_occlude, schedule.occ, other)

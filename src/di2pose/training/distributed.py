@@ -8,10 +8,9 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from di2pose.diffusion.objective import StepSampler
 from di2pose.errors import InputError
 
 TIMEOUT = timedelta(hours=2)
@@ -86,12 +85,3 @@ def _device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"--device {name} is not usable here: {str(error).splitlines()[0]}") from error
     return device
-
-
-class SharedStepSampler(StepSampler):
-    """Learns from the losses of all ranks, in the order of the global batch: every rank draws as one process would."""
-
-    def update(self, s: Tensor, vlb_per_sample: Tensor) -> None:
-        everyone: list[tuple[Tensor, Tensor]] = [(s, vlb_per_sample)] * dist.get_world_size()
-        dist.all_gather_object(everyone, (s, vlb_per_sample))
-        super().update(*(torch.cat(parts) for parts in zip(*everyone, strict=True)))
