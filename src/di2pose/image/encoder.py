@@ -172,7 +172,7 @@ class Encoder(Protocol):
 
 
 def load_encoder(name: str, device: Any = "cpu", runtime: str = "auto") -> Encoder:
-    """The encoder of that name: 'blazepose-heavy' (-full, -lite; '+movenet' and '+map16' add tokens), or
+    """The encoder of that name: 'blazepose-heavy' (-full, -lite; '+movenet' adds tokens), or
     'vitpose:FOLDER-OR-HUB-NAME'.
 
     `runtime`: 'torch', 'litert' (quicker on a CPU, BlazePose only), or 'auto': litert where it is installed and fits.
