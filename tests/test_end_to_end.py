@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from stick_figures import train_tiny
 
 from di2pose import recipes
 from di2pose.errors import InputError
 from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import hypothesis_generators, training_generators
-from di2pose.training.tiny_demo import demo, draw_figures, train_tiny
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +73,6 @@ def test_the_tokenizer_is_frozen_in_stage_two():
     assert any(p.grad is not None for p in model.denoiser.parameters())
 
 
-def test_the_picture_has_a_column_for_each_pose(learned):
-    _, joints_mm, _ = learned
-    picture = draw_figures(joints_mm, joints_mm.unsqueeze(1))
-    assert picture.size == (8 * 240, 480)
-    assert len(picture.getcolors(maxcolors=1 << 16)) > 10
-
-
 def test_bad_batches_are_named(as_user):
     model = Di2PoseNetwork(recipes.tiny())
     with pytest.raises(InputError, match="lacks features"):
@@ -88,9 +81,3 @@ def test_bad_batches_are_named(as_user):
         model.loss({"features": torch.zeros(3, 5, 32), "joints_mm": torch.zeros(2, 17, 3)}, torch.Generator())
     with pytest.raises(InputError, match="hypotheses must be 1 or more"):
         model.predict(torch.zeros(1, 5, 32), 0, 4, torch.Generator())
-
-
-def test_demo_refuses_a_file_for_a_folder(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="must be a folder"):
-        demo(tmp_path / "file")
