@@ -1,34 +1,24 @@
-"""How far off are the joint angles, and do their 90 % intervals hold the truth? On films or pictures with known 3D.
+"""How far off are the joint angles, and do their 90 % intervals hold the truth? On pictures with known 3D.
 
-    python benchmarks/angles.py --films 8 --motion cmu-bvh               # rendered films, one person each, as videos
     python benchmarks/angles.py --data people-test                       # pictures of `di2pose people render`
     python benchmarks/angles.py --data prepared/mine --limit 500         # your own: any prepared dataset with pictures
 
-A film is written as a video file and goes the way of every video (tracks, smoothing, one body); every other one has a
-piece of furniture before the person. Pictures go the way of every photo. Errors are those of the estimate in degrees;
-an angle counts as hidden where one of its joints is not called seen. What the true pose, or the estimated one, leaves
-open is left out.
+Errors are those of the estimate in degrees; an angle counts as hidden where one of its joints is not called seen. What
+the true pose, or the estimated one, leaves open is left out.
 """
 
-import io
-import tempfile
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import torch
 import tyro
-from PIL import Image
 from tqdm import tqdm
 
-from di2pose import Di2Pose, estimate_video
+from di2pose import Di2Pose
 from di2pose.data.sample import Dataset
-from di2pose.errors import InputError, require
 from di2pose.files import write_json
 from di2pose.image.boxes import iou
-from di2pose.people.clip import film
-from di2pose.people.render import make_plan
 from di2pose.pose.angles import DIFFERENCES, NAMES, SIDES, joint_angles, with_differences, wrapped
 from di2pose.pose.skeleton import H36M_17, convert
 from di2pose.result import KNOWN, Person
@@ -41,52 +31,36 @@ Pair = tuple[Person | None, np.ndarray]
 
 
 def main(
-    films: int = 0,
-    motion: Path | None = None,
-    data: Path | None = None,
+    data: Path,
     model: str | None = None,
     limit: int | None = None,
-    seconds: float = 4.0,
-    fps: float = 12.0,
     hypotheses: int = 8,
-    seed: int = 0,
     out: Path | None = None,
 ) -> None:
     """Measure it, and print a Markdown table.
 
     Args:
-        films: so many rendered films of people whom no training shows
-        motion: folder of BVH clips for them; left out: the open clips that pip brings
-        data: a prepared dataset with pictures, instead of films
+        data: a prepared dataset with pictures
         model: name or folder; left out: the one inside the package
         limit: only the first so many pictures
-        seconds: of a film
-        fps: of a film
         hypotheses: for each person
-        seed: of the films
         out: JSON file for the figures, too
     """
-    if (films > 0) == (data is not None):
-        raise InputError("give --films N or --data DIR, one of them")
     torch.set_num_threads(1)
     network = Di2Pose.from_pretrained(model)
-    if data is not None:
-        what, pairs = str(data), _of_pictures(network, Dataset(data), limit, hypotheses)
-    else:
-        what = f"{films} films of {seconds:g} s at {fps:g} a second, seed {seed}"
-        pairs = _of_films(network, motion, films, seconds, fps, hypotheses, seed)
     found, missed = {name: list[tuple[float, ...]]() for name in (*NAMES, *DIFFERENCES)}, 0
     people = 0
-    for person, truth_mm in pairs:
+    for person, truth_mm in _of_pictures(network, Dataset(data), limit, hypotheses):
         people += 1
         missed += person is None
         if person is not None:
             _add(found, person, with_differences(joint_angles(truth_mm)))
     rows = {name: _figures(values) for name, values in _by_kind(found).items()}
-    print(f"{what}; {network.config.name}, {hypotheses} hypotheses; {people} poses, {missed} of them not found\n")
+    print(f"{data}; {network.config.name}, {hypotheses} hypotheses; {people} poses, {missed} of them not found\n")
     print(_table(rows))
     if out is not None:
-        write_json(out, {"what": what, "poses": people, "missed": missed, "hypotheses": hypotheses, "angles": rows})
+        told = {"what": str(data), "poses": people, "missed": missed, "hypotheses": hypotheses, "angles": rows}
+        write_json(out, told)
 
 
 def _of_pictures(network: Di2Pose, records: Dataset, limit: int | None, hypotheses: int) -> Iterator[Pair]:
@@ -97,32 +71,6 @@ def _of_pictures(network: Di2Pose, records: Dataset, limit: int | None, hypothes
         best = max(near, default=(0.0, -1))
         truth = convert(sample.joints_mm.astype(np.float64), records.skeleton, H36M_17)[0]
         yield result.people[best[1]] if best[0] >= SAME else None, truth
-
-
-def _of_films(
-    network: Di2Pose, motion: Path | None, films: int, seconds: float, fps: float, hypotheses: int, seed: int
-) -> Iterator[Pair]:
-    plan = make_plan(motion, "test", seed, None)
-    with tempfile.TemporaryDirectory() as scratch:
-        for number in tqdm(range(films), unit="film", disable=None):
-            frames = list(film(plan, number, seconds, fps, hidden=number % 2 == 1))
-            path = Path(scratch) / f"{number}.mp4"
-            _write(path, [Image.open(io.BytesIO(frame.jpeg)) for frame in frames], fps)
-            video = estimate_video(network, path, camera=frames[0].sample.camera, hypotheses=hypotheses)
-            for result, frame in zip(video, frames, strict=True):
-                sample = frame.sample
-                best = max(result.people, key=lambda person: iou(person.box, sample.box), default=None)
-                yield best, sample.joints_mm.astype(np.float64)
-
-
-def _write(path: Path, pictures: list[Image.Image], fps: float) -> None:
-    av = require("av", extra="video")
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=Fraction(fps).limit_denominator(1000))
-        stream.width, stream.height, stream.bit_rate = *pictures[0].size, 4_000_000
-        for picture in pictures:
-            container.mux(stream.encode(av.VideoFrame.from_image(picture)))
-        container.mux(stream.encode())
 
 
 def _add(found: dict[str, list[tuple[float, ...]]], person: Person, truth: dict[str, np.ndarray]) -> None:

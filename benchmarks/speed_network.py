@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from di2pose import Di2Pose, recipes
 from di2pose.config import DenoiserConfig
-from di2pose.diffusion import Denoiser, Schedule, diffusion_loss, forward_sample, sample
+from di2pose.diffusion import Denoiser, Schedule, diffusion_loss, forward_sample
 from di2pose.diffusion.int8 import round_linears
+from di2pose.diffusion.jump import jump
 from di2pose.image.crop import assumed_camera
-from di2pose.randomness import hypothesis_generators
+from di2pose.randomness import hypothesis_generators, uniform
 
 SIX = DenoiserConfig(width=256, layers=6, heads=8)
 QUICK = DenoiserConfig(tokens=20, codes=125, width=32, layers=2, heads=4, feature_width=24)
@@ -119,9 +120,9 @@ def steppers(network: Denoiser, hypotheses: int, at: list[int]) -> dict[str, Job
     def ours() -> None:
         for s in at:
             noise = hypothesis_generators(s, ["image"], hypotheses)
-            grid = list(range(s, -1, -1))
-            states = sample(predict, schedule, grid, tuple(k0.shape), noise, warm=(k0, s), levels=levels_of(config))
-            next(states), next(states)
+            ks, levels = forward_sample(k0, s, schedule, noise), levels_of(config)
+            u = uniform((*k0.shape, (len(levels) or 1) + 1), noise)
+            jump(ks, u, s - 1, s, schedule, predict(ks, torch.full((hypotheses,), s)), levels)
 
     @torch.inference_mode()
     def reference() -> None:

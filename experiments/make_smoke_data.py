@@ -9,6 +9,7 @@ photo.jpg, boxes.json
 
 import json
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from PIL import Image, ImageDraw
 
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of
-from di2pose.training.tiny_demo import stick_figures
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from stick_figures import stick_figures
 
 SIZE, FOCAL, CAMERA = 256, 290.0, "54138969"
 NEAR_MM, FAR_MM = torch.tensor([-200.0, -50, 2700]), torch.tensor([200.0, 50, 3200])

@@ -56,6 +56,22 @@ def test_a_checkpoint_of_before_a_second_observer_is_read_as_it_was_made():
     assert from_json(Config, data) == recipes.tiny()
 
 
+def test_removed_options_are_read_where_they_were_off_and_named_where_not():
+    tiny = recipes.tiny()
+    data = to_json(tiny)
+    data["tokenizer"] |= {"joint_dropout": 0.0, "code_noise": 0}
+    data["diffusion"] |= {"importance_sampling": False}
+    assert from_json(Config, data) == tiny
+    for part, option, message in (
+        ("tokenizer", {"joint_dropout": 0.1}, r"TokenizerConfig\.joint_dropout was removed: only 0\.0 .* got 0\.1"),
+        ("diffusion", {"importance_sampling": True}, r"DiffusionConfig\.importance_sampling was removed: only False"),
+        ("tokenizer", {"block": "local_literal"}, r"one of local, mixer, got 'local_literal', which was removed"),
+        ("tokenizer", {"loss": "soft_ce"}, r"one of l1, mpjpe, got 'soft_ce', which was removed"),
+    ):
+        with pytest.raises(InputError, match=message):
+            from_json(Config, data | {part: data[part] | option})
+
+
 def test_parts_must_agree():
     config = recipes.tiny()
     with pytest.raises(InputError, match="denoiser's codes must equal 125"):

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from stick_figures import train_tiny
 
 from di2pose import recipes
 from di2pose.errors import InputError
 from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import hypothesis_generators, training_generators
-from di2pose.training.tiny_demo import demo, draw_figures, train_tiny
 
 
 @pytest.fixture(scope="module")
@@ -56,19 +56,21 @@ def test_ranks_draw_the_noise_of_one_process():
         torch.testing.assert_close(whole[key], (halves[0][key] + halves[1][key]) / 2)
 
 
+def test_training_steps_are_drawn_from_one_to_s():
+    model = Di2PoseNetwork(recipes.tiny())
+    seen = []
+    model.denoiser.register_forward_hook(lambda module, inputs, logits: seen.extend(inputs[1].tolist()))
+    batch = {"features": torch.randn(400, 2, 32), "joints_mm": torch.randn(400, 17, 3) * 200}
+    model.loss(batch, torch.Generator().manual_seed(0))
+    assert sorted(set(seen)) == list(range(1, 21))
+
+
 def test_the_tokenizer_is_frozen_in_stage_two():
     model = Di2PoseNetwork(recipes.tiny())
     batch = {"features": torch.randn(2, 17, 32), "joints_mm": torch.randn(2, 17, 3) * 200}
     model.loss(batch, torch.Generator())["loss"].backward()
     assert all(p.grad is None for p in model.tokenizer.parameters())
     assert any(p.grad is not None for p in model.denoiser.parameters())
-
-
-def test_the_picture_has_a_column_for_each_pose(learned):
-    _, joints_mm, _ = learned
-    picture = draw_figures(joints_mm, joints_mm.unsqueeze(1))
-    assert picture.size == (8 * 240, 480)
-    assert len(picture.getcolors(maxcolors=1 << 16)) > 10
 
 
 def test_bad_batches_are_named(as_user):
@@ -79,9 +81,3 @@ def test_bad_batches_are_named(as_user):
         model.loss({"features": torch.zeros(3, 5, 32), "joints_mm": torch.zeros(2, 17, 3)}, torch.Generator())
     with pytest.raises(InputError, match="hypotheses must be 1 or more"):
         model.predict(torch.zeros(1, 5, 32), 0, 4, torch.Generator())
-
-
-def test_demo_refuses_a_file_for_a_folder(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="must be a folder"):
-        demo(tmp_path / "file")

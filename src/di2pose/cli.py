@@ -36,8 +36,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train denoiser": ("di2pose.training.command:train_denoiser", "stage 2: tokens from noise and image features"),
     "train model": ("di2pose.training.command:train_model", "a model of another kind: regression, gaussian, pct"),
     "train all": ("di2pose.training.command:train_all", "all stages, one after the other"),
-    "train demo": ("di2pose.training.tiny_demo:demo", "train a tiny model end to end and draw what it learned"),
-    "evaluate crops": ("di2pose.evaluation.evaluate_models:evaluate_crops", "evaluate on cached features (older name)"),
     "ablate": ("di2pose.reproduction.ablate:ablate", "methods or settings compared: train and evaluate every cell"),
     "ledger": ("di2pose.reproduction.ledger:ledger", "every table of the paper beside ours, and what holds"),
     "evaluate tokenizer": ("di2pose.evaluation.reconstruction:evaluate_tokenizer", "what tokens lose, and codes used"),

@@ -18,6 +18,14 @@ def added(default: Any) -> Any:
 
 MOST, MOST_LAYERS = 1e7, 1000
 """No hyper-parameter is larger: a damaged or crafted config.json would build a network for ever."""
+REMOVED: dict[str, Any] = {
+    "TokenizerConfig.joint_dropout": 0.0,
+    "TokenizerConfig.code_noise": 0.0,
+    "DiffusionConfig.importance_sampling": False,
+    "TokenizerConfig.block": ("local_literal",),
+    "TokenizerConfig.loss": ("smooth_l1", "soft_ce"),
+}
+"""Options that older files may have: the one value that is what the code does; as a tuple, choices that are gone."""
 
 
 def _positive(config: object, *names: str) -> None:
@@ -54,8 +62,8 @@ class TokenizerConfig:
     encoder_width: int = 2048
     decoder_blocks: int = 1
     decoder_width: int = 512
-    block: Literal["local", "local_literal", "mixer"] = "local"
-    """Local-MLP (with AS-MLP's two residuals, or the paper's literal one) or PCT's Mixer."""
+    block: Literal["local", "mixer"] = "local"
+    """Local-MLP (with AS-MLP's two residuals) or PCT's Mixer."""
     local_joints: int = 3
     """X, joints that see each other in a Local-MLP block; odd."""
     mlp_ratio: float = 1.0
@@ -63,11 +71,7 @@ class TokenizerConfig:
     """Along which order joints are neighbours: Human3.6M's own, or limb after limb (13 of 16 bones instead of 12)."""
     code_embed: Literal["linear", "mlp", "table"] = "mlp"
     """How the decoder reads a code. `linear` leaves each joint only d independent numbers: docs/paper.md."""
-    loss: Literal["l1", "smooth_l1", "mpjpe", "soft_ce"] = "l1"
-    joint_dropout: float = 0.0
-    """Share of joints replaced by a learned vector at the encoder's input, in training only."""
-    code_noise: float = 0.0
-    """Deviation of the Gaussian noise on the codes, which lie in [-1, 1], in training only."""
+    loss: Literal["l1", "mpjpe"] = "l1"
     quantiser: Literal["fsq", "vq"] = added("fsq")
     """FSQ, or PCT's learned codebook, of as many codes as the levels have."""
     vq_channels: int = added(64)
@@ -86,12 +90,9 @@ class TokenizerConfig:
     def __post_init__(self) -> None:
         _positive(self, "tokens", "encoder_width", "decoder_width", "mlp_ratio", "encoder_blocks", "decoder_blocks")
         _positive(self, "vq_channels", "commitment")
-        _fraction(self, "joint_dropout")
         _choice(self, "block", "joint_order", "code_embed", "loss", "quantiser")
         if not self.levels or any(level < 2 for level in self.levels):
             raise InputError(f"FSQ levels must be one or more integers >= 2, got {list(self.levels)}")
-        if self.code_noise < 0:
-            raise InputError(f"TokenizerConfig.code_noise must be 0 or above, got {self.code_noise}")
         narrowest = min(self.encoder_width, self.decoder_width)
         if self.local_joints % 2 == 0 or not 1 <= self.local_joints <= narrowest:
             raise InputError(f"local_joints must be odd and within 1..{narrowest}, got {self.local_joints}")
@@ -121,8 +122,6 @@ class DiffusionConfig:
     """Share of Occ tokens at step S: 0 is replace-only, 1 is occlude-only."""
     aux_weight: float = 5e-4
     """Lambda, weight of the cross-entropy to the clean tokens."""
-    importance_sampling: bool = False
-    """Draw training steps by their loss (VQ-Diffusion) instead of uniformly (Algorithm 1)."""
     pose_weight: float = 0.0
     """Weight of the softly decoded pose's mean joint error, in metres; 0 is the paper's objective."""
     regression_weight: float = 0.0
@@ -281,15 +280,19 @@ def to_json(config: Any) -> dict[str, Any]:
 
 def from_json(kind: type[T], data: Any) -> T:
     """The dataclass back. A missing, unknown or mistyped key is an error that names it; what was added since the first
-    version may be missing."""
+    version may be missing, and what was REMOVED is left out."""
     if not isinstance(data, dict):
         raise InputError(f"{kind.__name__} must be a JSON object, got {type(data).__name__}")
     hints = get_type_hints(kind)
     added = {each.name for each in dataclasses.fields(cast(Any, kind)) if each.metadata.get("added")}
     if missing := sorted(hints.keys() - data.keys() - added):
         raise InputError(f"{kind.__name__} lacks {', '.join(missing)}")
-    if extra := sorted(data.keys() - hints.keys()):
-        raise InputError(f"{kind.__name__} does not know {', '.join(extra)}")
+    extra = {name: f"{kind.__name__}.{name}" for name in sorted(data.keys() - hints.keys())}
+    if unknown := [name for name, where in extra.items() if where not in REMOVED]:
+        raise InputError(f"{kind.__name__} does not know {', '.join(unknown)}")
+    for name, where in extra.items():
+        if data[name] != REMOVED[where]:
+            raise InputError(f"{where} was removed: only {REMOVED[where]!r} can be read, got {data[name]!r}")
     known = {name: hint for name, hint in hints.items() if name in data}
     return kind(**{name: _value(hint, data[name], f"{kind.__name__}.{name}") for name, hint in known.items()})
 
@@ -305,7 +308,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return tuple(_value(get_args(hint)[0], item, where) for item in value)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
-            raise InputError(f"{where} must be one of {', '.join(get_args(hint))}, got {value!r}")
+            gone = ", which was removed" if value in REMOVED.get(where, ()) else ""
+            raise InputError(f"{where} must be one of {', '.join(get_args(hint))}, got {value!r}{gone}")
         return value
     if hint is float and type(value) is int:
         return float(value)

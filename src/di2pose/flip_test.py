@@ -26,12 +26,12 @@ def predict_both(
 ) -> Prediction:
     """`model.predict`, with `flipped`, the features of the mirror images, where there are any.
 
-    Tokens mean nothing in the mirror: kept ones and a warm start leave the flip test out. The tokens of a mirrored
+    Tokens mean nothing in the mirror: kept ones leave the flip test out. The tokens of a mirrored
     hypothesis are those that its pose has outside of the mirror.
     """
     check_hypotheses(hypotheses)
     known = constraints or Constraints()
-    if flipped is None or known.kept is not None or known.warm is not None:
+    if flipped is None or known.kept is not None:
         return model.predict(features, hypotheses, steps, generator, constraints)
     rows: list[list[int]] = [[h for h in range(hypotheses) if h // 2 % 2 == side] for side in (0, 1)]
     order = [(rows[0] + rows[1]).index(h) for h in range(hypotheses)]

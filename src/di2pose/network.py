@@ -20,8 +20,8 @@ from di2pose.diffusion.denoiser import Denoiser
 from di2pose.diffusion.guidance import towards_pins
 from di2pose.diffusion.int8 import round_linears
 from di2pose.diffusion.jump import truncated
-from di2pose.diffusion.objective import StepSampler, diffusion_loss
-from di2pose.diffusion.sampler import PredictP0, Start, sample, step_grid
+from di2pose.diffusion.objective import diffusion_loss
+from di2pose.diffusion.sampler import PredictP0, sample, step_grid
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import forward_sample
 from di2pose.diffusion.trunk import Condition, withhold
@@ -29,7 +29,7 @@ from di2pose.errors import InputError
 from di2pose.interruption import check
 from di2pose.model import Constraints, Prediction, check_hypotheses
 from di2pose.pose.metrics import mpjpe
-from di2pose.randomness import Noise
+from di2pose.randomness import Noise, uniform_integers
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 
 
@@ -45,7 +45,6 @@ class Di2PoseNetwork(nn.Module):
         self.tokenizer = PoseTokenizer(config.tokenizer)
         self.schedule = Schedule(config.tokenizer.codes, config.diffusion.steps, config.diffusion.final_occlude)
         self.denoiser = Denoiser(config.denoiser, self.schedule)
-        self.step_sampler = StepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
         self.tokenizer.requires_grad_(False)
         self._rounded = False
 
@@ -82,21 +81,18 @@ class Di2PoseNetwork(nn.Module):
         if len(features) != len(joints_mm):
             raise InputError(f"a batch needs as many features as poses, got {len(features)} and {len(joints_mm)}")
         k0 = self.tokenizer.encode(joints_mm)
-        s, weights = self.step_sampler.draw(len(k0), generator)
+        s = 1 + uniform_integers((len(k0),), self.schedule.steps, generator)
         ks = forward_sample(k0, s, self.schedule, generator)
         condition = self.condition(features, generator if self.training else None)
         logits = self.denoiser(ks, s.to(ks.device), condition)
-        losses = diffusion_loss(logits, k0, ks, s, self.schedule, self.config.diffusion.aux_weight, weights)
-        per_sample = losses.pop("vlb_per_sample")
+        losses = diffusion_loss(logits, k0, ks, s, self.schedule, self.config.diffusion.aux_weight)
         if self.config.diffusion.pose_weight:
             errors = mpjpe(self.tokenizer.decode_soft(logits.float().softmax(-1)), joints_mm, root=0)
-            losses["pose"] = (weights.to(errors) * errors).mean() / MM_PER_METRE
+            losses["pose"] = errors.mean() / MM_PER_METRE
             losses["loss"] = losses["loss"] + self.config.diffusion.pose_weight * losses["pose"]
         if condition.joints_mm is not None and condition.visibility_logits is not None:
             reading = reading_losses(condition.joints_mm, condition.visibility_logits, batch, self.config.diffusion)
             losses |= reading | {"loss": losses["loss"] + reading["loss"]}
-        if self.training:
-            self.step_sampler.update(s, per_sample.cpu())
         return losses | {"accuracy": (logits.argmax(-1) == k0).float().mean()}
 
     def condition(self, features: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
@@ -136,20 +132,17 @@ class Di2PoseNetwork(nn.Module):
         hypotheses: int,
         steps: int | Sequence[int],
         generator: Noise,
-        start: Start = "stationary",
         constraints: Constraints | None = None,
     ) -> Int[Tensor, "B H N"]:
         """Algorithm 2, H times for each image; from its features, or from the condition that was made of them.
 
-        `generator`: one, or one per row (image, hypothesis), B * H in all. Of the constraints (extensions) a warm start
-        begins at tokens noised to step w, and `steps` then divides w..0; joints that are not pinned are drawn to agree
-        with those that are; kept tokens stay.
+        `generator`: one, or one per row (image, hypothesis), B * H in all. Of the constraints (extensions) joints that
+        are not pinned are drawn to agree with those that are; kept tokens stay.
         """
         check_hypotheses(hypotheses)
         condition = features if isinstance(features, Condition) else self.condition(features)
         known = constraints or Constraints()
-        grid = step_grid(steps, self.schedule, None if known.warm is None else known.warm[1])
-        *_, tokens = self._states(condition, hypotheses, grid, generator, start, known)
+        *_, tokens = self._states(condition, hypotheses, step_grid(steps, self.schedule), generator, known)
         return tokens.unflatten(0, (len(condition.keys[0]), hypotheses))
 
     @torch.no_grad()
@@ -160,7 +153,7 @@ class Di2PoseNetwork(nn.Module):
         end with, and the pose that is known by then: the decoder gets those tokens, and for the others the
         probabilities that the network gives them."""
         condition, grid = self.condition(features), step_grid(steps, self.schedule)
-        states = list(self._states(condition, 1, grid, generator, "stationary", Constraints()))
+        states = list(self._states(condition, 1, grid, generator, Constraints()))
         k0 = states[-1]
         sure = functional.one_hot(k0, self.schedule.codes).float()              # B N C
         seen = []
@@ -175,7 +168,7 @@ class Di2PoseNetwork(nn.Module):
         return seen
 
     def _states(
-        self, condition: Condition, hypotheses: int, grid: list[int], generator: Noise, start: Start, known: Constraints
+        self, condition: Condition, hypotheses: int, grid: list[int], generator: Noise, known: Constraints
     ) -> Iterator[Int[Tensor, "rows N"]]:
         """k_s of every (image, hypothesis), at each step of the grid."""
 
@@ -194,8 +187,6 @@ class Di2PoseNetwork(nn.Module):
             grid,
             (len(condition.keys[0]) * hypotheses, self.config.tokenizer.tokens),
             generator,
-            start,
-            warm=None if known.warm is None else (known.warm[0].flatten(0, -2), known.warm[1]),
             kept=None if known.kept is None
             else (self._each(known.kept[0], hypotheses), self._each(known.kept[1], hypotheses)),
             device=self.device,

@@ -22,12 +22,10 @@ class Constraints:
     """Joints (B, 17, 3) that are known, in the axes of each crop."""
     kept: tuple[Int[Any, "B N"], Bool[Any, "B N"]] | None = None
     """(tokens, which of them are to stay)."""
-    warm: tuple[Int[Any, "B H N"], int] | None = None
-    """(tokens of a moment ago, the diffusion step to which they are noised again)."""
 
     @property
     def any(self) -> bool:
-        return not (self.pins is None and self.kept is None and self.warm is None)
+        return not (self.pins is None and self.kept is None)
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def trunk_of(config: Config, **changes: int) -> TrunkConfig:
 
 
 def tiny(feature_width: int = 32) -> Config:
-    """Small enough to learn eight poses in a minute: tests and the first demo."""
+    """Small enough to learn eight poses in a minute: for tests."""
     tokenizer = TokenizerConfig(
         tokens=16, levels=(5, 5, 5), encoder_blocks=2, encoder_width=64, decoder_blocks=2, decoder_width=64
     )

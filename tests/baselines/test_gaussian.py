@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from stick_figures import seen_from_the_front, stick_figures
 
 from di2pose.baselines.gaussian import Gaussian
 from di2pose.errors import InputError
@@ -11,7 +12,6 @@ from di2pose.flip_test import predict_both
 from di2pose.model import Constraints, PoseModel, load_model, save_model
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import hypothesis_generators, training_generators
-from di2pose.training.tiny_demo import seen_from_the_front, stick_figures
 
 SIZES = {"width": 32, "layers": 1, "heads": 2, "adapter_width": 64, "adapter_channels": 8, "adapter_tokens": 4}
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from stick_figures import seen_from_the_front, stick_figures
 
 from di2pose import Di2Pose, recipes
 from di2pose.baselines.gaussian import Gaussian
@@ -16,7 +17,6 @@ from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import hypothesis_generators, training_generators
 from di2pose.training.overrides import overridden
-from di2pose.training.tiny_demo import seen_from_the_front, stick_figures
 
 SIZES = {"width": 32, "layers": 1, "heads": 2, "adapter_width": 64, "adapter_channels": 8, "adapter_tokens": 4}
 TOKENIZER = replace(recipes.tiny().tokenizer, quantiser="vq", vq_channels=8, block="mixer", levels=(64,))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from stick_figures import seen_from_the_front, stick_figures
 
 from di2pose import Di2Pose
 from di2pose.baselines.regression import Regression
@@ -13,7 +14,6 @@ from di2pose.flip_test import predict_both
 from di2pose.model import Constraints, PoseModel, load_model, save_model
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17, mirror
-from di2pose.training.tiny_demo import seen_from_the_front, stick_figures
 
 
 @pytest.fixture(scope="module")

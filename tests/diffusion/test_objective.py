@@ -2,7 +2,7 @@ import pytest
 import torch
 from diffusion.dense import RATES, bayes, possible
 
-from di2pose.diffusion import Schedule, StepSampler, diffusion_loss, forward_sample
+from di2pose.diffusion import Schedule, diffusion_loss, forward_sample
 from di2pose.diffusion import objective as module
 from di2pose.errors import InputError
 
@@ -103,35 +103,6 @@ def test_chunks_change_nothing(monkeypatch):
         losses = diffusion_loss(logits, k0, ks, s, schedule, 0.3)
         results.append((losses, *torch.autograd.grad(losses["loss"], logits)))
     torch.testing.assert_close(*results)
-
-
-def test_weights_multiply_samples():
-    schedule = Schedule(4, 6, 0.5)
-    logits, k0, ks = torch.randn(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64), torch.full((2, 3), 4)
-    s = torch.tensor([2, 5])
-    plain = diffusion_loss(logits, k0, ks, s, schedule, 0.0)["vlb_per_sample"]
-    weighted = diffusion_loss(logits, k0, ks, s, schedule, 0.0, weights=torch.tensor([2.0, 0.0]))
-    torch.testing.assert_close(weighted["vlb"], plain[0])
-    torch.testing.assert_close(weighted["vlb_per_sample"], plain)
-    assert not plain.requires_grad
-
-
-def test_importance_sampling_is_unbiased_and_prefers_costly_steps():
-    generator = torch.Generator().manual_seed(0)
-    cost = torch.linspace(0.1, 2.0, 10)
-    sampler = StepSampler(10, importance=True)
-    for _ in range(40):
-        s, weights = sampler.draw(64, generator)
-        sampler.update(s, cost[s - 1])
-    assert sampler.probabilities()[9] > 5 * sampler.probabilities()[0]
-    s, weights = sampler.draw(200_000, generator)
-    assert (weights * cost[s - 1]).mean() == pytest.approx(cost.mean().item(), rel=0.02)
-
-
-def test_uniform_steps_cover_one_to_s_with_weight_one():
-    s, weights = StepSampler(10).draw(2000, torch.Generator().manual_seed(0))
-    assert sorted(set(s.tolist())) == list(range(1, 11))
-    assert (weights == 1).all()
 
 
 def test_bad_input_is_named(as_user):

@@ -21,10 +21,9 @@ def test_an_oracle_denoiser_recovers_k0_exactly(steps, rate):
     generator = torch.Generator().manual_seed(steps)
     schedule = Schedule(4375, 100, rate)
     k0 = torch.randint(4375, (3, 20), generator=generator)
-    for start in ["stationary"] + ["all_occluded"] * (rate > 0):
-        states = list(sample(oracle(k0, 4375), schedule, steps, (3, 20), generator, start))
-        assert len(states) == steps + 1
-        assert torch.equal(states[-1], k0)
+    states = list(sample(oracle(k0, 4375), schedule, steps, (3, 20), generator))
+    assert len(states) == steps + 1
+    assert torch.equal(states[-1], k0)
 
 
 def test_the_start_is_stationary():
@@ -32,12 +31,6 @@ def test_the_start_is_stationary():
     first = next(sample(oracle(torch.zeros(50, 200).long(), 10), schedule, 10, (50, 200), torch.Generator()))
     assert (first == 10).float().mean() == pytest.approx(0.9, abs=0.01)
     assert sorted(set(first.flatten().tolist())) == list(range(11))
-
-
-def test_an_all_occluded_start_of_a_replace_only_process_is_refused():
-    predict = oracle(torch.zeros(1, 2).long(), 5)
-    with pytest.raises(ValueError, match="impossible at final_occlude = 0"):
-        sample(predict, Schedule(5, 10, 0.0), 5, (1, 2), torch.Generator(), "all_occluded")
 
 
 def test_grids():

@@ -17,7 +17,7 @@ from di2pose.data.sample import OCCLUDED, SEEN
 from di2pose.errors import InputError
 from di2pose.evaluation import evaluate_models
 from di2pose.evaluation.cached_records import CachedRecords, open_records
-from di2pose.evaluation.evaluate_models import evaluate, evaluate_crops
+from di2pose.evaluation.evaluate_models import evaluate
 from di2pose.evaluation.predictor import load_predictor
 from di2pose.model import load_model, save_model
 from di2pose.network import Di2PoseNetwork
@@ -256,18 +256,16 @@ def test_several_models_of_any_kind_stand_in_one_table(run, regression, features
     assert (tmp_path / "report.tex").is_file()
 
 
-def test_the_older_command_is_the_same_evaluation_with_a_row_for_each_number_of_steps(run, features, tmp_path, capsys):
-    out = tmp_path / "figures.json"
-    evaluate_crops(str(run), features, hypotheses=3, steps=(2, 4), seeds=(0, 5), limit=6, out=out)
+def test_several_numbers_of_steps_are_rows_of_one_table(run, features, tmp_path, capsys):
+    some = {"data": features, "hypotheses": "3", "seeds": "0,5", "limit": 6}
+    evaluate((str(run),), out=tmp_path / "both", steps="2,4", **some)
     assert f"| {run.name}-4-steps |" in capsys.readouterr().out
-    report = json.loads(out.read_text())["models"][f"{run.name}-2-steps"]
-    evaluate((str(run),), data=features, out=tmp_path / "new", hypotheses="3", steps="2", seeds="0,5", limit=6)
-    new = json.loads((tmp_path / "new" / "report.json").read_text())
-    assert value(report, "3/p-agg/mpjpe") == value(new, "3/p-agg/mpjpe")
-    evaluate_crops(str(run), features, hypotheses=2, seeds=(0,), limit=2, out=out)
-    assert json.loads(out.read_text())["run"]["steps"] == 20  # the model's own
-    with pytest.raises(InputError, match="2 hypotheses or more"):
-        evaluate_crops(str(run), features, hypotheses=1)
+    both = json.loads((tmp_path / "both" / "report.json").read_text())["models"]
+    evaluate((str(run),), out=tmp_path / "one", steps="2", **some)
+    one = json.loads((tmp_path / "one" / "report.json").read_text())
+    assert value(both[f"{run.name}-2-steps"], "3/p-agg/mpjpe") == value(one, "3/p-agg/mpjpe")
+    evaluate((str(run),), data=features, out=tmp_path / "own", hypotheses="2", limit=2)
+    assert json.loads((tmp_path / "own" / "report.json").read_text())["run"]["steps"] == 20  # the model's own
 
 
 def test_what_a_cache_cannot_do_is_named(run, features, write_cache, poses, tmp_path):

@@ -90,10 +90,10 @@ def test_a_calibration_comes_back(tmp_path, data):
 
 @quick
 @given(
-    st.integers(1, 5000), st.lists(st.integers(2, 30), min_size=1, max_size=6), st.floats(0, 1), st.sampled_from("ab")
+    st.integers(1, 5000), st.lists(st.integers(2, 30), min_size=1, max_size=6), st.floats(0.1, 1), st.sampled_from("ab")
 )
-def test_a_configuration_comes_back(tokens, levels, dropout, name):
-    part = TokenizerConfig(tokens=tokens, levels=tuple(levels), joint_dropout=dropout)
+def test_a_configuration_comes_back(tokens, levels, weight, name):
+    part = TokenizerConfig(tokens=tokens, levels=tuple(levels), commitment=weight)
     assert from_json(TokenizerConfig, json.loads(json.dumps(to_json(part)))) == part
     whole = replace(recipes.tiny(), name=name)
     assert from_json(Config, json.loads(json.dumps(to_json(whole)))) == whole

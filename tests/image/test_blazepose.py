@@ -23,8 +23,8 @@ def lite():
 def test_agrees_with_the_tflite_runtime(crops, variant):
     """Features to 1e-3 of their range, landmarks to 0.01 px, world landmarks to 0.1 mm."""
     images = torch.from_numpy(crops)
-    ours = BlazePose(variant, map16=True, runtime="torch")(images)
-    theirs = BlazePose(variant, map16=True)(images)
+    ours = BlazePose(variant, runtime="torch")(images)
+    theirs = BlazePose(variant)(images)
     for name, theirs_map in theirs.maps.items():
         assert (ours.maps[name] - theirs_map).abs().max() < 1e-3 * theirs_map.abs().max(), name
     assert (ours.landmarks_2d - theirs.landmarks_2d).abs().max() < 0.01

@@ -1,10 +1,12 @@
 """The rendered set: geometry of the labels, the same pictures from any run, and what a user can do wrong."""
 
 import io
+import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -242,3 +244,18 @@ def test_a_worker_ends_with_its_parent(tmp_path):
         os.kill(worker, 0)  # it lives
         parent.kill()
         assert parent.stdout.read() == ""  # the worker held the pipe: it is read to its end when both are gone
+
+
+def test_the_benchmark_of_angles_measures_rendered_people(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import angles
+
+    angles.main(folder, limit=3, hypotheses=2, out=tmp_path / "a.json")
+    said = capsys.readouterr().out
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert told["poses"] == 3
+    knees = told["angles"]["knee_flexion"]["all"]
+    assert 0 < knees["count"] <= 2 * (told["poses"] - told["missed"])
+    assert 0 <= knees["median"] < 90
+    assert 0 <= knees["held"] <= 1
+    assert "| knee flexion " in said

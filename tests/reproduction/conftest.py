@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from stick_figures import stick_figures
 
 from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.randomness import generator_of
 from di2pose.training.feature_cache import write_features
-from di2pose.training.tiny_demo import stick_figures
 
 COUNT, WIDTH = 40, 6
 

@@ -32,22 +32,13 @@ def test_even_and_too_large_counts_are_errors(joints):
         joint_shift(torch.randn(1, 17, 8), joints)
 
 
-@pytest.mark.parametrize("literal", [False, True])
-def test_local_blocks_reach_exactly_x_joints(literal):
+def test_local_blocks_reach_exactly_x_joints():
     torch.manual_seed(0)
-    block = LocalMLP(12, joints=3, literal=literal)
+    block = LocalMLP(12, joints=3)
     x = torch.randn(1, 17, 12, requires_grad=True)
     block(x)[0, 8].sum().backward()
     touched = x.grad[0].abs().sum(-1) > 0
     assert touched.nonzero().flatten().tolist() == [7, 8, 9]
-
-
-def test_the_literal_variant_has_one_norm_and_one_residual():
-    torch.manual_seed(0)
-    block = LocalMLP(12, literal=True)
-    x = torch.randn(2, 17, 12)
-    torch.testing.assert_close(block(x), x + block.mlp(block.shift(block.shift_norm(x))))
-    assert not list(block.mlp_norm.parameters())
 
 
 def test_the_mixer_reaches_every_joint():

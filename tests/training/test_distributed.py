@@ -1,16 +1,14 @@
 """Two real processes under torchrun train as one process does."""
 
 import os
-import runpy
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from di2pose import Di2Pose, recipes
+from di2pose import Di2Pose
 from di2pose.cli import main
 from di2pose.training.log import read_rows
 
@@ -37,7 +35,7 @@ def assert_same_curve(one, two, names):
     assert others[-1]["held_out_mm"] == pytest.approx(rows[-1]["held_out_mm"], rel=0.02)
 
 
-def test_both_stages_on_two_ranks_give_the_curve_of_one_process(poses, features, tmp_path, monkeypatch):
+def test_both_stages_on_two_ranks_give_the_curve_of_one_process(poses, features, tmp_path):
     command = ("train", "all", "--recipe", "tiny", "--data", poses, "--features", features, "--iterations", 8, 8, 8)
     command += ("--log-every", 1, "--validate-every", 8, "--threads", 1)
     assert main([*map(str, command), "--out", str(tmp_path / "one")]) == 0
@@ -57,16 +55,3 @@ def test_both_stages_on_two_ranks_give_the_curve_of_one_process(poses, features,
              for name in ("vq-one", "vq-two")]  # fmt: skip
     torch.testing.assert_close(*sizes, atol=0.5, rtol=0)
     assert float(sizes[0].sum()) == pytest.approx(float(sizes[1].sum()), rel=1e-5)
-
-    # Steps drawn by importance depend on every loss so far: the ranks must share them.
-    driver = Path(__file__).with_name("importance.py")
-    command = ("train", "denoiser", "--recipe", "tiny", "--tokenizer", tmp_path / "one" / "tokenizer", "--batch", 30)
-    command += ("--features", features, "--iterations", 6, "--log-every", 1, "--threads", 1)
-    config = runpy.run_path(str(driver))["by_importance"](recipes.tiny())
-    monkeypatch.setattr(recipes, "tiny", lambda: config)
-    assert main([*map(str, command), "--out", str(tmp_path / "alone")]) == 0
-    run(*TORCHRUN, driver, *command, "--out", tmp_path / "pair")
-    assert_same_curve(tmp_path / "alone", tmp_path / "pair", ("loss", "vlb"))
-    seen = load_file(tmp_path / "pair" / "last.safetensors")["memory/step_seen"]
-    assert int(seen.sum()) == 6 * 30
-    assert seen.equal(load_file(tmp_path / "alone" / "last.safetensors")["memory/step_seen"])

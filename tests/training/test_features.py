@@ -135,18 +135,19 @@ def test_vitpose_sees_the_upright_box_in_camera_axes(prepared, vitpose, tmp_path
 
 
 def test_flags_that_do_not_fit_the_encoder_are_named(prepared, tmp_path):
-    for flags, match in (({"encoder": "vitpose", "movenet": True}, "add tokens to BlazePose's"),
+    for flags, match in (({"encoder": "vitpose", "movenet": True}, "adds tokens to BlazePose's"),
                          ({"weights": "somewhere"}, "--weights are those of --encoder vitpose"),
+                         ({"encoder": "blazepose-lite+map16"}, "no tokens called map16"),
                          ({"encoder": "eyes"}, "no encoder is called 'eyes'")):  # fmt: skip
         with pytest.raises(InputError, match=match):
             features(prepared, tmp_path, **flags)
 
 
 def test_the_name_of_the_encoder_tells_all_that_rebuilds_it(prepared, tmp_path):
-    words = ["features", str(prepared), "--encoder", "blazepose-lite", "--movenet", "--map16", "--out", str(tmp_path)]
+    words = ["features", str(prepared), "--encoder", "blazepose-lite", "--movenet", "--out", str(tmp_path)]
     assert main(words) == 0
     cache = FeatureCache(tmp_path)
-    assert cache.header["encoder"] == "blazepose-lite+map16+movenet"
+    assert cache.header["encoder"] == "blazepose-lite+movenet"
     assert load_encoder(cache.header["encoder"]).layout == cache.layout
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from stick_figures import stick_figures
 
 from di2pose.cli import main
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN
@@ -13,7 +14,6 @@ from di2pose.pose.skeleton import COCO_17, H36M_17
 from di2pose.randomness import generator_of
 from di2pose.training import lift
 from di2pose.training.feature_cache import FeatureCache, write_features
-from di2pose.training.tiny_demo import stick_figures
 
 CLEAN = lift.Observer(noise=0.0, patched=0.0, patch=(0.1, 0.2), cut=0.0, swapped=0.0)
 TEXT = {"subject": "s", "action": "a", "sequence": "q", "split": "test"}

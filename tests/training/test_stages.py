@@ -21,7 +21,6 @@ from di2pose.people.store import agree
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of, training_generators
-from di2pose.tokenizer import PoseTokenizer
 from di2pose.training.distributed import ALONE
 from di2pose.training.log import read_rows
 from di2pose.training.sources import feature_sources, pose_sources, read_poses
@@ -222,28 +221,6 @@ def test_crops_of_several_caches_come_in_the_order_asked_for(features, figures):
     assert batch["features"].shape == (4, 17, 6)
     np.testing.assert_allclose(batch["features"][..., :3].numpy(), wanted / 1000, atol=1e-3)
     assert train.fingerprint != held_out.fingerprint == feature_sources([features, features])[1].fingerprint
-
-
-def test_code_noise_is_drawn_per_sample_in_training_only():
-    config = replace(recipes.tiny().tokenizer, code_noise=0.3)
-    torch.manual_seed(0)
-    model = PoseTokenizer(config)
-    plain = PoseTokenizer(recipes.tiny().tokenizer)
-    plain.load_state_dict(model.state_dict())
-    joints = 300 * torch.randn(6, 17, 3)
-    whole = model.loss(joints, training_generators(0, 1, 0, 6))["loss"]
-    halves = [model.loss(joints[i : i + 3], training_generators(0, 1, i, 3))["loss"] for i in (0, 3)]
-    torch.testing.assert_close(whole, sum(halves) / 2)
-    assert whole != plain.loss(joints)["loss"]
-    with pytest.raises(InputError, match="code_noise is random"):
-        model.loss(joints)
-    assert torch.equal(model.eval().loss(joints)["loss"], plain.loss(joints)["loss"])
-    codes = torch.zeros(4000, config.tokens, 3)
-    noise = model.train()._noisy(codes, torch.Generator().manual_seed(0))
-    assert float(noise.std()) == pytest.approx(0.3, rel=0.01)
-    assert float(noise.mean()) == pytest.approx(0, abs=0.002)
-    with pytest.raises(InputError, match="code_noise must be 0 or above"):
-        replace(config, code_noise=-1.0)
 
 
 def test_the_pose_loss_is_the_error_of_the_softly_decoded_pose_in_metres():

@@ -14,20 +14,16 @@ import di2pose
 from di2pose import Di2Pose, recipes
 from di2pose.assets import extract
 from di2pose.errors import InputError
-from di2pose.image.crop import assumed_camera
 from di2pose.image.detect import overlap
 from di2pose.pose.bones import even
 from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 from di2pose.video import estimate
-from di2pose.video.estimate import BATCH, VideoDrawing, estimate_video, tracked_frames, video_results
+from di2pose.video.estimate import BATCH, estimate_video, video_results
 from di2pose.video.stream import BrokenVideoWarning, Stream
-from di2pose.video.track import Tracker
 
 FRAMES = 7
 FEW = {"hypotheses": 2, "steps": 4, "max_people": 1}
-NOT_MIRRORED = slice(0, 2)
-"""A warm start draws no hypotheses from the mirror; the first pair is from outside of it in any case."""
 LITE_WIDTH = 200
 """Channels of the features of BlazePose lite."""
 
@@ -132,75 +128,10 @@ def test_a_seed_gives_the_same_again_and_another_seed_does_not(model, footage):
 
 
 def test_frames_together_give_what_they_give_alone(model, footage, monkeypatch):
-    together = joints_of(video_results(model, footage / "one.mp4", warm=False, smoothed=False, **FEW))
+    together = joints_of(video_results(model, footage / "one.mp4", smoothed=False, **FEW))
     monkeypatch.setattr(estimate, "BATCH", 1)
-    alone = joints_of(video_results(model, footage / "one.mp4", warm=False, smoothed=False, **FEW))
+    alone = joints_of(video_results(model, footage / "one.mp4", smoothed=False, **FEW))
     np.testing.assert_allclose(together, alone, atol=0.5)
-
-
-class Copier(torch.nn.Module):
-    """A denoiser that believes what it is given: every token that is not hidden is right, the others may be any."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.codes, self.condition = model.schedule.codes, model.denoiser.condition
-        self.position = model.denoiser.position  # a model lives where this is
-
-    def forward(self, ks, s, condition):
-        return 20.0 * torch.nn.functional.one_hot(ks, self.codes + 1)[..., :-1].float()
-
-    def predictor(self, condition, grid):
-        return lambda ks, s: self(ks, s, condition).softmax(-1)
-
-
-def tokens_of(model, frames, warm_share):
-    drawing = VideoDrawing(model, 4, 20, 0, warm_share)
-    return np.stack([people[0].tokens for _, people in drawing.people(frames)])
-
-
-@pytest.fixture(scope="module")
-def looked(network, footage):
-    def camera_of(frame):
-        return assumed_camera(frame.picture.size)
-
-    return list(tracked_frames(network.reset(), Stream(footage / "one.mp4"), Tracker(max_people=1), camera_of))
-
-
-def test_a_warm_start_stays_near_the_frame_before_and_the_more_so_the_less_it_is_noised(model, looked, monkeypatch):
-    """Only the tokens that it starts from can make the next frame's hypotheses alike: this network sees no picture."""
-    monkeypatch.setitem(model.model._modules, "denoiser", Copier(model))
-
-    def change(warm_share):
-        tokens = tokens_of(model, looked, warm_share)
-        return (tokens[1:] != tokens[:-1]).mean()
-
-    nothing, half, little = change(None), change(0.5), change(0.05)
-    assert little < 0.3 * nothing
-    assert little < half < nothing
-
-
-def test_the_first_frame_of_a_warm_start_is_drawn_from_nothing(model, looked):
-    warm, cold = (tokens_of(model, looked, share)[0, NOT_MIRRORED] for share in (0.5, None))
-    np.testing.assert_array_equal(warm, cold)
-
-
-def test_tokens_that_are_too_old_start_nobody(model, looked):
-    late = [looked[0], looked[6]]
-    warm, cold = tokens_of(model, late, 0.05), tokens_of(model, late, None)
-    np.testing.assert_array_equal(warm[:, NOT_MIRRORED], cold[:, NOT_MIRRORED])
-
-
-def test_a_warm_start_takes_its_share_of_the_steps(model, looked, monkeypatch):
-    calls = []
-    whole = model.estimate
-
-    def counted(encoded, hypotheses, steps, generators, known):
-        calls.append((steps, None if known.warm is None else known.warm[1]))
-        return whole(encoded, hypotheses, steps, generators, known)
-
-    monkeypatch.setattr(model, "estimate", counted)
-    list(VideoDrawing(model, 1, 8, 0, 0.5).people(looked[:3]))
-    assert calls == [(8, None), (4, 10), (4, 10)], "of the 20 steps of the diffusion, half is 10"
 
 
 def test_two_people_are_drawn_together_and_keep_their_numbers(model, footage):
@@ -233,13 +164,11 @@ def test_a_video_that_breaks_off_gives_the_results_of_what_there_is(model, foota
 
 def test_results_come_while_the_video_is_read(model, footage):
     """Not after its end: a camera has none."""
-    for warm, most in ((True, 2), (False, 2 * BATCH)):
-        model.looks = 0
-        results = video_results(model, footage / "one.mp4", smoothed=False, least_s=0, warm=warm, **FEW)
-        first = next(results)
-        assert first.frame_index == 0
-        assert 1 <= model.looks <= most
-        results.close()
+    results = video_results(model, footage / "one.mp4", smoothed=False, least_s=0, **FEW)
+    first = next(results)
+    assert first.frame_index == 0
+    assert 1 <= model.looks <= 2 * BATCH
+    results.close()
 
 
 class Watched(Stream):
@@ -254,9 +183,10 @@ class Watched(Stream):
             yield frame
 
 
-def test_pictures_are_let_go_once_their_people_are_drawn(model, footage):
+def test_pictures_are_let_go_once_their_people_are_drawn(model, footage, monkeypatch):
+    monkeypatch.setattr(estimate, "BATCH", 1)
     stream = Watched(footage / "one.mp4")
-    results = list(video_results(model, stream, warm=True, **FEW))
+    results = list(video_results(model, stream, **FEW))
     assert len(results) == FRAMES
     assert stream.most <= 2
 

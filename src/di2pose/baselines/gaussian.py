@@ -124,7 +124,7 @@ class Gaussian(nn.Module):
     ) -> Prediction:
         check_hypotheses(hypotheses)
         if constraints is not None and constraints.any:
-            raise InputError("kind 'gaussian' has no tokens: pins, kept tokens and a warm start are for kind 'di2pose'")
+            raise InputError("kind 'gaussian' has no tokens: pins and kept tokens are for kind 'di2pose'")
         condition = self.condition(features)
 
         def predict_x0(xs: Tensor, s: Tensor) -> Tensor:

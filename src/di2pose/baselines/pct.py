@@ -127,7 +127,7 @@ class PCT(nn.Module):
         check_hypotheses(hypotheses)
         if constraints is not None and constraints.any:
             raise InputError(
-                "kind 'pct' draws each token apart: pins, kept tokens and a warm start are for kind 'di2pose'"
+                "kind 'pct' draws each token apart: pins and kept tokens are for kind 'di2pose'"
             )
         condition = self.condition(features)
         p0 = self(condition).softmax(-1).repeat_interleave(hypotheses, 0)               # BH N C

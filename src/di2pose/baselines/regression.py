@@ -77,7 +77,7 @@ class Regression(nn.Module):
     ) -> Prediction:
         check_hypotheses(hypotheses)
         if constraints is not None and constraints.any:
-            raise InputError("a regression draws nothing: pins, kept tokens and a warm start are for kind 'di2pose'")
+            raise InputError("a regression draws nothing: pins and kept tokens are for kind 'di2pose'")
         reading = self.adapter(features)
         return Prediction(reading.joints_mm[:, None].repeat(1, hypotheses, 1, 1), reading.visibility_logits.softmax(-1))
 

@@ -1,7 +1,7 @@
 """(noise, image features) -> tokens. Probability (schedule, transition, objective, sampler) apart from the network."""
 
 from di2pose.diffusion.denoiser import Denoiser
-from di2pose.diffusion.objective import StepSampler, diffusion_loss
+from di2pose.diffusion.objective import diffusion_loss
 from di2pose.diffusion.sampler import sample
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import forward_probs, forward_sample, posterior
@@ -11,7 +11,6 @@ __all__ = [
     "Condition",
     "Denoiser",
     "Schedule",
-    "StepSampler",
     "diffusion_loss",
     "forward_probs",
     "forward_sample",

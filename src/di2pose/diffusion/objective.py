@@ -13,7 +13,6 @@ from torch import Tensor
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import as_steps, check_possible
 from di2pose.errors import InputError
-from di2pose.randomness import Noise, uniform
 from di2pose.tokenizer.fsq import check_tokens
 
 CHUNK_ELEMENTS = 1 << 20
@@ -27,16 +26,12 @@ def diffusion_loss(
     s: Int[Tensor, " B"],
     schedule: Schedule,
     aux_weight: float,
-    weights: Float[Tensor, " B"] | None = None,
 ) -> dict[str, Tensor]:
     """`loss` = `vlb` + aux_weight * `aux`, where logits give p0 = f_theta(k_0 | k_s, y).
 
-    vlb             KL(q(k_{s-1} | k_s, k_0) || p_theta(k_{s-1} | k_s)), mean over tokens and batch, NOT times S;
-                    at s = 1 it is the negative log-likelihood of k_0.
-    aux             -log p0[k_0], mean over all tokens.
-    vlb_per_sample  (B,), detached, without `weights`: what importance sampling of s learns from.
-
-    `weights` (B,) multiply each sample's vlb and aux: 1 / (S p(s)) where s was not drawn uniformly.
+    vlb  KL(q(k_{s-1} | k_s, k_0) || p_theta(k_{s-1} | k_s)), mean over tokens and batch, NOT times S;
+         at s = 1 it is the negative log-likelihood of k_0.
+    aux  -log p0[k_0], mean over all tokens.
     """
     if logits.ndim != 3 or logits.shape[2] != schedule.codes or not (logits.shape[:2] == k0.shape == ks.shape):
         raise InputError(
@@ -51,10 +46,8 @@ def diffusion_loss(
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     table = _row_coefficients(k0.cpu(), ks.cpu(), s, schedule).to(dtype).to(logits.device)
     kl, ce = _KLAndCE.apply(logits.flatten(0, 1), k0.flatten(), ks.flatten(), table.flatten(1))
-    vlb_per_sample, aux_per_sample = kl.view(k0.shape).mean(1), ce.view(k0.shape).mean(1)
-    w = torch.ones_like(vlb_per_sample) if weights is None else weights.to(vlb_per_sample)
-    vlb, aux = (w * vlb_per_sample).mean(), (w * aux_per_sample).mean()
-    return {"loss": vlb + aux_weight * aux, "vlb": vlb, "aux": aux, "vlb_per_sample": vlb_per_sample.detach()}
+    vlb, aux = kl.mean(), ce.mean()
+    return {"loss": vlb + aux_weight * aux, "vlb": vlb, "aux": aux}
 
 
 def _row_coefficients(k0: Tensor, ks: Tensor, s: Tensor, schedule: Schedule) -> Tensor:
@@ -145,40 +138,3 @@ def _chunks(logits: Tensor, k0: Tensor, ks: Tensor, table: Tensor) -> Any:
     for start in range(0, len(logits), size):
         rows = slice(start, start + size)
         yield rows, (logits[rows], k0[rows], ks[rows], table[:, rows])
-
-
-class StepSampler:
-    """Draws training steps s in 1..S: uniformly (Algorithm 1), or by importance as VQ-Diffusion does.
-
-    Importance: p(s) proportional to the root of a running mean of vlb^2, used once every step was seen `PATIENCE`
-    times; `draw` then returns the weights 1 / (S p(s)) that keep the expectation of the loss.
-    """
-
-    PATIENCE = 10
-    DECAY = 0.9
-
-    def __init__(self, steps: int, importance: bool = False) -> None:
-        self.steps, self.importance = steps, importance
-        self.mean_square = torch.zeros(steps, dtype=torch.float64)
-        self.seen = torch.zeros(steps, dtype=torch.int64)
-
-    def probabilities(self) -> Float[Tensor, " S"]:
-        """p(s) for s = 1..S."""
-        if not self.importance or int(self.seen.min()) <= self.PATIENCE:
-            return torch.full((self.steps,), 1 / self.steps, dtype=torch.float64)
-        size = (self.mean_square + 1e-10).sqrt() + 1e-4
-        return size / size.sum()
-
-    def draw(self, batch: int, generator: Noise) -> tuple[Int[Tensor, " B"], Float[Tensor, " B"]]:
-        """Steps (B,) and their weights (B,), on the CPU."""
-        p = self.probabilities()
-        u = uniform((batch,), generator).double()
-        index = torch.searchsorted(p.cumsum(0), u, right=True).clamp(max=self.steps - 1)
-        return index + 1, (1 / (self.steps * p[index])).float()
-
-    def update(self, s: Int[Tensor, " B"], vlb_per_sample: Float[Tensor, " B"]) -> None:
-        """Learn from the losses of the drawn steps."""
-        for step, value in zip((s - 1).tolist(), vlb_per_sample.double().tolist(), strict=True):
-            fresh = value**2 if self.seen[step] == 0 else self.mean_square[step]
-            self.mean_square[step] = self.DECAY * fresh + (1 - self.DECAY) * value**2
-            self.seen[step] += 1

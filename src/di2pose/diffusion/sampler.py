@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Int
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from di2pose.diffusion.jump import AskP0, P0Of, jump
 from di2pose.diffusion.schedule import Schedule
-from di2pose.diffusion.transition import check_possible, forward_sample
+from di2pose.diffusion.transition import check_possible
 from di2pose.errors import InputError
 from di2pose.interruption import check
 from di2pose.randomness import Noise, mirrored, uniform, uniform_integers
@@ -18,9 +17,6 @@ from di2pose.tokenizer.fsq import check_tokens
 
 PredictP0 = Callable[[Tensor, Tensor], Tensor | AskP0]
 """(k_s (B, N), s (B,)) -> probabilities of k_0 (B, N, C), or a function that gives those of some tokens (`jump`)."""
-Start = Literal["stationary", "all_occluded"]
-Warm = tuple[Int[Tensor, "*rows N"], int]
-"""(clean tokens, step): a warm start noises the tokens to that step and goes on from there."""
 Kept = tuple[Int[Tensor, "B N"], Bool[Tensor, "B N"]]
 """(tokens, which of them are to stay)."""
 
@@ -31,9 +27,7 @@ def sample(
     steps: int | Sequence[int],
     shape: tuple[int, int],
     generator: Noise,
-    start: Start = "stationary",
     *,
-    warm: Warm | None = None,
     kept: Kept | None = None,
     device: torch.device | str = "cpu",
     levels: Sequence[int] = (),
@@ -45,19 +39,11 @@ def sample(
     code are drawn one after the other (`jump.draw_codes`). Where the uniforms of a jump decide every token before p0 is
     known, `predict_p0` is not called.
 
-    Extensions, off by default and not in the paper: `warm` = (tokens (B, N), w): begin at k_w ~ q(k_w | tokens) instead
-    of k_S. A count of `steps` is then spread evenly over w..0 (so 5 from w = S/2 jump as far as 10 from S, and cost
-    half), and a list descends from w. `kept`: these tokens stand clean from the start on; the network takes them for
-    revealed ones and fits the others to them.
+    Extension, off by default and not in the paper: `kept` tokens stand clean from the start on; the network takes them
+    for revealed ones and fits the others to them.
     """
-    grid = step_grid(steps, schedule, None if warm is None else warm[1])
-    if warm is None:
-        first = draw_start(schedule, shape, start, generator).to(device)
-    elif warm[0].shape != shape:
-        raise InputError(f"a warm start needs tokens of shape {shape}, got {tuple(warm[0].shape)}")
-    else:
-        first = forward_sample(warm[0].to(device), grid[0], schedule, generator)
-
+    grid = step_grid(steps, schedule)
+    first = draw_start(schedule, shape, generator).to(device)
     stays = None
     if kept is not None:
         stays = kept[1].to(device)
@@ -93,11 +79,9 @@ def _ask(predict_p0: PredictP0, ks: Tensor, s: int, codes: int) -> AskP0:
     return ask
 
 
-def step_grid(steps: int | Sequence[int], schedule: Schedule, first: int | None = None) -> list[int]:
-    """The steps visited, from `first` (S where it is None) to 0: e.g. 100, 96, ..., 4, 0 for 25 steps of 100."""
-    top = schedule.steps if first is None else first
-    if not 1 <= top <= schedule.steps:
-        raise InputError(f"a warm start's step must lie in 1..{schedule.steps}, got {top}")
+def step_grid(steps: int | Sequence[int], schedule: Schedule) -> list[int]:
+    """The steps visited, from S to 0: e.g. 100, 96, ..., 4, 0 for 25 steps of 100."""
+    top = schedule.steps
     if isinstance(steps, int):
         if not 1 <= steps <= top:
             raise InputError(f"the count of reverse steps must lie in 1..{top}, got {steps}")
@@ -108,14 +92,8 @@ def step_grid(steps: int | Sequence[int], schedule: Schedule, first: int | None 
     return grid
 
 
-def draw_start(schedule: Schedule, shape: tuple[int, int], start: Start, generator: Noise) -> Int[Tensor, "B N"]:
-    """k_S: from the stationary distribution p(k_S) (the paper), or all Occ (VQ-Diffusion's code)."""
-    if start == "all_occluded":
-        if schedule.final_occlude == 0:
-            raise InputError("an all-occluded start is impossible at final_occlude = 0: use start='stationary'")
-        return torch.full(shape, schedule.occ)
-    if start != "stationary":
-        raise InputError(f"start must be 'stationary' or 'all_occluded', got {start!r}")
+def draw_start(schedule: Schedule, shape: tuple[int, int], generator: Noise) -> Int[Tensor, "B N"]:
+    """k_S from the stationary distribution p(k_S)."""
     fate = uniform(shape, generator)
     other = uniform_integers(shape, schedule.codes, generator)
     return torch.where(fate < schedule.final_occlude, schedule.occ, other)

@@ -1,6 +1,5 @@
 """`di2pose evaluate`: named protocols on one or several models, or on a file of poses, in one table."""
 
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,6 @@ from di2pose.evaluation.predictor import Predictor, fingerprint, load_predictor
 from di2pose.evaluation.protocol import PROTOCOLS, parse_protocols
 from di2pose.evaluation.report import EvaluationReport
 from di2pose.evaluation.report_text import markdown, write_report
-from di2pose.files import write_bytes
 from di2pose.image.find import Finder
 from di2pose.network import Di2PoseNetwork
 from di2pose.occlusion.patch_textures import DtdTextures
@@ -180,55 +178,6 @@ def evaluate(
     page = ", worst.html" if (out / "worst.html").is_file() else ""
     print(markdown(done) + f"\nwritten: {out / 'report.json'}, report.md, report.tex{page}")
     return 0
-
-
-def evaluate_crops(
-    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")],
-    features: Path,
-    hypotheses: int = 8,
-    steps: tuple[int, ...] = (),
-    seeds: tuple[int, ...] = (0, 1, 2),
-    limit: int | None = None,
-    plain: bool = False,
-    device: str = "cpu",
-    out: Path | None = None,
-) -> int:
-    """Older name of `di2pose evaluate MODEL --data FEATURES --protocol limb-12,all-17 --split all`.
-
-    Args:
-        model: checkpoint folder, run of `di2pose train`, or name of a model in the package
-        features: feature cache of held-out crops (`di2pose people features`, `di2pose features`)
-        hypotheses: samples for each crop
-        steps: counts of reverse steps, one or several; left out: the model's own
-        seeds: of the sampler's noise; figures are means over them
-        limit: only the first so many crops
-        plain: only rendered people with nothing before them and nothing of them outside the picture
-        device: cpu, cuda, mps
-        out: write all figures to this JSON file, too
-    """
-    if hypotheses < 2 or not seeds or (limit is not None and limit < 1):
-        raise InputError(
-            "expected 2 hypotheses or more, a seed or more and a limit of 1 or more, "
-            f"got {hypotheses}, {seeds} and {limit}"
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        code = evaluate(
-            (model,),
-            data=features,
-            out=Path(folder),
-            protocol="limb-12,all-17",
-            hypotheses=str(hypotheses),
-            steps=",".join(map(str, steps)) or None,
-            seeds=",".join(map(str, seeds)),
-            split="all",
-            limit=limit,
-            plain=plain,
-            device=device,
-            worst=0,
-        )
-        if out is not None:
-            write_bytes(out, (Path(folder) / "report.json").read_bytes())
-    return code
 
 
 def _integers(text: str | None, flag: str) -> tuple[int, ...]:

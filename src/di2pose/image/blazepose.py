@@ -47,7 +47,7 @@ class BlazePoseOutput:
     """One pass over B crops. Pixels are those of the crop, 3D is in crop axes (x right, y down, z away)."""
 
     maps: dict[str, Float[Tensor, "B _ _"]]
-    """`map8` (B, 64, C), `map4` (B, 16, C), `map2` (B, 4, C) and, where asked, `map16` (B, 256, C); rows first."""
+    """`map8` (B, 64, C), `map4` (B, 16, C), `map2` (B, 4, C); rows first."""
     landmarks: Float[Tensor, "B 39 5"]
     """x, y, z in crop pixels, visibility, presence (logits); the first 33 are the body's, then helper points."""
     world_mm: Float[Tensor, "B 33 3"]
@@ -79,7 +79,7 @@ class BlazePoseOutput:
 class BlazePose(nn.Module):
     """Crops (B, 256, 256, 3), RGB uint8 -> BlazePoseOutput. Frozen; weights come by `di2pose.assets`.
 
-    `map16` adds the 16x16 map, `movenet` the keypoint tokens of a second observer (channels of their own, again).
+    `movenet` adds the keypoint tokens of a second observer (channels of their own, again).
     `runtime="torch"` gives the same numbers (MoveNet's nearly), more slowly on a CPU.
 
     An `image.encoder.Encoder`: its region is the detector's turned square round the hips.
@@ -90,7 +90,6 @@ class BlazePose(nn.Module):
     def __init__(
         self,
         variant: Variant = "heavy",
-        map16: bool = False,
         movenet: bool = False,
         runtime: Literal["torch", "litert"] = "litert",
         path: Path | None = None,
@@ -98,9 +97,9 @@ class BlazePose(nn.Module):
         super().__init__()
         if variant not in ("heavy", "full", "lite"):
             raise InputError(f"BlazePose comes as heavy, full or lite, got '{variant}'")
-        self.name = f"blazepose-{variant}{'+map16' * map16}{'+movenet' * movenet}"
+        self.name = f"blazepose-{variant}{'+movenet' * movenet}"
         self.runtime = runtime
-        self.sizes = (16, 8, 4, 2) if map16 else (8, 4, 2)
+        self.sizes = (8, 4, 2)
         self.graph, widths = _network(f"blazepose-{variant}", path, self.sizes, runtime)
         width = max(widths)
         blocks = [TokenBlock(f"map{n}", n * n, wide, 0) for n, wide in zip(self.sizes, widths, strict=True)]
@@ -173,11 +172,11 @@ def _as_shares(crops: UInt8[Tensor, "B 256 256 3"]) -> Float[Tensor, "B 256 256 
 
 
 def load(name: str, runtime: Literal["torch", "litert"]) -> BlazePose:
-    """'blazepose-VARIANT', with '+map16' and '+movenet' behind it for more tokens."""
+    """'blazepose-VARIANT', with '+movenet' behind it for more tokens."""
     variant, *extras = name.removeprefix("blazepose-").split("+")
-    if unknown := sorted(set(extras) - {"map16", "movenet"}):
-        raise InputError(f"BlazePose has no tokens called {', '.join(unknown)}: +map16 and +movenet can be added")
-    return BlazePose(cast(Variant, variant), "map16" in extras, "movenet" in extras, runtime)
+    if unknown := sorted(set(extras) - {"movenet"}):
+        raise InputError(f"BlazePose has no tokens called {', '.join(unknown)}: +movenet can be added")
+    return BlazePose(cast(Variant, variant), "movenet" in extras, runtime)
 
 
 def landmark_tokens(landmarks: Float[Tensor, "B 39 5"], world_mm: Float[Tensor, "B 33 3"]) -> Float[Tensor, "B 33 8"]:

@@ -171,7 +171,7 @@ class Encoder(Protocol):
 
 
 def load_encoder(name: str, device: Any = "cpu", runtime: str = "litert") -> Encoder:
-    """The encoder of that name: 'blazepose-heavy' (-full, -lite; '+movenet' and '+map16' add tokens), or
+    """The encoder of that name: 'blazepose-heavy' (-full, -lite; '+movenet' adds tokens), or
     'vitpose:FOLDER-OR-HUB-NAME'.
 
     `runtime` is BlazePose's: 'litert' runs on the CPU whatever the device is, 'torch' on the device.

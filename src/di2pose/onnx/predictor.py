@@ -79,7 +79,7 @@ class OnnxModel:
         """As `Di2PoseNetwork.predict`; the noise is that of `spread.hypothesis_generators`."""
         check_hypotheses(hypotheses)
         known = constraints or Constraints()
-        if known.pins is not None or known.warm is not None:
+        if known.pins is not None:
             raise InputError("pins need gradients, which ONNX has not: use di2pose.Di2Pose (PyTorch) for them")
         condition = self._condition(features)
         kept = None

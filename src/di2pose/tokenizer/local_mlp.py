@@ -43,23 +43,16 @@ def channel_mlp(width: int, ratio: float) -> nn.Sequential:
 
 
 class LocalMLP(nn.Module):
-    """Local-MLP block.
+    """Local-MLP block, with AS-MLP's two norms and two residuals."""
 
-    The default has AS-MLP's two norms and two residuals. `literal=True` is the paper's sentence taken at its word:
-    one norm, one residual, x + ChannelMLP(JS(LN(x))).
-    """
-
-    def __init__(self, width: int, joints: int = 3, mlp_ratio: float = 1.0, literal: bool = False) -> None:
+    def __init__(self, width: int, joints: int = 3, mlp_ratio: float = 1.0) -> None:
         super().__init__()
-        self.literal = literal
         self.shift_norm = nn.LayerNorm(width)
         self.shift = JointShiftBlock(width, joints)
-        self.mlp_norm = nn.Identity() if literal else nn.LayerNorm(width)
+        self.mlp_norm = nn.LayerNorm(width)
         self.mlp = channel_mlp(width, mlp_ratio)
 
     def forward(self, x: Float[Tensor, "B J D"]) -> Float[Tensor, "B J D"]:
-        if self.literal:
-            return x + self.mlp(self.shift(self.shift_norm(x)))
         x = x + self.shift(self.shift_norm(x))
         return x + self.mlp(self.mlp_norm(x))
 

@@ -15,18 +15,12 @@ from di2pose.config import TokenizerConfig
 from di2pose.device import in_float32
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17
-from di2pose.randomness import Noise, normal, uniform
 from di2pose.tokenizer.fsq import FSQ, check_tokens
 from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock
 from di2pose.tokenizer.vq import VQ
 
 JOINTS = H36M_17.count
 MM_PER_METRE = 1000.0
-SMOOTH_L1_BETA_M = 0.005
-"""PCT's 0.05 is in pixels, L1 in effect; 0.05 m would be quadratic below 50 mm, another loss."""
-BINS = 128
-BIN_RANGE_M = 1.3
-"""soft_ce: bins per coordinate over [-1.3, 1.3] m."""
 EMBED_STD = 0.3
 """Deviation of a joint's learned vector at the start: about that of the embedded coordinates beside it."""
 CHAIN = (3, 2, 1, 0, 4, 5, 6, 10, 9, 8, 7, 13, 12, 11, 16, 15, 14)
@@ -48,7 +42,6 @@ class PoseTokenizer(nn.Module):
     """3D pose <-> N discrete tokens: Local-MLP encoder, FSQ (or PCT's VQ), decoder."""
 
     order: Tensor
-    bins: Tensor
 
     def __init__(self, config: TokenizerConfig) -> None:
         super().__init__()
@@ -56,7 +49,6 @@ class PoseTokenizer(nn.Module):
         D, W = config.encoder_width, config.decoder_width
 
         self.joint_embed = nn.Linear(3, D)
-        self.dropped_joint = nn.Parameter(torch.zeros(D)) if config.joint_dropout else None
         self.encoder = nn.Sequential(*(_block(config, D) for _ in range(config.encoder_blocks)), nn.LayerNorm(D))
         self.joints_to_tokens = nn.Linear(JOINTS, config.tokens)
         self.token_mix = nn.Sequential(nn.LayerNorm(D), nn.GELU()) if config.token_mix else nn.Identity()
@@ -67,7 +59,7 @@ class PoseTokenizer(nn.Module):
         self.code_table = nn.Embedding(config.codes, W) if config.code_embed == "table" else None
         self.tokens_to_joints = nn.Linear(config.tokens, JOINTS)
         self.decoder = nn.Sequential(*(_block(config, W) for _ in range(config.decoder_blocks)), nn.LayerNorm(W))
-        self.to_joints = nn.Linear(W, 3 * BINS if config.loss == "soft_ce" else 3)
+        self.to_joints = nn.Linear(W, 3)
         self.encoder_joint = nn.Parameter(EMBED_STD * torch.randn(JOINTS, D)) if config.joint_embed else None
         self.decoder_joint = nn.Parameter(EMBED_STD * torch.randn(JOINTS, W)) if config.joint_embed else None
         if self.code_table is not None:
@@ -75,7 +67,6 @@ class PoseTokenizer(nn.Module):
 
         order = CHAIN if config.joint_order == "chain" else tuple(range(JOINTS))
         self.register_buffer("order", torch.tensor(order), persistent=False)
-        self.register_buffer("bins", torch.linspace(-BIN_RANGE_M, BIN_RANGE_M, BINS), persistent=False)
 
     # Public: millimetres in, millimetres out.
 
@@ -87,7 +78,7 @@ class PoseTokenizer(nn.Module):
     @torch.no_grad()
     def codes(self, joints_mm: Float[Tensor, "B 17 3"]) -> Float[Tensor, "B N d"]:
         """What `encode` rounds: where each token of a pose lies among the codes; of FSQ in about [-1, 1]^d."""
-        return self.quantiser.place(self._channels(self._metres(joints_mm), None))
+        return self.quantiser.place(self._channels(self._metres(joints_mm)))
 
     def decode(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B 17 3"]:
         """P_hat = f_PD(T): the pose of each token sequence, pelvis exactly 0."""
@@ -111,26 +102,14 @@ class PoseTokenizer(nn.Module):
         codes, tokens = self._quantise(self._metres(joints_mm))
         return self._joints(self._embed(codes, tokens))
 
-    def loss(self, joints_mm: Float[Tensor, "B 17 3"], generator: Noise | None = None) -> dict[str, Tensor]:
-        """Scalars: `loss` (what is minimised), `mpjpe_mm`, `perplexity`; of VQ also `commitment`.
-
-        The generator draws the dropped joints, then the noise of the codes.
-        """
+    def loss(self, joints_mm: Float[Tensor, "B 17 3"]) -> dict[str, Tensor]:
+        """Scalars: `loss` (what is minimised), `mpjpe_mm`, `perplexity`; of VQ also `commitment`."""
         target = self._metres(joints_mm)
-        latents = self._channels(target, self._dropped(len(target), generator, target.device))
+        latents = self._channels(target)
         codes, tokens = self.quantiser(latents)
-        outputs = self._decode(self._embed(self._noisy(codes, generator), tokens))
-        pose = self._coordinates(outputs)
+        pose = self._decode(self._embed(codes, tokens))
         error = (pose - target).norm(dim=-1).mean()
-        match self.config.loss:
-            case "l1":
-                loss = F.l1_loss(pose, target)
-            case "smooth_l1":
-                loss = F.smooth_l1_loss(pose, target, beta=SMOOTH_L1_BETA_M)
-            case "mpjpe":
-                loss = error
-            case "soft_ce":
-                loss = self._soft_cross_entropy(outputs, target)
+        loss = F.l1_loss(pose, target) if self.config.loss == "l1" else error
         losses = {
             "mpjpe_mm": error.detach() * MM_PER_METRE,
             "perplexity": torch.tensor(self.usage(tokens).perplexity),
@@ -170,28 +149,12 @@ class PoseTokenizer(nn.Module):
         # Root-relative already; subtracting the pelvis again costs nothing and keeps an absolute pose from going wrong.
         return (joints_mm - joints_mm[:, :1]).float() / MM_PER_METRE
 
-    def _dropped(self, batch: int, generator: Noise | None, device: torch.device) -> Tensor | None:
-        if not (self.config.joint_dropout and self.training):
-            return None
-        if generator is None:
-            raise InputError("joint_dropout is random: pass loss(joints_mm, generator)")
-        return uniform((batch, JOINTS), generator, device) < self.config.joint_dropout
-
-    def _noisy(self, codes: Tensor, generator: Noise | None) -> Tensor:
-        if not (self.config.code_noise and self.training):
-            return codes
-        if generator is None:
-            raise InputError("code_noise is random: pass loss(joints_mm, generator)")
-        return codes + self.config.code_noise * normal(codes.shape, generator, codes.device)
-
     def _quantise(self, pose_m: Tensor) -> tuple[Tensor, Tensor]:
-        return self.quantiser(self._channels(pose_m, None))             # B N d, B N
+        return self.quantiser(self._channels(pose_m))                   # B N d, B N
 
     @in_float32
-    def _channels(self, pose_m: Tensor, dropped: Tensor | None) -> Tensor:
+    def _channels(self, pose_m: Tensor) -> Tensor:
         x = self.joint_embed(pose_m)                                    # B J D
-        if dropped is not None and self.dropped_joint is not None:
-            x = torch.where(dropped.unsqueeze(-1), self.dropped_joint, x)
         if self.encoder_joint is not None:
             x = x + self.encoder_joint
         x = self.encoder(x[:, self.order])                              # B J D
@@ -209,28 +172,17 @@ class PoseTokenizer(nn.Module):
         x = self.tokens_to_joints(embedded.transpose(1, 2)).transpose(1, 2)  # B J W
         if self.decoder_joint is not None:
             x = x + self.decoder_joint[self.order]
-        return self.to_joints(self.decoder(x))[:, self.order.argsort()]      # B J 3 (or 3 * BINS)
-
-    @in_float32
-    def _coordinates(self, outputs: Tensor) -> Tensor:
-        if self.config.loss == "soft_ce":
-            outputs = outputs.unflatten(-1, (3, BINS)).softmax(-1) @ self.bins
-        return outputs - outputs[:, :1]
+        x = self.to_joints(self.decoder(x))[:, self.order.argsort()]         # B J 3
+        return x - x[:, :1]
 
     def _joints(self, embedded: Tensor) -> Tensor:
-        return self._coordinates(self._decode(embedded)) * MM_PER_METRE
-
-    def _soft_cross_entropy(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """CE(P_hat, P) read literally: Gaussian soft labels, one bin wide, over the bins of each coordinate."""
-        spacing = 2 * BIN_RANGE_M / (BINS - 1)
-        labels = (-0.5 * ((target.unsqueeze(-1) - self.bins) / spacing) ** 2).softmax(-1)
-        return -(labels * outputs.unflatten(-1, (3, BINS)).log_softmax(-1)).sum(-1).mean()
+        return self._decode(embedded) * MM_PER_METRE
 
 
 def _block(config: TokenizerConfig, width: int) -> nn.Module:
     if config.block == "mixer":
         return MixerBlock(width, JOINTS, mlp_ratio=config.mlp_ratio)
-    return LocalMLP(width, config.local_joints, config.mlp_ratio, literal=config.block == "local_literal")
+    return LocalMLP(width, config.local_joints, config.mlp_ratio)
 
 
 def _code_embed(config: TokenizerConfig) -> nn.Module:

@@ -101,8 +101,7 @@ def train_denoiser(
     if adapter is not None and not config.denoiser.adapter_layers:
         raise InputError(f"--adapter {adapter} cannot be used: the recipe {recipe} has no adapter; leave it out")
     config = replace(config, denoiser_training=stage.over(config.denoiser_training))
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    job = denoiser_job(config, tokenizer, features, out, stage.seed, world, stage.init, adapter, share)
+    job = denoiser_job(config, tokenizer, features, out, stage.seed, stage.init, adapter, share)
     return _run(job, out, options)
 
 

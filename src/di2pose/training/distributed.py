@@ -8,11 +8,10 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from di2pose.device import choose_device
-from di2pose.diffusion.objective import StepSampler
 
 TIMEOUT = timedelta(hours=2)
 """The others wait while rank 0 writes."""
@@ -81,10 +80,3 @@ def join(device: str) -> Iterator[Ranks]:
             dist.destroy_process_group()
 
 
-class SharedStepSampler(StepSampler):
-    """Learns from the losses of all ranks, in the order of the global batch: every rank draws as one process would."""
-
-    def update(self, s: Tensor, vlb_per_sample: Tensor) -> None:
-        everyone: list[tuple[Tensor, Tensor]] = [(s, vlb_per_sample)] * dist.get_world_size()
-        dist.all_gather_object(everyone, (s, vlb_per_sample))
-        super().update(*(torch.cat(parts) for parts in zip(*everyone, strict=True)))

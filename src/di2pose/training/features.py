@@ -121,7 +121,6 @@ def features(
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")],
     out: Path,
     encoder: str = DEFAULT_ENCODER,
-    map16: bool = False,
     movenet: bool = False,
     runtime: Literal["torch", "litert"] = "litert",
     weights: str | None = None,
@@ -140,9 +139,8 @@ def features(
     Args:
         folder: the prepared dataset, as `di2pose data prepare` or `di2pose people render` made it
         out: folder of the cache
-        encoder: the frozen backbone: blazepose-heavy (-full, -lite; +movenet and +map16 behind it add tokens), or
+        encoder: the frozen backbone: blazepose-heavy (-full, -lite; +movenet behind it adds tokens), or
             vitpose:FOLDER-OR-HUB-NAME
-        map16: keep BlazePose's 16x16 map too (98 KB more a crop): +map16
         movenet: +movenet, which the default has
         runtime: of BlazePose: litert runs on the CPU, torch on --device
         weights: hub name or folder of ViTPose's weights: vitpose:WEIGHTS
@@ -157,22 +155,22 @@ def features(
     if workers < 0:
         raise InputError(f"--workers must be 0 or more, got {workers}")
     place = choose_device(device)
-    network = load_encoder(_encoder_name(encoder, map16, movenet, weights), place, runtime)
+    network = load_encoder(_encoder_name(encoder, movenet, weights), place, runtime)
     source = _source(folder, images, network, detect, occlusion)
     batch = GPU_BATCH if place.type == "cuda" else BATCH
     about = {"runtime": getattr(network, "runtime", "torch"), **source.about}  # ViTPose is PyTorch's
     write_features(source, network, out, about, flip, batch=batch, workers=workers)
 
 
-def _encoder_name(encoder: str, map16: bool, movenet: bool, weights: str | None) -> str:
+def _encoder_name(encoder: str, movenet: bool, weights: str | None) -> str:
     """The flags that older commands have, as parts of the encoder's name."""
     is_vitpose = encoder.startswith("vitpose")
-    if is_vitpose and (map16 or movenet):
-        raise InputError("--map16 and --movenet add tokens to BlazePose's, not to ViTPose's: leave them out")
+    if is_vitpose and movenet:
+        raise InputError("--movenet adds tokens to BlazePose's, not to ViTPose's: leave it out")
     if weights is not None and (not is_vitpose or ":" in encoder):
         raise InputError(f"--weights are those of --encoder vitpose, got --encoder {encoder}: leave one of them out")
-    extras = [name for name, wanted in (("+map16", map16), ("+movenet", movenet)) if wanted and name not in encoder]
-    return encoder + "".join(extras) + ("" if weights is None else f":{weights}")
+    extra = "+movenet" if movenet and "+movenet" not in encoder else ""
+    return encoder + extra + ("" if weights is None else f":{weights}")
 
 
 def _source(

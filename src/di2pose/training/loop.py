@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Generic, Protocol, cast, runtime_checkable
@@ -84,8 +84,6 @@ class Job(Generic[Model]):
     least held-out mm so far."""
     identity: Mapping[str, object]
     """What must be the same for a run to go on: JSON values."""
-    memory: Mapping[str, Tensor] = field(default_factory=dict)
-    """Tensors beside the weights that training changes in place."""
     validation_passes: int = 0
     """Forward passes of one validation, each of one record."""
 
@@ -220,7 +218,6 @@ class _Trainer(Generic[Model]):
     def _gradients(self, parts: list[tuple[int, Batch]], stop: bool) -> dict[str, float]:
         """Gradients and losses of the global batch. Changes no weight, so that a failure here loses nothing."""
         size, place = self.job.training.batch, self.ranks.device
-        before = {name: tensor.clone() for name, tensor in self.job.memory.items()}
         totals: dict[str, float] = {}
         self.optimiser.zero_grad()
         try:
@@ -239,8 +236,6 @@ class _Trainer(Generic[Model]):
             if not out_of_memory(error):
                 raise
             self.optimiser.zero_grad()
-            for name, tensor in before.items():
-                self.job.memory[name].copy_(tensor)
             if self.ranks.rank == 0:
                 self._save()
             raise InputError(
@@ -301,7 +296,6 @@ class _Trainer(Generic[Model]):
             "model": self.model.state_dict(),
             "average": self.average.model.state_dict(),
             "optimiser": optimiser_tensors(self.model, self.optimiser),
-            "memory": self.job.memory,
         }
         facts = {"identity": self.job.identity, "iteration": self.iteration, "seconds": self.seconds}
         facts |= {"sums": self.sums, "figures": self.figures, "best_mm": self.best_mm}
@@ -320,9 +314,6 @@ class _Trainer(Generic[Model]):
         for name, module in (("model", self.model), ("average", self.average.model)):
             check_state(groups[name], module.state_dict(), self.path)
             module.load_state_dict(groups[name])
-        check_state(memory := groups.get("memory", {}), self.job.memory, self.path)
-        for name, tensor in self.job.memory.items():
-            tensor.copy_(memory[name])
         if facts["iteration"]:
             load_optimiser(self.model, self.optimiser, groups.get("optimiser", {}), self.path)
         if facts["scaler"]:

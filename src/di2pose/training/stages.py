@@ -20,7 +20,7 @@ from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import Noise, generator_of, hypothesis_generators
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
-from di2pose.training.distributed import ALONE, Ranks, SharedStepSampler
+from di2pose.training.distributed import ALONE, Ranks
 from di2pose.training.loop import Batch, Job
 from di2pose.training.optimiser import Model
 from di2pose.training.overrides import check_tokenizer, overridden
@@ -46,7 +46,7 @@ class TokenizerStage(nn.Module):
     @in_float32
     def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
         poses = augment(batch["joints_mm"], generator) if self.tokenizer.config.augment else batch["joints_mm"]
-        return self.tokenizer.loss(poses, generator)
+        return self.tokenizer.loss(poses)
 
     def learn(self) -> None:
         self.tokenizer.learn()
@@ -73,7 +73,7 @@ def tokenizer_job(
         checkpoint.save(out / name, config, {"tokenizer": stage.tokenizer}, {**notes, "poses": len(train)})
 
     passes = 2 * len(rows)
-    return Job("tokenizer", stage, train, config.tokenizer_training, seed, validate, export, identity, {}, passes)
+    return Job("tokenizer", stage, train, config.tokenizer_training, seed, validate, export, identity, passes)
 
 
 @torch.no_grad()
@@ -131,7 +131,7 @@ def adapter_job(
         checkpoint.save(out / name, config, {"adapter": stage.adapter}, {**notes, "crops": len(train)})
 
     passes = len(rows)
-    return Job("adapter", stage, train, config.adapter_training, seed, validate, export, identity, {}, passes)
+    return Job("adapter", stage, train, config.adapter_training, seed, validate, export, identity, passes)
 
 
 def denoiser_job(
@@ -140,7 +140,6 @@ def denoiser_job(
     features: Sequence[Path],
     out: Path,
     seed: int,
-    world: int = 1,
     init: Path | None = None,
     adapter: Path | None = None,
     share: float = 1.0,
@@ -167,13 +166,10 @@ def denoiser_job(
         elif init is None:
             reader.standardise(_standard_features(train))
         reader.requires_grad_(adapter is None and init is None)
-    if world > 1:
-        model.step_sampler = SharedStepSampler(config.diffusion.steps, config.diffusion.importance_sampling)
     identity = _identity("denoiser", config, seed, train.fingerprint, share) | {"tokenizer": _digest(model.tokenizer)}
     if init is not None or adapter is not None:
         identity["init"] = _digest(model.denoiser)
-    memory = {"step_mean_square": model.step_sampler.mean_square, "step_seen": model.step_sampler.seen}
-    return _model_job("denoiser", model, train, held_out, config.denoiser_training, out, seed, identity, memory)
+    return _model_job("denoiser", model, train, held_out, config.denoiser_training, out, seed, identity)
 
 
 def model_job(
@@ -244,7 +240,6 @@ def _model_job(
     out: Path,
     seed: int,
     identity: Mapping[str, object],
-    memory: Mapping[str, Tensor] = {},
 ) -> Job[Model]:
     """A `PoseModel`: measured by its predictions, saved whole."""
     assert isinstance(model, PoseModel)
@@ -258,7 +253,7 @@ def _model_job(
         save_model(averaged, out / name, **notes, crops=len(train))
 
     passes = len(rows) * (HYPOTHESES * steps + 1)  # samples, and the losses
-    return Job(name, model, train, training, seed, validate, export, identity, memory, passes)
+    return Job(name, model, train, training, seed, validate, export, identity, passes)
 
 
 @torch.no_grad()

@@ -3,24 +3,18 @@
     stream -> frames -> [track: where to look] -> [encoder] -> [track: who it is] -> [diffusion]
            -> [fragments: who was seen long enough] -> [smooth] -> [body: one for each track] -> results
 
-With a warm start the diffusion of a frame begins at the tokens of the same person in the frame before, noised again to
-an intermediate step, and not from nothing. Without it the frames' tokens do not depend on each other, and the diffusion
-runs over several frames at once.
+The frames' tokens do not depend on each other, and the diffusion runs over several frames at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
 from di2pose import __version__
 from di2pose.call_options import check_call
 from di2pose.errors import InputError
 from di2pose.image.encoder import Encoder, to_picture
 from di2pose.image.region import points_of
-from di2pose.model import Constraints
 from di2pose.person_crop import EncodedCrops
 from di2pose.pipeline import Di2Pose
 from di2pose.pose.camera import Camera
@@ -34,12 +28,7 @@ from di2pose.video.stream import Frame, Source, Stream
 from di2pose.video.track import Sighting, Tracker
 
 BATCH = 8
-"""Looks that go through the diffusion together, where frames do not wait for each other."""
-WARM_SHARE = 0.75
-"""Of the diffusion's steps: how far the tokens of the frame before are noised again. Less is quicker and calmer, and
-further off: docs/results.md."""
-WARM_AGE_S = 0.2
-"""Older tokens start nobody: the pose is another one by then."""
+"""Looks that go through the diffusion together."""
 
 
 class TrackedFrame(NamedTuple):
@@ -61,7 +50,6 @@ def video_results(
     smoothed: bool = True,
     same_body: bool = True,
     least_s: float = LEAST_S,
-    warm: bool = False,
     detect_every: int = 6,
     max_people: int = 8,
     min_score: float | None = None,
@@ -84,7 +72,6 @@ def video_results(
     same_body: bones of a track have one length, see `video.body`; with `height_m` they add up to it
     least_s: who is seen for less than this (and less than 5 frames) is dropped, see `video.fragments`; a frame with
         somebody new comes so much later. 0 keeps everybody
-    warm: start from the frame before: quicker and calmer, but mistakes last; False draws every frame from nothing
     detect_every: frames between two searches of the whole picture, of which every fifth is in tiles, for small people;
         also when somebody is lost
     pictures: let the results keep their pixels; those of a file can be read again when a page or an overlay needs them
@@ -98,7 +85,7 @@ def video_results(
         )
     stream = source if isinstance(source, Stream) else Stream(source)
     count = steps or model.config.sample_steps
-    drawing = VideoDrawing(model, hypotheses, count, seed, WARM_SHARE if warm else None)
+    drawing = VideoDrawing(model, hypotheses, count, seed)
 
     def camera_of(frame: Frame) -> Camera:
         return camera_for(frame.picture.size, camera, field_of_view)
@@ -112,8 +99,7 @@ def video_results(
 
     tracker = Tracker(detect_every=detect_every, max_people=max_people)
     assumed = camera is None and field_of_view is None
-    # Tokens of the frame before mean nothing in the mirror.
-    tracked = tracked_frames(model, stream, tracker, camera_of, assumed, flip_test=not warm)
+    tracked = tracked_frames(model, stream, tracker, camera_of, assumed)
     results: Iterator[Result] = (result(each, people) for each, people in drawing.people(tracked, height_m))
     if least_s > 0:
         results = likely(results, model.least_score if min_score is None else min_score, notes)
@@ -145,10 +131,9 @@ def tracked_frames(
     tracker: Tracker,
     camera_of: Callable[[Frame], Camera],
     assumed: bool = False,
-    flip_test: bool = False,
 ) -> Iterator[TrackedFrame]:
-    """Look at every frame, once at everybody who is known, again at whoever is new and doubtful, and say who is there.
-    `assumed`: nobody knows the camera. `flip_test`: look at the mirror images, too.
+    """Look at every frame, once at everybody who is known and at their mirror image, again at whoever is new and
+    doubtful, and say who is there. `assumed`: nobody knows the camera.
 
     Where the encoder has no landmarks to follow people by, the detector looks at every frame.
     """
@@ -165,7 +150,7 @@ def tracked_frames(
         picture, camera = frame.picture, camera_of(frame)
         fresh = [is_fresh for _, is_fresh in regions]
         crops = [model.crop(picture, person, camera, (), assumed) for person, _ in regions]
-        encoded = model.encode(crops, True, flip_test, [place for place, is_fresh in enumerate(fresh) if is_fresh])
+        encoded = model.encode(crops, True, rows=[place for place, is_fresh in enumerate(fresh) if is_fresh])
         tracker.by_landmarks = encoded.output.landmarks_2d is not None
         given = tracker.update(frame.time_s, _sightings(encoded, model.encoder, fresh))
         places = sorted(given, key=lambda place: given[place])
@@ -190,15 +175,10 @@ def _sightings(encoded: EncodedCrops, encoder: Encoder, fresh: Sequence[bool]) -
 
 
 class VideoDrawing:
-    """The diffusion of a video: hypotheses for whoever was seen, several frames together or each from the one before.
+    """The diffusion of a video: hypotheses for whoever was seen, several frames together."""
 
-    `warm_share`: of the diffusion's steps, how far the tokens of the frame before are noised again; the same share of
-    `steps` is then enough. None: every frame from nothing.
-    """
-
-    def __init__(self, model: Di2Pose, hypotheses: int, steps: int, seed: int, warm_share: float | None) -> None:
-        self.model, self.hypotheses, self.steps, self.seed, self.warm_share = model, hypotheses, steps, seed, warm_share
-        self._tokens: dict[int, tuple[float, Tensor]] = {}
+    def __init__(self, model: Di2Pose, hypotheses: int, steps: int, seed: int) -> None:
+        self.model, self.hypotheses, self.steps, self.seed = model, hypotheses, steps, seed
 
     def people(
         self, frames: Iterable[TrackedFrame], height_m: float | None = None
@@ -207,7 +187,7 @@ class VideoDrawing:
         waiting: list[TrackedFrame] = []
         for each in frames:
             waiting.append(each)
-            if self.warm_share is not None or sum(max(1, len(other.numbers)) for other in waiting) >= BATCH:
+            if sum(max(1, len(other.numbers)) for other in waiting) >= BATCH:
                 yield from self._estimated(waiting, height_m)
                 waiting = []
         yield from self._estimated(waiting, height_m)
@@ -215,49 +195,13 @@ class VideoDrawing:
     def _estimated(
         self, frames: list[TrackedFrame], height_m: float | None
     ) -> Iterator[tuple[TrackedFrame, list[Person]]]:
-        rows = [
-            _Row(each.frame, number, each.encoded.pick([place]), self._start(each.frame, number))
-            for each in frames
-            if each.encoded is not None
-            for place, number in enumerate(each.numbers)
-        ]
-        people: dict[tuple[int, int], Person] = {}
-        for group in ([row for row in rows if row.start is None], [row for row in rows if row.start is not None]):
-            people |= self._drawn(group, height_m) if group else {}
+        found = [each.encoded for each in frames if each.encoded is not None]
+        people = iter(self._drawn(EncodedCrops.join(found), frames, height_m) if found else [])
         for each in frames:
-            yield each, [people[each.frame.index, number] for number in each.numbers]
+            yield each, [replace(next(people), track=number) for number in each.numbers]
 
-    def _start(self, frame: Frame, number: int) -> Tensor | None:
-        """Tokens (H, N) of the same person a moment ago."""
-        time_s, tokens = self._tokens.get(number, (-float("inf"), None))
-        return tokens if frame.time_s - time_s <= WARM_AGE_S else None
-
-    def _drawn(self, rows: list["_Row"], height_m: float | None) -> dict[tuple[int, int], Person]:
-        """Persons by (frame, track); the rows all have a start, or none has."""
-        encoded, steps = EncodedCrops.join([row.encoded for row in rows]), self.steps
-        names = [(row.frame.index, row.number) for row in rows]
-        records = [f"track {track}, frame {index}" for index, track in names]
+    def _drawn(self, encoded: EncodedCrops, frames: list[TrackedFrame], height_m: float | None) -> list[Person]:
+        records = [f"track {number}, frame {each.frame.index}" for each in frames for number in each.numbers]
         noise = hypothesis_generators(self.seed, records, self.hypotheses)
-        starts = [row.start for row in rows if row.start is not None]
-        known = Constraints()
-        if starts and self.warm_share is not None:
-            whole = self.model.config.diffusion.steps
-            known = Constraints(warm=(torch.stack(starts), max(1, round(self.warm_share * whole))))
-            steps = max(1, round(self.warm_share * self.steps))
-        estimate = self.model.estimate(encoded, self.hypotheses, steps, noise, known)
-        if self.warm_share is not None and estimate.tokens is not None:
-            now = max(row.frame.time_s for row in rows)
-            self._tokens = {track: kept for track, kept in self._tokens.items() if now - kept[0] <= WARM_AGE_S}
-            self._tokens |= {row.number: (now, tokens) for row, tokens in zip(rows, estimate.tokens, strict=True)}
-        people = self.model.place(encoded, estimate, height_m)
-        return {name: replace(person, track=name[1]) for name, person in zip(names, people, strict=True)}
-
-
-class _Row(NamedTuple):
-    """One person in one frame, to be drawn."""
-
-    frame: Frame
-    number: int
-    encoded: EncodedCrops
-    start: Tensor | None
-    """Tokens (H, N) to start from; None: from nothing."""
+        estimate = self.model.estimate(encoded, self.hypotheses, self.steps, noise)
+        return self.model.place(encoded, estimate, height_m)

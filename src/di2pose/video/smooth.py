@@ -32,7 +32,7 @@ DENSITY, ROOT_DENSITY = 5.0e6, 1.0e6
 """q of the joints round the pelvis and of the pelvis, mm^2/s^3. The change of velocity in 0.1 s tells it: joints 5e5 in
 walking, 3e6 to 2e7 in dancing, 1.5e7 in running (DeepMimic's clips), 2e6 in Pose2Sim's balancing; pelvis a fifth."""
 FRESH = 0.1
-"""w, the share of the calibrated squared error that is new in each frame; benchmarks/warm_start.py measures it."""
+"""w, the share of the calibrated squared error that is new in each frame; benchmarks/smoothing.py measures it."""
 ROOT_ACROSS, ROOT_ALONG = 0.003, 0.02
 """Fresh noise (standard deviation) of the pelvis's place over its distance: across the line of sight and along it."""
 WINDOW_S, MOST_FRAMES = 0.25, 12

@@ -1,6 +1,6 @@
-"""What do tracking, a warm start and smoothing give on real video? Jitter, error and time against frames on their own.
+"""What do tracking and smoothing give on real video? Jitter, error and time against frames on their own.
 
-    python benchmarks/warm_start.py MODEL PREPARED_POSE2SIM [--hypotheses 8] [--frames 100] [--steps 10]
+    python benchmarks/smoothing.py MODEL PREPARED_POSE2SIM [--hypotheses 8] [--frames 100] [--steps 10]
 
 MODEL is a checkpoint folder (or `small`), PREPARED_POSE2SIM a folder of `di2pose data prepare pose2sim`. Twelve limb
 joints of one person in four views, 60 frames a second; the truth is triangulated, good to 2 to 4 cm. All rows of a view
@@ -35,8 +35,7 @@ from di2pose.video.track import Sighting, Tracker
 
 RATE = 60.0
 LIMBS = list(H36M_17.indices(*LIMB_12))
-OWN, TRACKED, WARM = "frames on their own", "tracked, from nothing", "tracked, warm start at {:g} S"
-SHARES = (0.25, 0.5, 0.75)
+OWN, TRACKED = "frames on their own", "tracked"
 
 
 class EveryFrame(Tracker):
@@ -123,8 +122,8 @@ def main() -> None:
     diffusion: dict[str, list[float]] = {}
     whole: dict[str, list[float]] = {}
 
-    def run(name: str, looked: list[TrackedFrame], looking: list[float], share: float | None, batched: bool) -> None:
-        drawing = VideoDrawing(model, options.hypotheses, options.steps, 0, share)
+    def run(name: str, looked: list[TrackedFrame], looking: list[float], batched: bool) -> None:
+        drawing = VideoDrawing(model, options.hypotheses, options.steps, 0)
         started = time.process_time()
         if batched:
             drawn = list(drawing.people(looked))
@@ -158,14 +157,12 @@ def main() -> None:
             looking = [spent - read for spent, read in zip(looking, decoding, strict=True)]
             if isinstance(tracker, EveryFrame):
                 looked = [each._replace(numbers=[0] * len(each.numbers)) for each in looked]
-                run(OWN, looked, looking, None, batched=False)
+                run(OWN, looked, looking, batched=False)
                 continue
-            run(TRACKED, looked, looking, None, batched=True)
-            for share in SHARES:
-                run(WARM.format(share), looked, looking, share, batched=True)
+            run(TRACKED, looked, looking, batched=True)
         print(f"{sequence}: {len(samples)} frames", flush=True)
 
-    print(f"\n{options.hypotheses} hypotheses, {options.steps} steps from nothing\n")
+    print(f"\n{options.hypotheses} hypotheses, {options.steps} steps\n")
     print("| | jitter m/s^2 | fresh | MPJPE mm | PA-MPJPE mm | 90 % balls | diffusion | whole |")
     print("|---|---|---|---|---|---|---|---|")
     truth = np.concatenate([each["true_jitter"] for each in scores[OWN]]).mean()

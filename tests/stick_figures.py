@@ -1,0 +1,64 @@
+"""Poses without a dataset: stick figures, their features, and a tiny model that has learned eight of them."""
+
+from dataclasses import replace
+
+import torch
+
+from di2pose import recipes
+from di2pose.network import Di2PoseNetwork
+from di2pose.pose.skeleton import H36M_17
+from di2pose.randomness import generator_of
+from di2pose.training.loop import Job, train
+from di2pose.training.options import RunOptions
+from di2pose.training.sources import MemorySource
+from di2pose.training.stages import TokenizerStage
+
+BONES_MM = {
+    "hip": (130, 10), "knee": (0, 440), "ankle": (0, 430), "spine": (0, -240), "thorax": (0, -250),
+    "nose": (0, -110), "head": (0, -120), "shoulder": (150, 20), "elbow": (60, 270), "wrist": (20, 250),
+}  # fmt: skip
+"""From parent to joint, standing: (outwards, down)."""
+
+
+def stick_figures(count, generator):
+    """(count, 17, 3) mm, root-relative, camera axes: a standing figure whose every bone is turned at random."""
+    joints = torch.zeros(count, H36M_17.count, 3)
+    for child, parent in H36M_17.bones:
+        name = H36M_17.joints[child]
+        outwards, down = BONES_MM[name.removeprefix("left_").removeprefix("right_")]
+        # We look at the figure's face: its left is on our right, x > 0.
+        bone = torch.tensor([outwards if name.startswith("left_") else -outwards, down, 0.0])
+        turned = bone / bone.norm() + 0.45 * torch.randn(count, 3, generator=generator)
+        joints[:, child] = joints[:, parent] + bone.norm() * torch.nn.functional.normalize(turned, dim=-1)
+    return joints
+
+
+def seen_from_the_front(joints_mm, width):
+    """(B, 17, width) features: a token per joint, which joint it is and its x and y in metres. Depth is not there."""
+    features = torch.zeros(*joints_mm.shape[:2], width)
+    features[..., : H36M_17.count] = torch.eye(H36M_17.count)
+    features[..., H36M_17.count : H36M_17.count + 2] = joints_mm[..., :2] / 1000
+    return features
+
+
+def train_tiny(seed, out):
+    """A tiny Di2Pose that has learned eight poses: (model, joints_mm (8, 17, 3), features (8, 17, F)).
+
+    The logs of its two stages are below `out`.
+    """
+    torch.manual_seed(seed)
+    recipe = recipes.tiny()
+    model = Di2PoseNetwork(replace(recipe, tokenizer=replace(recipe.tokenizer, augment=False)))
+    joints_mm = stick_figures(8, generator_of(seed, "poses"))
+    features = seen_from_the_front(joints_mm, model.config.denoiser.feature_width)
+    figures = MemorySource(features=features, joints_mm=joints_mm)
+
+    def fit(name, stage, iterations, batch, rate):
+        training = replace(model.config.denoiser_training, iterations=iterations, batch=batch, learning_rate=rate)
+        job = Job(name, stage, figures, training, seed, lambda averaged: {}, lambda averaged, notes: None, {})
+        assert train(job, out / name, RunOptions(resume=False)) == 0
+
+    fit("tokenizer", TokenizerStage(model.tokenizer.requires_grad_(True)), 1000, 8, 5e-3)
+    model.tokenizer.requires_grad_(False)
+    fit("denoiser", model, 400, 32, 3e-3)
+    return model.eval(), joints_mm, features
