@@ -144,18 +144,19 @@ def test_the_body_and_every_hypothesis_have_distances_that_a_body_can_have():
 
 
 def test_a_second_observer_mends_what_the_landmarks_have_wrong():
-    body = pose(np.random.default_rng(4))
-    samples = body + np.random.default_rng(5).normal(scale=60, size=(8, 17, 3)) * (np.arange(17) > 0)[:, None]
-    at = body + np.array([0.0, 0.0, 1500.0])
-    true = at[:, :2] / at[:, 2:] * 300 + 128
-    wrist = H36M_17.index("left_wrist")
-    wrong = true.copy()
-    wrong[wrist] += 40
-    seen, hidden = np.ones(17), np.ones(17)
-    hidden[wrist] = 0.7
-    alone, both = (
-        fit_body(samples, hidden, replace(view_of(wrong, seen), others=others), np.full(17, 100.0))[0].joints_mm
-        for others in ((), (keypoint_sighting(true, np.full(17, 0.9), WIDTH),))
-    )
-    off = [np.linalg.norm((each - body)[wrist, :2]) for each in (alone, both)]
-    assert off[1] < 0.8 * off[0]
+    wrist, off = H36M_17.index("left_wrist"), []
+    for seed in range(4, 12):
+        body = pose(np.random.default_rng(seed), 0.3)
+        samples = body + np.random.default_rng(5).normal(scale=60, size=(8, 17, 3)) * (np.arange(17) > 0)[:, None]
+        at = body + np.array([0.0, 0.0, 1500.0])
+        true = at[:, :2] / at[:, 2:] * 300 + 128
+        wrong = true.copy()
+        wrong[wrist] += 40
+        seen, hidden = np.ones(17), np.ones(17)
+        hidden[wrist] = 0.7
+        alone, both = (
+            fit_body(samples, hidden, replace(view_of(wrong, seen), others=others), np.full(17, 100.0))[0].joints_mm
+            for others in ((), (keypoint_sighting(true, np.full(17, 0.9), WIDTH),))
+        )
+        off.append([np.linalg.norm((each - body)[wrist, :2]) for each in (alone, both)])
+    assert np.mean(off, axis=0)[1] < 0.8 * np.mean(off, axis=0)[0]

@@ -5,11 +5,11 @@ Minimised over the joints x (relative to the pelvis) and the place of the root r
     (x - mean)' P (x - mean)                 P the inverse of the hypotheses' shrunken covariance
     + sum_j huber(|project(x_j + r) - seen_j| / noise_j)
     + sum_k ((|bone_k(x)| - length_k) / BONE_MM)^2
-    + sum_pairs (how far the pair's distance is beyond its limits / BONE_MM)^2      where a fit without it breaks them
     + sum_pinned |x_j - pin_j|^2 / PIN_MM^2
     + (log r_z - log depth)^2 / depth_trust^2            what the box tells of the distance, and as loosely of x and y
 
-Angles are used in place of pixels (x / z, y / z), so that any lens model serves.
+Angles are used in place of pixels (x / z, y / z), so that any lens model serves. A pose with joints nearer or farther
+apart than a body's can be is then moved to the next one without, mostly to where this leaves it open.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from di2pose.pose.bones import rebuild, settle
-from di2pose.pose.joint_pairs import ENDS, impossible, make_possible, pair_limits_mm
-from di2pose.pose.skeleton import H36M_17, bone_lengths
+from di2pose.pose.joint_pairs import impossible, make_possible
+from di2pose.pose.skeleton import H36M_17
 
 BONE_MM, PIN_MM = 5.0, 2.0
 """Deviations with which bones keep their lengths and pinned joints their places while all is fitted."""
@@ -36,6 +36,9 @@ FLOOR_MM = 20.0
 """What hypotheses that agree are still off by, along an axis."""
 FREE = 3 * (H36M_17.count - 1)
 """Coordinates of a pose whose pelvis is at 0, as H36M_17 has it first."""
+CHILDREN, PARENTS = np.array(H36M_17.bones).T
+HUNG = np.flatnonzero(PARENTS > 0)
+"""The bones that hang on another joint than the pelvis."""
 
 
 @dataclass(frozen=True)
@@ -88,42 +91,10 @@ def fit_poses(
     pins: tuple[Float[np.ndarray, "J 3"], Bool[np.ndarray, " J"]] | None = None,
 ) -> FittedPose:
     """`fit_pose` from several means, all of one person in one picture. Each is fitted as if it were alone."""
-    bones = np.stack([lengths_mm, lengths_mm], axis=-1)
-    terms = _Terms(bones, evidence, root_mm, pins)
+    x = means_mm.astype(np.float64)
+    root = np.broadcast_to(root_mm, (len(x), 3)).astype(np.float64)
+    terms = _Terms(lengths_mm, evidence, root_mm, pins)
     seen, rays, noise = terms.seen, terms.rays, terms.noise
-    start = np.broadcast_to(root_mm, (len(means_mm), 3))
-    x, root, normal = _search(means_mm, start, means_mm, precision, terms)
-    if pins is None:
-        x = rebuild(x, lengths_mm)
-    else:
-        x = np.stack([settle(np.where(pins[1][:, None], pins[0], each), lengths_mm, pins[1]) for each in x])
-    wrong = np.flatnonzero(impossible(x, lengths_mm))
-    if len(wrong):
-        terms = _Terms(np.concatenate([bones, pair_limits_mm(lengths_mm)]), evidence, root_mm, pins)
-        again, place, last = _search(x[wrong], root[wrong], means_mm[wrong], precision, terms)
-        held = None
-        if pins is not None:
-            again, held = np.where(pins[1][:, None], pins[0], again), pins[1]
-        again = np.stack([make_possible(each, lengths_mm, held) for each in again])
-        off_mm = np.abs(bone_lengths(again, H36M_17) - lengths_mm).max(-1)
-        done = ~impossible(again, lengths_mm) & (off_mm < BONE_MM)  # pins can contradict both
-        x[wrong[done]], root[wrong[done]], normal[wrong[done]] = again[done], place[done], last[done]
-    at = x[:, seen] + root[:, None]
-    off = np.full(x.shape[:2], np.nan)
-    off[:, seen] = np.linalg.norm(at[..., :2] / at[..., 2:] - rays, axis=-1) / noise
-    corner = np.linalg.solve(normal, np.eye(FREE + 3)[:, FREE:])[:, FREE:]
-    return FittedPose(x, root, corner, off)
-
-
-def _search(
-    x: Float[np.ndarray, "B J 3"],
-    root: Float[np.ndarray, "B 3"],
-    means_mm: Float[np.ndarray, "B J 3"],
-    precision: Float[np.ndarray, "48 48"],
-    terms: "_Terms",
-) -> tuple[Float[np.ndarray, "B J 3"], Float[np.ndarray, "B 3"], Float[np.ndarray, "B 51 51"]]:
-    """Gauss-Newton from the poses x at `root`: poses, places, and the normal equations of the last step."""
-    x, root = x.astype(np.float64), root.astype(np.float64)
     normal = np.eye(FREE + 3)[None].repeat(len(x), 0)
     moving = np.arange(len(x))
     for _ in range(ROUNDS):
@@ -143,7 +114,18 @@ def _search(
         moving = moving[np.abs(step).max(1) >= ENOUGH_MM]
         if not len(moving):
             break
-    return x, root, normal
+    if pins is None:
+        x = rebuild(x, lengths_mm)
+    else:
+        x = np.stack([settle(np.where(pins[1][:, None], pins[0], each), lengths_mm, pins[1]) for each in x])
+    for row in np.flatnonzero(impossible(x, lengths_mm)):
+        spread_mm2 = np.linalg.inv(normal[row])[:FREE, :FREE]
+        x[row] = make_possible(x[row], lengths_mm, None if pins is None else pins[1], spread_mm2)
+    at = x[:, seen] + root[:, None]
+    off = np.full(x.shape[:2], np.nan)
+    off[:, seen] = np.linalg.norm(at[..., :2] / at[..., 2:] - rays, axis=-1) / noise
+    corner = np.linalg.solve(normal, np.eye(FREE + 3)[:, FREE:])[:, FREE:]
+    return FittedPose(x, root, corner, off)
 
 
 def shrunken_precision(
@@ -168,20 +150,17 @@ class _Terms:
 
     def __init__(
         self,
-        limits_mm: Float[np.ndarray, "E 2"],
+        lengths_mm: Float[np.ndarray, " K"],
         evidence: Evidence,
         begin_mm: Float[np.ndarray, " 3"],
         pins: tuple[Float[np.ndarray, "J 3"], Bool[np.ndarray, " J"]] | None,
     ) -> None:
-        """limits_mm: least and greatest distance of the first joints of ENDS: of the bones alone, or of all pairs."""
-        (self.least, self.greatest), self.evidence, self.begin_mm, self.pins = limits_mm.T, evidence, begin_mm, pins
-        self.children, self.parents = ENDS[: len(limits_mm)].T
-        self.hung = np.flatnonzero(self.parents > 0)  # the others hang on the pelvis
+        self.lengths_mm, self.evidence, self.begin_mm, self.pins = lengths_mm, evidence, begin_mm, pins
         self.seen = np.flatnonzero(np.isfinite(evidence.rays).all(-1))
         self.rays, self.noise = evidence.rays[self.seen], evidence.noise[self.seen]
         self.free = np.flatnonzero(self.seen > 0)  # the pelvis moves with the root alone
         self.held = np.zeros(0, int) if pins is None else np.flatnonzero(pins[1][1:]) + 1
-        count, bones = len(self.seen), len(limits_mm)
+        count, bones = len(self.seen), len(CHILDREN)
         across, down = np.arange(count), np.arange(count, 2 * count)
         bone = 2 * count + np.arange(bones).repeat(3)
         pin = 2 * count + bones + np.arange(3 * len(self.held))
@@ -191,8 +170,8 @@ class _Terms:
             *((across[self.free], joint), (across[self.free], joint + 2)),
             *((down[self.free], joint + 1), (down[self.free], joint + 2)),
             *((across, FREE), (across, FREE + 2), (down, FREE + 1), (down, FREE + 2)),
-            (bone, (3 * self.children[:, None] - 3 + xyz).ravel()),
-            (bone.reshape(-1, 3)[self.hung].ravel(), (3 * self.parents[self.hung, None] - 3 + xyz).ravel()),
+            (bone, (3 * CHILDREN[:, None] - 3 + xyz).ravel()),
+            (bone.reshape(-1, 3)[HUNG].ravel(), (3 * PARENTS[HUNG, None] - 3 + xyz).ravel()),
             (pin, (3 * self.held[:, None] - 3 + xyz).ravel()),
             (self.rows - 3 + xyz, FREE + xyz),
         ]
@@ -208,24 +187,23 @@ class _Terms:
         trust = np.sqrt(np.minimum(1, HUBER / np.maximum(far, 1e-9))) / self.noise
         pull = trust / at[..., 2]  # of (x/z, y/z) the derivative is ((1, 0, -p), (0, 1, -q)) / z
         own = [pull, -p * pull, pull, -q * pull]
-        way = x[:, self.children] - x[:, self.parents]
+        way = x[:, CHILDREN] - x[:, PARENTS]
         length = np.sqrt((way * way).sum(-1))
-        within = (self.least < length) & (length < self.greatest)  # never a bone
-        unit = np.where(within[..., None], 0.0, way / (BONE_MM * np.maximum(length, 1e-6))[..., None])
+        unit = way / (BONE_MM * np.maximum(length, 1e-6))[..., None]
         depth = root[:, 2]
         loose = 1 / (self.evidence.depth_trust * depth[:, None])
         values = [
             *(each[:, self.free] for each in own),
             *own,
             unit.reshape(len(x), -1),
-            -unit[:, self.hung].reshape(len(x), -1),
+            -unit[:, HUNG].reshape(len(x), -1),
             np.full((len(x), 3 * len(self.held)), 1 / PIN_MM),
             loose.repeat(3, 1),
         ]
         slope = np.zeros((len(x), self.rows * (FREE + 3)))
         slope[:, self.places] = np.concatenate(values, axis=1)
         told = np.log(depth / self.evidence.depth_mm) / self.evidence.depth_trust
-        off = [trust * right, trust * below, (length - np.clip(length, self.least, self.greatest)) / BONE_MM]
+        off = [trust * right, trust * below, (length - self.lengths_mm) / BONE_MM]
         if self.pins is not None:
             off.append((x - self.pins[0])[:, self.held].reshape(len(x), -1) / PIN_MM)
         off += [loose * (root - self.begin_mm)[:, :2], told[:, None]]

@@ -46,11 +46,13 @@ _SHARES = np.array([row.split() for row in TABLE.split("\n")[1:-1]], float) / 10
 SHARES = np.stack([_SHARES[PAIRS[:, 0], PAIRS[:, 1]], _SHARES[PAIRS[:, 1], PAIRS[:, 0]]], axis=-1)
 """(P, 2) least and greatest."""
 
-ENDS = np.concatenate([np.array(H36M_17.bones), PAIRS[:, ::-1]])
-"""Both joints of the bones, then of the pairs; the pelvis never first."""
+ENDS = np.concatenate([np.array(H36M_17.bones), PAIRS])
+"""Both joints of the bones, then of the pairs."""
 
 ROUNDS, DAMPING, STEP_MM = 40, 0.01, 60.0
 """Most steps of a search, what is added to their normal equations, and how far one moves a joint along an axis."""
+LOOSE = 0.1
+"""Share of what a pose may move by that does not depend on what is known of the joints."""
 SEARCHES, SHAKE_MM = 10, 50.0
 """A search that ends elsewhere goes on from a pose with noise of this deviation; of 6,000 absurd poses 59 needed it."""
 INSIDE_MM, STILL_MM = 1.0, 0.05
@@ -79,11 +81,18 @@ def make_possible(
     joints_mm: Float[np.ndarray, "J 3"],
     lengths_mm: Float[np.ndarray, " K"],
     fixed: Bool[np.ndarray, " J"] | None = None,
+    spread_mm2: Float[np.ndarray, "48 48"] | None = None,
 ) -> Float[np.ndarray, "J 3"]:
     """The nearest pose, or nearly so, with bones of the given lengths and every pair within its limits, by damped
-    Gauss-Newton steps. The root and fixed joints stay; fixed joints can contradict bones and limits."""
+    Gauss-Newton steps. The pelvis and fixed joints stay; where those contradict bones or limits, all stays.
+
+    spread_mm2: covariance of the other joints' places, by which near is measured; left out: all alike"""
     free = np.ones(H36M_17.count) if fixed is None else np.where(fixed, 0.0, 1.0)
     free[H36M_17.root] = 0.0
+    metric = np.eye(3 * H36M_17.count)
+    if spread_mm2 is not None:
+        metric[3:, 3:] = LOOSE * np.eye(len(spread_mm2)) + (1 - LOOSE) * spread_mm2 / np.diag(spread_mm2).mean()
+    metric *= np.outer(free.repeat(3), free.repeat(3))
     pose = joints_mm + 1e-6 * free[:, None] * np.arange(3 * H36M_17.count).reshape(-1, 3)  # no two in one place
     least, greatest = pair_limits_mm(lengths_mm).T
     least = np.concatenate([lengths_mm, least + INSIDE_MM])
@@ -101,7 +110,9 @@ def make_possible(
         unit = way[rows] / np.maximum(apart[rows, None], 1e-9)
         ways, place = np.zeros((len(rows), H36M_17.count, 3)), np.arange(len(rows))
         ways[place, ENDS[rows, 0]], ways[place, ENDS[rows, 1]] = unit, -unit
-        slope = (ways * free[:, None]).reshape(len(rows), -1)
-        step = slope.T @ np.linalg.solve(slope @ slope.T + DAMPING * np.eye(len(rows)), off[rows])
+        slope = ways.reshape(len(rows), -1)
+        step = metric @ slope.T @ np.linalg.solve(slope @ metric @ slope.T + DAMPING * np.eye(len(rows)), off[rows])
         pose -= step.reshape(-1, 3) * min(1.0, STEP_MM / max(float(np.abs(step).max()), 1e-9))
+    else:
+        pose = pose if fixed is None else joints_mm
     return pose if fixed is not None else rebuild(pose, lengths_mm)
