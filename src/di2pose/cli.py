@@ -24,12 +24,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("di2pose.commands.export:export", "a trained model in 16 bits, for use"),
     "calibrate": ("di2pose.evaluation.calibrate:calibrate", "learn what the spread of a model's hypotheses means"),
     "people render": ("di2pose.people.render:render", "render dressed people in real motion, with exact 3D"),
-    "people sheet": ("di2pose.people.sheet:sheet", "draw a contact sheet of rendered people"),
     "people features": (
         "di2pose.training.people_features:people_features",
         "render people straight into cached features",
     ),
-    "people statistics": ("di2pose.training.people_statistics:statistics", "what is in a set of rendered people"),
     "features": ("di2pose.training.features:features", "cache a frozen backbone's features"),
     "train tokenizer": ("di2pose.training.command:train_tokenizer", "stage 1: poses to tokens and back"),
     "train adapter": ("di2pose.training.command:train_adapter", "before stage 2: poses read off image features"),

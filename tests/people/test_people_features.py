@@ -5,10 +5,9 @@ import pytest
 
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePose
-from di2pose.training.feature_cache import FeatureCache, write_features
+from di2pose.training.feature_cache import FeatureCache
 from di2pose.training.features import features
 from di2pose.training.people_features import PeopleCrops, RenderedCrops, people_features
-from di2pose.training.people_statistics import statistics
 
 
 @pytest.fixture(scope="session")
@@ -62,20 +61,6 @@ def test_the_features_command_takes_a_folder_of_rendered_people(folder, cache, t
     features(folder, tmp_path / "other", encoder=f"vitpose:{tmp_path / 'vitpose'}")
     other = FeatureCache(tmp_path / "other")
     assert (len(other), other.layout.length, other.layout.width) == (24, 192, 32)
-
-
-def test_statistics_count_everybody(cache, capsys):
-    statistics(cache.folder)
-    text = capsys.readouterr().out
-    assert "6 people, split train, seed 3" in text
-    assert "| left_wrist " in text
-
-
-def test_statistics_want_rendered_people(cache, people, tmp_path):
-    network = BlazePose("lite")
-    write_features(PeopleCrops(people), network, tmp_path, {"source": "elsewhere"}, rows=24)
-    with pytest.raises(InputError, match="expected rendered people"):
-        statistics(tmp_path)
 
 
 def test_bad_counts_are_named(motion, tmp_path):
