@@ -15,7 +15,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("di2pose.commands.demo:demo", "a real photo to a 3D pose and a page to look at"),
     "serve": ("di2pose.serve.command:serve", "a page and a REST service: drop a photo, turn the pose"),
     "doctor": ("di2pose.commands.doctor:doctor", "what works on this machine, and how to mend what does not"),
-    "licences": ("di2pose.commands.licences:licences", "of everything that is shipped, fetched or stood upon"),
     "data prepare": ("di2pose.data.prepare:prepare", "bring a dataset into the one prepared form"),
     "data check": ("di2pose.data.check:check", "counts, ranges, bone lengths, reprojection, contact sheet"),
     "data lift": ("di2pose.training.lift:lift", "poses as simulated 2D keypoints, to compare lifting methods on"),

@@ -1,1 +1,1 @@
-"""What people type: predict, demo, doctor, licences."""
+"""What people type: predict, demo, doctor, export."""
