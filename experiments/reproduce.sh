@@ -20,7 +20,9 @@ export DEVICE=${DEVICE-cuda}
 export EVERY=${EVERY-5}
 export TOKENIZER_ITERATIONS=${TOKENIZER_ITERATIONS-}
 export DENOISER_ITERATIONS=${DENOISER_ITERATIONS-}
-export EVALUATE=${EVALUATE-"--no-second-look --no-flip-test"}
+export WORKERS=${WORKERS-8}                      # processes of each rank that read and crop pictures for `features`
+EVALUATE=${EVALUATE-"--no-second-look --no-flip-test"}
+HYPOTHESES=${HYPOTHESES-1,8}                     # one sample is the paper's Algorithm 2
 export PHOTO=${PHOTO-photo.jpg}
 export BOXES=${BOXES-}
 TABLES=${TABLES-"methods joint-shift levels occlude steps block tokens aux share"}
@@ -28,7 +30,7 @@ SEEDS=${SEEDS-3}
 JOBS=${JOBS-1}                                   # runs at a time: each has all GPUs
 ABLATE=${ABLATE-}                                # further flags of `di2pose ablate`
 
-"$(dirname "$0")/smoke.sh"
+EVALUATE="--hypotheses $HYPOTHESES $EVALUATE" "$(dirname "$0")/smoke.sh"
 
 # What all tables measure on: the cached test crops of Human3.6M, and for the methods the pictures of 3DPW.
 h36m="h36m=$WORK/features/h36m@h36m-p1,h36m-p2"
@@ -41,7 +43,7 @@ for table in $TABLES; do
   printf '\n+ %s\n' "di2pose ablate $table"
   $DI2POSE ablate "$table" --recipe "$RECIPE" --features "$WORK/features/h36m" --data "$WORK/prepared/h36m" \
     --test "${tests[@]}" --seeds "$SEEDS" --jobs "$JOBS" --device "$DEVICE" --launch "$LAUNCH" \
-    --evaluate="--true-boxes $EVALUATE" --out "$WORK/ablate" $ABLATE
+    --hypotheses "$HYPOTHESES" --evaluate="--true-boxes $EVALUATE" --out "$WORK/ablate" $ABLATE
   if [[ -f $WORK/ablate/$table.json ]]; then cp "$WORK/ablate/$table.json" "$WORK/results/"; fi
 done
 $DI2POSE ledger --results "$WORK/results" --out "$WORK/ledger.md"
