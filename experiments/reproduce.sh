@@ -19,13 +19,15 @@ export DEVICE=${DEVICE-cuda}
 export EVERY=${EVERY-5}
 export TOKENIZER_ITERATIONS=${TOKENIZER_ITERATIONS-}
 export DENOISER_ITERATIONS=${DENOISER_ITERATIONS-}
-export EVALUATE=${EVALUATE-"--no-second-look --no-flip-test"}
+export WORKERS=${WORKERS-8}                      # processes of each rank that read and crop pictures for `features`
+LOOKS="--no-second-look --no-flip-test"
+export EVALUATE=${EVALUATE-"--hypotheses 1,8 $LOOKS"}   # one sample is the paper's Algorithm 2
 export PHOTO=${PHOTO-photo.jpg}
 export BOXES=${BOXES-}
 export TABLES=${TABLES-"methods matrices share steps joint-shift levels block tokens aux"}
 export SEEDS=${SEEDS-5}
 export JOBS=${JOBS-1}                            # runs at a time: each has all GPUs
-export TABLES_LAUNCH=${TABLES_LAUNCH-$LAUNCH} EVALUATE_TABLES=${EVALUATE_TABLES-$EVALUATE}
+export TABLES_LAUNCH=${TABLES_LAUNCH-$LAUNCH} EVALUATE_TABLES=${EVALUATE_TABLES-$LOOKS}
 export ABLATE=${ABLATE-"--hypotheses 1,8"}       # further flags of `di2pose ablate`
 
 exec "$(dirname "$0")/smoke.sh"

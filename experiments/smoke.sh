@@ -12,7 +12,7 @@ set -euo pipefail
 
 PYTHON=${PYTHON-python}
 DI2POSE=${DI2POSE-"$PYTHON -m di2pose"}
-LAUNCH=${LAUNCH-$DI2POSE}                       # starts features and training: torchrun on several GPUs
+LAUNCH=${LAUNCH-$DI2POSE}                       # starts features, training, evaluation: torchrun on several GPUs
 WORK=${WORK-out/smoke}                          # everything is written below this folder
 DATA=${DATA-}                                   # Human3.6M as it was downloaded or processed; empty: made here
 EVERY=${EVERY-1}                                # keep every n-th frame of it
@@ -21,6 +21,7 @@ SMPL=${SMPL-}                                   # the SMPL files that its 14 joi
 ENCODER=${ENCODER-}                             # vitpose:FOLDER-OR-HUB-NAME; empty: a small random one, made here
 RECIPE=${RECIPE-tiny}                           # tiny has the paper's form; paper has its sizes
 DEVICE=${DEVICE-cpu}
+WORKERS=${WORKERS-0}                            # processes that read and crop pictures beside the encoder
 TOKENIZER_ITERATIONS=${TOKENIZER_ITERATIONS-150}
 DENOISER_ITERATIONS=${DENOISER_ITERATIONS-60}
 PROTOCOLS=${PROTOCOLS-h36m-p1,h36m-p2,advocc-40}
@@ -44,16 +45,17 @@ DATA=${DATA:-$WORK/H36M}
 ENCODER=${ENCODER:-vitpose:$WORK/vitpose}
 
 run $DI2POSE data prepare h36m --src "$DATA" --every "$EVERY" --out "$WORK/prepared/h36m"
-run $LAUNCH features "$WORK/prepared/h36m" --encoder "$ENCODER" --device "$DEVICE" --out "$WORK/features/h36m"
+run $LAUNCH features "$WORK/prepared/h36m" --encoder "$ENCODER" --device "$DEVICE" --workers "$WORKERS" \
+  --out "$WORK/features/h36m"
 run $LAUNCH train tokenizer --recipe "$RECIPE" --data "$WORK/prepared/h36m" --device "$DEVICE" \
   ${TOKENIZER_ITERATIONS:+--iterations "$TOKENIZER_ITERATIONS"} --out "$WORK/runs/tokenizer"
 run $LAUNCH train denoiser --recipe "$RECIPE" --tokenizer "$WORK/runs/tokenizer" --features "$WORK/features/h36m" \
   --device "$DEVICE" ${DENOISER_ITERATIONS:+--iterations "$DENOISER_ITERATIONS"} --out "$WORK/runs/denoiser"
-run $DI2POSE evaluate "$WORK/runs/denoiser" --data "$WORK/prepared/h36m" --protocol "$PROTOCOLS" --true-boxes $EVALUATE \
+run $LAUNCH evaluate "$WORK/runs/denoiser" --data "$WORK/prepared/h36m" --protocol "$PROTOCOLS" --true-boxes $EVALUATE \
   --device "$DEVICE" --out "$WORK/evaluation"
 if [[ -n $THREEDPW ]]; then
   run $DI2POSE data prepare 3dpw --src "$THREEDPW" --smpl "$SMPL" --out "$WORK/prepared/3dpw"
-  run $DI2POSE evaluate "$WORK/runs/denoiser" --data "$WORK/prepared/3dpw" \
+  run $LAUNCH evaluate "$WORK/runs/denoiser" --data "$WORK/prepared/3dpw" \
     --protocol 3dpw-14,3dpw-occ,advocc-40,advocc-80 --true-boxes $EVALUATE --device "$DEVICE" --out "$WORK/evaluation-3dpw"
 fi
 run $DI2POSE predict "$PHOTO" --model "$WORK/runs/denoiser/model" ${BOXES:+--boxes "$BOXES"} --device "$DEVICE" \
