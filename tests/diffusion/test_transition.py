@@ -35,15 +35,15 @@ def test_posterior_equals_bayes_on_dense_matrices_for_every_jump(codes, steps, r
     for s in range(1, steps + 1):
         # every k_s that Bayes can decide; the others are decided by rule and tested below
         for k_s in (k for k in range(codes + 1) if possible(k, s, schedule)):
-            ks = torch.full((1, len(rows)), k_s)
-            for r in range(s):
-                wanted = bayes(rows, k_s, r, s, schedule).unsqueeze(0)
-                exact = posterior(rows.unsqueeze(0), ks, r, s, schedule)
-                single = posterior(rows.float().unsqueeze(0), ks, r, s, schedule)
-                torch.testing.assert_close(exact, wanted, atol=1e-12, rtol=0)
-                torch.testing.assert_close(single.double(), wanted, atol=1e-5, rtol=0)
-                torch.testing.assert_close(exact.sum(-1), torch.ones(1, len(rows), dtype=torch.float64))
-                checked += len(rows)
+            ks, p0 = torch.full((s, len(rows)), k_s), rows.expand(s, -1, -1)
+            jumps = torch.arange(s), torch.full((s,), s)  # from s to every r
+            wanted = torch.stack([bayes(rows, k_s, r, s, schedule) for r in range(s)])
+            exact = posterior(p0, ks, *jumps, schedule)
+            single = posterior(p0.float(), ks, *jumps, schedule)
+            torch.testing.assert_close(exact, wanted, atol=1e-12, rtol=0)
+            torch.testing.assert_close(single.double(), wanted, atol=1e-5, rtol=0)
+            torch.testing.assert_close(exact.sum(-1), torch.ones(s, len(rows), dtype=torch.float64))
+            checked += s * len(rows)
     assert checked >= steps * len(rows)
 
 
