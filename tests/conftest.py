@@ -16,11 +16,11 @@ torch.set_num_threads(1)  # tests are small: threads would only wait for each ot
 
 @pytest.fixture(scope="module", autouse=True)
 def _freed():
-    """After a module, what its fixtures held goes back to the system: glibc would keep it, arena by arena."""
+    """After a module, the memory of its fixtures goes back to the system; glibc would keep most of it."""
     yield
     gc.collect()
-    if sys.platform == "linux":
-        getattr(ctypes.CDLL(None), "malloc_trim", id)(0)
+    if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim"):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(scope="session")
