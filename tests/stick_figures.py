@@ -55,7 +55,7 @@ def train_tiny(seed, out):
 
     def fit(name, stage, iterations, batch, rate):
         training = replace(model.config.denoiser_training, iterations=iterations, batch=batch, learning_rate=rate)
-        job = Job(name, stage, figures, training, seed, lambda averaged: {}, lambda averaged, notes: None, {})
+        job = Job(name, stage, figures, training, seed, lambda *_: {}, lambda *_: None, {})
         assert train(job, out / name, RunOptions(resume=False)) == 0
 
     fit("tokenizer", TokenizerStage(model.tokenizer.requires_grad_(True)), 1000, 8, 5e-3)

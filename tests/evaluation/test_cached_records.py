@@ -303,7 +303,8 @@ def test_hypotheses_are_fitted_to_landmarks_unless_told_otherwise(run, write_cac
         CachedRecords(cache).cache.features(np.arange(COUNT)), 4, 2, hypothesis_generators(0, IDS, 4)
     )
     assert drawn == pytest.approx(float(mpjpe(answer.joints_mm.mean(1), torch.from_numpy(poses)).mean()), rel=1e-4)
-    assert fitted < 0.8 * drawn  # an untrained network knows nothing: what the picture shows is all that there is
+    # An untrained network knows nothing: what the picture shows is all that there is, but its limbs must be possible.
+    assert fitted < 0.85 * drawn
 
 
 def test_people_in_pictures_are_always_fitted(run):
