@@ -26,8 +26,8 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/pip
 	$(PIP) -e '.[video,serve]'
 	touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
-	$(PIP) -e '.[dev]'
+$(VENV)/.dev: pyproject.toml packages/people/pyproject.toml experiments/pyproject.toml constraints.txt | $(BIN)/pip
+	$(PIP) -e '.[dev]' -e packages/people -e experiments
 	touch $@
 
 clean:

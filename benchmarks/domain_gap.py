@@ -11,10 +11,10 @@ import sys
 
 import numpy as np
 
+from di2pose.data.feature_cache import FeatureCache
 from di2pose.data.sample import SEEN
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12
 from di2pose.text_table import aligned
-from di2pose.training.feature_cache import FeatureCache
 
 PLAIN = ("upright", "stride", "arms_up", "kick")
 

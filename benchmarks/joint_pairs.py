@@ -13,15 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import tyro
+from di2pose_people.body import draw_shape, model
+from di2pose_people.deepmimic import motion_folder
+from di2pose_people.motion import library
+from di2pose_people.settled import draw_settled
+from di2pose_people.wardrobe import draw_outfit, dress
 from jaxtyping import Float
 from tqdm import tqdm
 
 from di2pose.data.bvh import Bvh, clip_files, h36m_joints
-from di2pose.people.body import draw_shape, model
-from di2pose.people.deepmimic import motion_folder
-from di2pose.people.motion import library
-from di2pose.people.settled import draw_settled
-from di2pose.people.wardrobe import draw_outfit, dress
 from di2pose.pose.joint_pairs import PAIRS, PATHS
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 

@@ -17,7 +17,7 @@ import torch
 import tyro
 from many_pictures import frames
 
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.text_table import markdown
 
 FIRST = 50

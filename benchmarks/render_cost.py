@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 import torch
 import tyro
+from di2pose_people.features import RenderedCrops
+from di2pose_people.render import make_plan
 
 from di2pose.image.blazepose import BlazePose
-from di2pose.people.render import make_plan
-from di2pose.training.people_features import RenderedCrops
 
 
 def main(motion: Path, count: int = 120, seed: int = 12345, runtime: Literal["torch", "litert"] = "litert") -> None:

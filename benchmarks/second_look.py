@@ -24,7 +24,7 @@ from di2pose.evaluation.predictor import PEER, PicturePredictor
 from di2pose.evaluation.protocol import parse_protocols
 from di2pose.image.crop import Roi
 from di2pose.image.find import Finder
-from di2pose.person_crop import EncodedCrops
+from di2pose.pipeline.crops import EncodedCrops
 from di2pose.text_table import markdown
 
 METRICS = ("mpjpe", "pa_mpjpe")

@@ -20,7 +20,7 @@ from di2pose.image.find import Finder
 from di2pose.image.movenet import MoveNet
 from di2pose.pose.skeleton import COCO_17, LIMB_12
 from di2pose.training.features import DatasetCrops
-from di2pose.training.people_features import OcclusionProtocol, PatchedCrops, PeopleCrops
+from di2pose.training.people_crops import OcclusionProtocol, PatchedCrops, PeopleCrops
 
 
 def main(

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from di2pose.data.sample import Dataset, Sample
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.camera import Camera
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17, LIMB_12

@@ -27,7 +27,7 @@ from di2pose.image.crop import assumed_camera
 from di2pose.image.encoder import load_encoder
 from di2pose.image.litert import without_information
 from di2pose.output.overlay_video import CODECS
-from di2pose.placing import depths_mm
+from di2pose.pipeline.assemble import depths_mm
 from di2pose.randomness import hypothesis_generators
 from di2pose.video.stream import Stream
 
@@ -277,8 +277,8 @@ def features(clock: Clock, quick: bool) -> list[Row]:
 
 def rendering(clock: Clock, quick: bool) -> list[Row]:
     """Drawing a person, on one core."""
-    from di2pose.people.render import make_plan
-    from di2pose.training.people_features import RenderedCrops
+    from di2pose_people.features import RenderedCrops
+    from di2pose_people.render import make_plan
 
     count = 4 if quick else 40
     source = RenderedCrops(make_plan(None, "train", 12345, None), count)

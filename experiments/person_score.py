@@ -1,5 +1,5 @@
-"""Fits the person score of a model (`di2pose.person_score`): rendered people and labelled photos against pictures
-without people, and against the parts of photos that show nobody.
+"""Fits the person score of a model (`di2pose.pipeline.person_score`): rendered people and labelled photos against
+pictures without people, and against the parts of photos that show nobody.
 
     python experiments/person_score.py MODEL --motion MOTION --write
 
@@ -20,6 +20,8 @@ from scipy.optimize import minimize
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from di2pose_people.features import RenderedCrops
+from di2pose_people.render import make_plan
 from people_found import Photo, fetch_photos, read_labels
 
 from di2pose import Di2Pose
@@ -27,11 +29,10 @@ from di2pose.calibration import Calibration
 from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection, given, overlap
 from di2pose.image.read import read_image
-from di2pose.people.render import make_plan
-from di2pose.person_score import EVIDENCE, PersonFit, evidence
+from di2pose.pipeline.person_score import EVIDENCE, PersonFit, evidence
 from di2pose.randomness import hypothesis_generators
 from di2pose.text_table import markdown
-from di2pose.training.people_features import PatchedCrops, RenderedCrops
+from di2pose.training.people_crops import PatchedCrops
 
 BATCH = 8
 LOST = 0.03

@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
+from di2pose_people.features import people_features
 
 import di2pose
 from di2pose import Di2Pose
@@ -27,7 +28,6 @@ from di2pose.image.read import read_image
 from di2pose.image.tfjs_graph import TfjsGraph
 from di2pose.image.tflite_graph import TfliteGraph
 from di2pose.training.features import features
-from di2pose.training.people_features import people_features
 
 ROOT = Path(__file__).parents[1]
 

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from di2pose.reproduction.results import read_results
+from di2pose_experiments.results import read_results
 
 pytest.importorskip("transformers", reason="ViTPose needs the extra 'vitpose'")
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"

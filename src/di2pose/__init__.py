@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 __all__ = ["Di2Pose", "Motion", "Person", "Result", "__version__", "estimate_video", "video_results"]
 
 if TYPE_CHECKING:
-    from di2pose.pipeline import Di2Pose
+    from di2pose.pipeline.pipeline import Di2Pose
     from di2pose.result import Motion, Person, Result
     from di2pose.video.estimate import estimate_video, video_results
 
@@ -19,7 +19,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 _HOMES = {
-    "Di2Pose": "di2pose.pipeline",
+    "Di2Pose": "di2pose.pipeline.pipeline",
     "Motion": "di2pose.result",
     "Person": "di2pose.result",
     "Result": "di2pose.result",

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from di2pose.config import from_json, to_json
 from di2pose.errors import InputError
 from di2pose.files import read_json, write_json
-from di2pose.person_score import PersonFit
+from di2pose.pipeline.person_score import PersonFit
 from di2pose.pose.skeleton import H36M_17
 
 FILE = "calibration.json"

@@ -8,8 +8,8 @@ from stick_figures import seen_from_the_front, stick_figures
 
 from di2pose.baselines.gaussian import Gaussian
 from di2pose.errors import InputError
-from di2pose.flip_test import predict_both
 from di2pose.model import Constraints, PoseModel, load_model, save_model
+from di2pose.pipeline.flip import predict_both
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import hypothesis_generators, training_generators
 

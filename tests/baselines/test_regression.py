@@ -10,8 +10,8 @@ from stick_figures import seen_from_the_front, stick_figures
 from di2pose import Di2Pose
 from di2pose.baselines.regression import Regression
 from di2pose.errors import InputError
-from di2pose.flip_test import predict_both
 from di2pose.model import Constraints, PoseModel, load_model, save_model
+from di2pose.pipeline.flip import predict_both
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17, mirror
 

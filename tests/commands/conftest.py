@@ -17,7 +17,7 @@ from di2pose.commands.predict_options import PredictOptions
 from di2pose.data.frames import Video
 from di2pose.image.blazepose import BlazePose
 from di2pose.image.read import read_image
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 
 CLIP = "Sports2D/Demo/demo.mp4"
 

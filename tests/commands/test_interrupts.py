@@ -20,7 +20,7 @@ from di2pose.commands import videos as videos_module
 from di2pose.commands.inputs import sort_inputs
 from di2pose.commands.predict import run as run_inputs
 from di2pose.commands.predict_options import PredictOptions
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion
 
 FORMATS = "json,csv,trc,html,overlay"

@@ -16,7 +16,7 @@ from di2pose.commands.photos import enlarged
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.errors import InputError
 from di2pose.image.read import Photo
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Result
 
 BOX = [[60, 20, 440, 500]]

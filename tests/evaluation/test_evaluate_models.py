@@ -54,7 +54,7 @@ def test_mistakes_end_with_one_line_and_status_2(files, capsys, words, message):
 
 def test_a_checkpoint_without_an_image_encoder_is_refused(files, tmp_path, capsys):
     from di2pose import recipes
-    from di2pose.pipeline import Di2Pose
+    from di2pose.pipeline.pipeline import Di2Pose
 
     Di2Pose(recipes.tiny()).save(tmp_path / "model")
     assert run(tmp_path / "model", "--data", files[0], "--out", files[2]) == 2

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from di2pose_experiments.results import FORMAT_VERSION
 from fuzz.corpus import add
 from fuzz.media import picture
 from output.people import person, result
-
-from di2pose.reproduction.results import FORMAT_VERSION
 
 
 def _read_result(folder: Path) -> object:
@@ -135,8 +134,8 @@ class _Crops:
 
 
 def _make_cache(folder: Path) -> None:
+    from di2pose.data.feature_cache import write_features
     from di2pose.image.encoder import FeatureLayout, TokenBlock
-    from di2pose.training.feature_cache import write_features
 
     source = _Crops()
     source.layout = FeatureLayout((TokenBlock("map", 4, 6, 0),))
@@ -144,7 +143,7 @@ def _make_cache(folder: Path) -> None:
 
 
 def _read_cache(folder: Path) -> object:
-    from di2pose.training.feature_cache import FeatureCache
+    from di2pose.data.feature_cache import FeatureCache
 
     cache = FeatureCache(folder)
     cache.select(split="test")
@@ -268,7 +267,7 @@ def _make_table(folder: Path) -> None:
 
 
 def _read_table(folder: Path) -> object:
-    from di2pose.reproduction.results import read_results
+    from di2pose_experiments.results import read_results
 
     return read_results(folder / "t.json")
 

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from di2pose.cli import main
+from di2pose.data.feature_cache import FeatureCache, write_features
 from di2pose.data.sample import Dataset, Sample, Writer
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePose
@@ -18,7 +19,6 @@ from di2pose.image.encoder import FeatureLayout, TokenBlock, load_encoder
 from di2pose.image.vitpose import VitPose
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
-from di2pose.training.feature_cache import FeatureCache, write_features
 from di2pose.training.features import DatasetCrops, features, labelled
 
 CAMERA = Camera((900.0, 900.0), (320.0, 240.0), (640, 480))

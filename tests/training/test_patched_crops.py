@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from di2pose_people.store import People, agree
 from PIL import Image
 
 from di2pose.cli import main
+from di2pose.data.feature_cache import FeatureCache
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Dataset, Sample, Writer
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePose
@@ -12,12 +14,10 @@ from di2pose.image.crop import roi_from_box
 from di2pose.image.find import Finder
 from di2pose.image.vitpose import VitPose
 from di2pose.occlusion.protocols import LIMB_12, occlude_limb
-from di2pose.people.store import People, agree
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
-from di2pose.training.feature_cache import FeatureCache
 from di2pose.training.features import DatasetCrops, features
-from di2pose.training.people_features import NUMBERS, PatchedCrops, PeopleCrops
+from di2pose.training.people_crops import NUMBERS, PatchedCrops, PeopleCrops
 
 LIMBS = list(H36M_17.indices(*LIMB_12))
 COUNT = 12

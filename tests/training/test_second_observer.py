@@ -8,12 +8,12 @@ from training.conftest import WIDTH, Crops
 from di2pose import recipes
 from di2pose.checkpoint import read_part
 from di2pose.config import DenoiserConfig
+from di2pose.data.feature_cache import write_features
 from di2pose.diffusion.adapter import Adapter
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.model import load_model, save_model
 from di2pose.network import Di2PoseNetwork
-from di2pose.training.feature_cache import write_features
 from di2pose.training.sources import feature_sources
 from di2pose.training.warm_start import start_adapter, start_denoiser
 

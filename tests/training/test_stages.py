@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from di2pose_people.store import agree
 from safetensors.torch import load_file
 
 from di2pose import Di2Pose, recipes
@@ -17,7 +18,6 @@ from di2pose.data.sample import Sample, Writer
 from di2pose.errors import InputError
 from di2pose.model import find_model, load_model
 from di2pose.network import Di2PoseNetwork
-from di2pose.people.store import agree
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of, training_generators

@@ -15,7 +15,7 @@ from di2pose.commands.predict_options import PredictOptions
 from di2pose.commands.writing import ready_folder
 from di2pose.data.frames import Video
 from di2pose.files import replacing
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Result
 
 CLIP = "Sports2D/Demo/demo.mp4"

@@ -220,7 +220,7 @@ def _model(name: str | None) -> Iterator[Check]:
     import numpy as np
     from PIL import Image
 
-    from di2pose.pipeline import Di2Pose
+    from di2pose.pipeline.pipeline import Di2Pose
 
     try:
         model = Di2Pose.from_pretrained(name)

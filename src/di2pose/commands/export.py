@@ -8,7 +8,7 @@ from di2pose import checkpoint
 from di2pose.errors import InputError
 from di2pose.files import Json
 from di2pose.model import average_in, find_model
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.text_table import aligned
 
 

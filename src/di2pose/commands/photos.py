@@ -13,7 +13,7 @@ from di2pose.errors import InputError
 from di2pose.image.boxes import Box
 from di2pose.image.read import Photo, read_photo
 from di2pose.output.overlay import moved
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Result, count_people
 
 BATCH_PIXELS = 64_000_000

@@ -15,7 +15,7 @@ from di2pose.files import printable
 from di2pose.garbage import still_never, uncollected
 
 if TYPE_CHECKING:
-    from di2pose.pipeline import Di2Pose
+    from di2pose.pipeline.pipeline import Di2Pose
 
 WIDEST_NAME = 40
 Work = Callable[[Sequence[Input], PredictOptions, Tell], bool]
@@ -67,7 +67,7 @@ def load(options: PredictOptions) -> "Di2Pose":
     with uncollected():
         import torch
 
-        from di2pose.pipeline import Di2Pose
+        from di2pose.pipeline.pipeline import Di2Pose
 
         if options.workers is not None:  # each has one core, a single one, too
             torch.set_num_threads(1)

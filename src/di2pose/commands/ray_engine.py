@@ -25,7 +25,7 @@ from di2pose.errors import InputError, MissingExtra, require
 from di2pose.files import Json, remove_leftovers
 
 if TYPE_CHECKING:
-    from di2pose.pipeline import Di2Pose
+    from di2pose.pipeline.pipeline import Di2Pose
 
 FOLDER = "poses.parquet"
 """In the output folder: one table, as many files."""

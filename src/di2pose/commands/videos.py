@@ -16,7 +16,7 @@ from di2pose.errors import InputError
 from di2pose.output.anonymise import without_faces
 from di2pose.output.overlay_video import OverlayVideo
 from di2pose.output.thumbnails import Thumbnails
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion, Result, count_people
 from di2pose.video.body import one_body
 from di2pose.video.estimate import video_results

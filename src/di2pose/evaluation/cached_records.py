@@ -13,15 +13,15 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from di2pose.body_fit import View, keypoint_sighting, seen_joints
+from di2pose.data.feature_cache import FLIPPED, FeatureCache
 from di2pose.data.sample import SEEN, UNKNOWN, Dataset, Sample
 from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP
 from di2pose.image.crop import ROI_MARGIN
 from di2pose.image.movenet import OBSERVER, keypoints_of
+from di2pose.pipeline.fit import View, keypoint_sighting, seen_joints
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, convert, get
-from di2pose.training.feature_cache import FLIPPED, FeatureCache
 
 HEADER = "features.json"
 

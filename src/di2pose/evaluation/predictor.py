@@ -17,21 +17,21 @@ from torch import Tensor
 
 from di2pose import checkpoint
 from di2pose.baselines.peer import PEERS, BlazePosePeer
-from di2pose.body_fit import View, fit_body, unclear
 from di2pose.calibration import Calibration
+from di2pose.data.feature_cache import FLIPPED
 from di2pose.data.sample import Sample
 from di2pose.device import Precision, autocast, choose_device
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, Records
-from di2pose.flip_test import point_estimates, predict_both
 from di2pose.image.crop import assumed_camera
 from di2pose.image.find import Finder, boxed
 from di2pose.model import PoseModel, find_model, load_model
-from di2pose.person_crop import EncodedCrops
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.crops import EncodedCrops
+from di2pose.pipeline.fit import View, fit_body, unclear
+from di2pose.pipeline.flip import point_estimates, predict_both
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, Skeleton, mirror
 from di2pose.randomness import hypothesis_generators
-from di2pose.training.feature_cache import FLIPPED
 
 PEER, PEER_FLIPPED = "peer", "peer, flip test"
 """The encoder's own 3D of the same crop; and its mean with that of the mirror image."""

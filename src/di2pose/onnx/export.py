@@ -22,7 +22,7 @@ from di2pose.network import Di2PoseNetwork
 from di2pose.onnx.folder import DESCRIPTION, FORMAT_VERSION, OnnxFolder, start_session
 from di2pose.onnx.parts import Part, parts_of
 from di2pose.onnx.predictor import OnnxModel
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17
 from di2pose.spread import hypothesis_generators
 

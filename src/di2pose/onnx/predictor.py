@@ -19,10 +19,10 @@ from di2pose.image.glance import Boxes, Poses, look_for_boxes, look_for_poses
 from di2pose.image.people_detector import PeopleDetector
 from di2pose.onnx.folder import OnnxFolder
 from di2pose.onnx.sampler import P0Of, Schedule, sample
+from di2pose.pipeline.road import Road
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33
 from di2pose.prediction import Constraints, Prediction, check_hypotheses
-from di2pose.road import Road
 
 CROP = 256
 

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 
 from di2pose.image.detect import given
 from di2pose.image.encoder import PERSON, to_picture
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import BLAZEPOSE_33
 from di2pose.result import Person, Result
 

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from di2pose import __version__
 from di2pose.errors import InputError, MissingExtra
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Motion, Result
 from di2pose.serve import openapi

@@ -15,7 +15,7 @@ from di2pose.serve.refusal import Limits
 if TYPE_CHECKING:
     from uvicorn import Server
 
-    from di2pose.pipeline import Di2Pose
+    from di2pose.pipeline.pipeline import Di2Pose
     from di2pose.serve.worker import Worker
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -140,7 +140,7 @@ def _run(
     listening: socket.socket, name: str | None, device: str, limits: Limits, queue: tuple[int, int, int],
     hosts: tuple[str, ...], token: str | None,
 ) -> None:  # fmt: skip
-    from di2pose.pipeline import Di2Pose
+    from di2pose.pipeline.pipeline import Di2Pose
 
     print("loading the model", flush=True)
     model = Di2Pose.from_pretrained(name, device)

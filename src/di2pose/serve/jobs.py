@@ -16,9 +16,9 @@ from di2pose.occlusion.patch_textures import ProceduralTextures
 from di2pose.occlusion.patches import Rectangle, keyed_generator, paste
 from di2pose.output.tables import plain
 from di2pose.output.thumbnails import Thumbnails
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
+from di2pose.pipeline.request import ImageRequest, open_query
 from di2pose.randomness import hypothesis_generators
-from di2pose.request import ImageRequest, open_query
 from di2pose.result import Motion, Result
 from di2pose.serve.pictures import Between, WatchedStream
 from di2pose.serve.refusal import Limits, Refusal

@@ -14,7 +14,7 @@ from PIL import Image
 from di2pose.commands.photos import BATCH_PIXELS
 from di2pose.errors import InputError, MissingExtra
 from di2pose.interruption import interruptible
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.serve.decoding import DecodingProcess
 from di2pose.serve.pictures import Between, decode_picture
 from di2pose.serve.refusal import Limits, Refusal

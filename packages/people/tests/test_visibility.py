@@ -1,0 +1,99 @@
+"""Seen, self-occluded, occluded, out of frame: a person of known pose before a known camera."""
+
+import numpy as np
+import pytest
+from di2pose_people.body import Shape, model
+from di2pose_people.motion import NODES
+from di2pose_people.occluders import boxes
+from di2pose_people.scene import Figure, draw, project
+from di2pose_people.view import View
+from di2pose_people.visibility import visibility
+from di2pose_people.wardrobe import Outfit, dress
+from scipy.spatial.transform import Rotation
+
+from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED
+from di2pose.pose.skeleton import H36M_17
+
+
+@pytest.fixture(scope="module")
+def figure():
+    """A man with his arms hanging 40 degrees off his sides."""
+    shape = Shape((0.0, 0.75, 0.5, 0.5, 0.52, 0.5, 0.5, 0.5), (0.2, 0.2, 0.6), 1.78)
+    outfit = Outfit(
+        "young_asian_male", "male_casualsuit02.top", "male_casualsuit02.bottom", "shoes01", "short01", "", ""
+    )
+    person = dress(model().body(shape), outfit, np.random.default_rng(0))
+    turns = np.tile(np.eye(3), (20, 1, 1))
+    for side, sign in (("Left", 1), ("Right", -1)):
+        for node in ("Arm", "ForeArm", "Hand"):
+            turns[NODES.index(side + node)] = Rotation.from_euler("z", -50 * sign, degrees=True).as_matrix()
+    return Figure(person, person.rig.pose(turns), np.zeros(3))
+
+
+def look(figure, azimuth, focal=330.0, block=None, pasted=None, inside=None):
+    """Visibility by joint name, from 4 m away; azimuth 0 is the front, 90 the person's left, in degrees."""
+    turn = np.radians(azimuth)
+    ahead = -np.array([np.sin(turn), -np.cos(turn), 0])
+    rotation = np.stack([np.cross(ahead, [0, 0, 1.0]), [0, 0, -1.0], ahead])
+    view = View(figure.joints[0] - 4 * ahead, rotation, focal, 0, 0, 0, 4, 60, 1.4, "detector")
+    meshes = [figure.mesh()]
+    if block is not None:
+        place = np.diag([*block[1], 1.0])
+        place[:3, 3] = figure.joints[0] - ahead * 0.6 + block[0]
+        meshes.append(boxes([place], np.random.default_rng(0)))
+    drawn, nearest = draw(project(meshes, view))
+    joints = view.to_camera(figure.joints)
+    mask = np.zeros((256, 256), bool) if pasted is None else pasted
+    seen = visibility(figure.person, joints[:, 2], view.to_pixels(joints), drawn, nearest, mask, inside)
+    return dict(zip(H36M_17.joints, seen.tolist(), strict=True)), view.to_pixels(joints)
+
+
+@pytest.mark.parametrize("azimuth", [0, 180])
+def test_from_front_and_back_every_joint_is_seen(figure, azimuth):
+    seen, _ = look(figure, azimuth)
+    assert seen == dict.fromkeys(H36M_17.joints, SEEN)
+
+
+@pytest.mark.parametrize(("azimuth", "far"), [(90, "right"), (-90, "left")])
+def test_from_the_side_the_far_limbs_hide_behind_the_near_ones(figure, azimuth, far):
+    seen, _ = look(figure, azimuth)
+    near = "left" if far == "right" else "right"
+    for name in ("shoulder", "hip", "elbow", "wrist"):
+        assert seen[f"{far}_{name}"] == SELF_OCCLUDED
+    for name in ("shoulder", "elbow", "wrist", "knee", "ankle"):
+        assert seen[f"{near}_{name}"] == SEEN
+
+
+def test_a_patch_over_a_joint_occludes_it_and_no_other(figure):
+    _, points = look(figure, 0)
+    x, y = points[H36M_17.index("right_wrist")].astype(int)
+    patch = np.zeros((256, 256), bool)
+    patch[y - 6 : y + 7, x - 6 : x + 7] = True
+    seen, _ = look(figure, 0, pasted=patch)
+    assert seen.pop("right_wrist") == OCCLUDED
+    assert set(seen.values()) == {SEEN}
+
+
+def test_a_box_in_front_of_the_legs_occludes_them(figure):
+    seen, _ = look(figure, 0, block=(np.array([0, 0, -0.5]), (1.0, 0.1, 0.7)))
+    for name in ("left_knee", "right_knee", "left_ankle", "right_ankle"):
+        assert seen[name] == OCCLUDED
+    assert seen["left_shoulder"] == seen["head"] == SEEN
+
+
+def test_a_box_behind_the_person_hides_nothing(figure):
+    seen, _ = look(figure, 0, block=(np.array([0, 1.4, -0.5]), (1.0, 0.1, 0.7)))
+    assert set(seen.values()) == {SEEN}
+
+
+def test_joints_beyond_the_crop_or_the_photo_are_out_of_frame(figure):
+    seen, points = look(figure, 0, focal=900.0)
+    outside = ((points < 0) | (points >= 256)).any(axis=1)
+    assert outside.any()
+    for name, out in zip(H36M_17.joints, outside, strict=True):
+        assert (seen[name] == OUT_OF_FRAME) == out
+    upper = np.ones((256, 256), bool)
+    upper[128:] = False
+    seen, points = look(figure, 0, inside=upper)
+    for name, (_, y) in zip(H36M_17.joints, points, strict=True):
+        assert (seen[name] == OUT_OF_FRAME) == (y >= 128)

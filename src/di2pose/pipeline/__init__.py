@@ -1,0 +1,1 @@
+"""From pixels to people. Read `pipeline.py` first."""

@@ -1,0 +1,201 @@
+"""What the user hands in: pictures, boxes, a camera, known joints; checked and opened."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+from PIL import Image, ImageOps
+
+from di2pose import __version__
+from di2pose.config import TokenizerConfig
+from di2pose.errors import InputError
+from di2pose.image.boxes import Box, parse_boxes
+from di2pose.image.crop import DEFAULT_FIELD_OF_VIEW, assumed_camera
+from di2pose.image.detect import overlap
+from di2pose.image.read import FOCAL, LEAST_PIXELS, ExifFocal, exif_focal, read_image, upright_rgb
+from di2pose.pipeline.crops import BATCH
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import H36M_17
+from di2pose.prediction import Pins
+from di2pose.result import Person, Result
+
+Picture = str | Path | Image.Image | np.ndarray
+"""A path, a PIL image, or RGB pixels (H, W, 3) uint8."""
+REACH_MM = 1500.0
+"""No joint of a body lies farther from its pelvis."""
+
+
+NEAREST_MM, NARROWEST = 1200.0, 15.0
+"""With an assumed camera nobody is nearer; but its field of view becomes no smaller than so many degrees."""
+
+
+class ImageRequest(NamedTuple):
+    """One picture that the user handed in."""
+
+    image: Picture
+    boxes: tuple[Box, ...] | None
+    """Where the people are; None: the detector is to find them."""
+    hidden: tuple[Box, ...]
+
+
+class ImageQuery(NamedTuple):
+    """One picture, opened."""
+
+    request: ImageRequest
+    picture: Image.Image
+    camera: Camera
+    camera_source: str
+    """As in `Result`."""
+
+    @property
+    def assumed(self) -> bool:
+        """Whether nobody knows the camera."""
+        return self.camera_source.startswith("assumed")
+
+    def narrowed(self, nearest_mm: float) -> "ImageQuery":
+        """With a longer lens where the camera is assumed and somebody would stand nearer than NEAREST_MM: whoever fills
+        a picture is seldom photographed from so near. `nearest_mm`: where the nearest one stands by this camera."""
+        if not self.assumed or nearest_mm >= NEAREST_MM:
+            return self
+        half, focal = max(self.picture.size) / 2, self.camera.focal[0]
+        focal = max(focal, float(min(focal * NEAREST_MM / nearest_mm, half / np.tan(np.radians(NARROWEST / 2)))))
+        degrees = 2 * np.degrees(np.arctan(half / focal))
+        return self._replace(
+            camera=dataclasses.replace(self.camera, focal=(focal, focal)),
+            camera_source=f"assumed {degrees:.0f} degrees, as somebody is close",
+        )
+
+    def result(self, people: list[Person], seed: int, steps: int, hypotheses: int, model: str) -> Result:
+        """Pixels that came without a file stay with the result."""
+        image, picture = self.request.image, self.picture
+        path = str(image) if isinstance(image, str | Path) else None
+        made = (seed, steps, hypotheses, model, __version__)
+        shown = None if path else picture
+        return Result(path, picture.size, self.camera, people, *made, picture=shown, camera_source=self.camera_source)
+
+
+def parse_pins(joints: Mapping[str, Any]) -> Pins | None:
+    """{"left_wrist": (x, y, z)} -> (joints (17, 3), which are known (17,)); None where nothing is pinned."""
+    if not joints:
+        return None
+    place, known = np.zeros((H36M_17.count, 3)), np.zeros(H36M_17.count, dtype=bool)
+    for name, xyz in joints.items():
+        point = np.array(xyz, dtype=np.float64)  # a copy: the arrays of a result are read-only
+        if point.shape != (3,) or not np.isfinite(point).all():
+            raise InputError(f"pin['{name}'] must be x, y, z in mm from the pelvis, got {xyz!r}")
+        if np.linalg.norm(point) > REACH_MM:
+            raise InputError(
+                f"pin['{name}'] lies {np.linalg.norm(point):.0f} mm from the pelvis, farther than bodies reach: "
+                "pins are relative to the pelvis, in mm"
+            )
+        place[H36M_17.index(name)], known[H36M_17.index(name)] = point, True
+    return place, known
+
+
+def parse_tokens(
+    codes: Mapping[int, int], config: TokenizerConfig | None
+) -> tuple[Int[np.ndarray, "1 N"], Bool[np.ndarray, "1 N"]] | None:
+    """{position: code} -> (tokens, which are to stay); None where none is. `config` None: the model has no tokens."""
+    if not codes:
+        return None
+    if config is None:
+        raise InputError("keep_tokens is for models with tokens: this one has none")
+    tokens, stay = np.zeros((1, config.tokens), dtype=np.int64), np.zeros((1, config.tokens), dtype=bool)
+    for position, code in codes.items():
+        if not (0 <= position < config.tokens and 0 <= code < config.codes):
+            raise InputError(
+                f"keep_tokens maps positions 0..{config.tokens - 1} to codes 0..{config.codes - 1}, "
+                f"got {position}: {code}"
+            )
+        tokens[0, position], stay[0, position] = code, True
+    return tokens, stay
+
+
+def batches(images: Picture | Sequence[Picture], boxes: Any, hidden: Any) -> Iterator[list[ImageRequest]]:
+    """One request a picture, BATCH at a time.
+
+    Boxes are a list for one picture, and a list of such lists for a list of pictures.
+    """
+    if isinstance(images, list | tuple):
+        pictures: list[Any] = list(images)
+        boxes, hidden = (
+            boxes if boxes is not None else [None] * len(pictures),
+            hidden if len(hidden) else [()] * len(pictures),
+        )
+    else:
+        pictures, boxes, hidden = [images], [boxes], [hidden]
+    if not len(boxes) == len(hidden) == len(pictures):
+        raise InputError(
+            f"{len(pictures)} images need as many lists of boxes, got {len(boxes)} (boxes) and {len(hidden)} (occluded)"
+        )
+    every = zip(pictures, boxes, hidden, strict=True)
+    what = "boxes of a picture are a list of (x0, y0, x1, y1)"
+    whole = [
+        ImageRequest(image, None if some is None else parse_boxes(some, what), parse_boxes(covers, what))
+        for image, some, covers in every
+    ]
+    return (whole[first : first + BATCH] for first in range(0, len(whole), BATCH))
+
+
+def open_query(request: ImageRequest, camera: Camera | None, field_of_view: float | None) -> ImageQuery:
+    """The picture, opened, and its camera; boxes that lie beside the picture are refused."""
+    picture = open_picture(request.image)
+    camera, source = camera_and_source(picture.size, camera, field_of_view, exif_focal(picture))
+    if outside := [b for b in request.boxes or () if not overlap(b, (0, 0, *picture.size))]:
+        raise InputError(f"the box {outside[0]} lies outside of the picture of {picture.width}x{picture.height} pixels")
+    return ImageQuery(request, picture, camera, source)
+
+
+def camera_for(size: tuple[int, int], camera: Camera | None, field_of_view: float | None) -> Camera:
+    """The camera of a picture without a file, such as a frame: see `camera_and_source`."""
+    return camera_and_source(size, camera, field_of_view)[0]
+
+
+def camera_and_source(
+    size: tuple[int, int], camera: Camera | None, field_of_view: float | None, focal: ExifFocal | None = None
+) -> tuple[Camera, str]:
+    """The camera of a picture (width, height), and where it is from: the stated one, else a centred one of the stated
+    field of view, of the file's focal length, or of 60 degrees across the longer side."""
+    if camera is not None and field_of_view is not None:
+        raise InputError("give the camera or its field_of_view, not both")
+    if field_of_view is not None:
+        return assumed_camera(size, field_of_view), "field of view given"
+    if camera is None:
+        if focal is not None and not focal.trouble:
+            pixels = focal.pixels(size)
+            centred = Camera(focal=(pixels, pixels), centre=(size[0] / 2, size[1] / 2), size=size)
+            return centred, f"EXIF focal length ({focal.mm_35:.0f} mm equivalent)"
+        unused = "" if focal is None else f" (EXIF focal length not used: {focal.trouble})"
+        return assumed_camera(size), f"assumed {DEFAULT_FIELD_OF_VIEW:g} degrees{unused}"
+    if camera.size is not None and tuple(camera.size) != tuple(size):
+        raise InputError(
+            f"the camera is of pictures of {camera.size[0]}x{camera.size[1]} pixels, this one has {size[0]}x{size[1]} "
+            "(upright): give the camera of this size"
+        )
+    return camera, "given"
+
+
+def open_picture(image: Picture) -> Image.Image:
+    """Upright RGB pixels of what the user handed in."""
+    if isinstance(image, str | Path):
+        return read_image(image)
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+            raise InputError(
+                f"pixels must be RGB, uint8, of shape (height, width, 3), got {image.dtype} of shape {image.shape}; "
+                "several pictures come as a list"
+            )
+        image = Image.fromarray(image)
+    if not isinstance(image, Image.Image):
+        raise InputError(f"a picture is a path, a PIL image or an array of pixels, got {type(image).__name__}")
+    if min(image.size) < LEAST_PIXELS:
+        size = f"{image.width}x{image.height}"
+        raise InputError(f"a picture needs at least {LEAST_PIXELS} pixels a side to see anybody, got {size}")
+    focal = exif_focal(image)
+    picture = upright_rgb(ImageOps.exif_transpose(image))  # a copy
+    if focal is not None:
+        picture.info[FOCAL] = focal
+    return picture

@@ -1,0 +1,473 @@
+"""Photo in, people out, with the real detector and encoder. The weights are random: only plumbing is claimed."""
+
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from di2pose import Di2Pose, Person, Result, recipes
+from di2pose.assets import fetch
+from di2pose.calibration import Calibration
+from di2pose.errors import InputError
+from di2pose.image.crop import Roi, assumed_camera
+from di2pose.image.detect import Detection, given
+from di2pose.image.encoder import EncoderOutput, load_encoder
+from di2pose.image.read import read_image
+from di2pose.model import Constraints, Prediction
+from di2pose.network import Di2PoseNetwork
+from di2pose.pipeline import assemble, second_look
+from di2pose.pipeline.flip import predict_both
+from di2pose.pipeline.request import open_picture
+from di2pose.pipeline.road import SPARE
+from di2pose.pose.camera import Camera
+from di2pose.pose.root import stature_mm
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12, convert, mirror
+from di2pose.randomness import hypothesis_generators
+
+DRAW = {"hypotheses": 3, "steps": 2}
+BOX = (60.0, 20.0, 470.0, 512.0)
+
+
+def small_model(**changes):
+    """The real shape of features, everything else as small as it can be."""
+    config = recipes.small()
+    sizes = {"width": 24, "layers": 1, "heads": 2, "adapter_layers": 1} | changes
+    torch.manual_seed(0)
+    return Di2Pose(replace(config, denoiser=replace(config.denoiser, **sizes))).eval()
+
+
+@pytest.fixture(scope="module")
+def path():
+    try:
+        for name in ("blazepose-heavy", "blazepose-detector"):
+            fetch(name)
+        return fetch("astronaut")
+    except InputError as error:
+        pytest.skip(f"the networks or the photo cannot be fetched here: {error}")
+
+
+@pytest.fixture(scope="module")
+def astronaut(path):
+    return Image.open(path).convert("RGB")
+
+
+@pytest.fixture(scope="module")
+def model(path):
+    return small_model()
+
+
+@pytest.fixture(scope="module")
+def result(model, path):
+    return model(path, **DRAW)
+
+
+def same(a, b, within_mm=0.0):
+    assert len(a.people) == len(b.people) > 0
+    for one, other in zip(a.people, b.people, strict=True):
+        np.testing.assert_allclose(one.samples_mm, other.samples_mm, atol=within_mm)
+        np.testing.assert_allclose(one.root_mm, other.root_mm, atol=max(within_mm, 1e-6), rtol=1e-3)
+
+
+def test_a_photo_gives_a_result_with_people(result, path):
+    assert isinstance(result, Result)
+    assert (result.image, result.size, result.picture) == (str(path), (512, 512), None)
+    assert (result.hypotheses, result.steps, result.seed, result.model) == (3, 2, 0, "small")
+    assert result.camera_source.startswith("assumed")
+    (person,) = result.people
+    assert isinstance(person, Person)
+    assert person.samples_mm.shape == (3, 17, 3)
+    np.testing.assert_allclose(person.mean_mm, person.samples_mm.mean(0))
+    assert (person.joints_mm[0] == 0).all()
+    assert person.score > 0.5
+
+
+def test_joints_and_root_project_onto_the_2d_joints(result):
+    (person,) = result.people
+    np.testing.assert_allclose(result.camera.project(person.joints_mm + person.root_mm), person.joints_2d, atol=1e-6)
+    assert (person.joints_mm[:, 2] + person.root_mm[2]).min() > 0
+
+
+def test_a_seed_gives_the_same_and_another_seed_something_else(model, path, result):
+    same(model(path, **DRAW), result)
+    other = model(path, seed=1, **DRAW)
+    assert np.abs(other.people[0].samples_mm - result.people[0].samples_mm).max() > 1
+
+
+def test_more_hypotheses_begin_with_the_fewer(model, path):
+    more, fewer = (model(path, hypotheses=count, steps=2, field_of_view=60.0) for count in (5, 3))
+    np.testing.assert_array_equal(more.people[0].tokens[:3], fewer.people[0].tokens)
+
+
+def test_a_batch_of_photos_is_the_single_runs(model, path, astronaut, result):
+    """People, pictures and hypotheses go through the network together, and nothing of it can be seen."""
+    pictures = [path, np.asarray(astronaut)[:, 30:], astronaut.resize((400, 420)), np.full((64, 80, 3), 90, np.uint8)]
+    boxes = [[BOX], [BOX, (100.0, 0.0, 300.0, 500.0)], [(10.0, 10.0, 390.0, 400.0)], []]
+    together = model(pictures, boxes=boxes, **DRAW)
+    assert [len(one.people) for one in together] == [1, 2, 1, 0]
+    for picture, some, one in zip(pictures[:3], boxes, together, strict=False):
+        same(model(picture, boxes=some, **DRAW), one, within_mm=1)
+    first, second = together[1].people
+    assert np.abs(first.samples_mm - second.samples_mm).max() > 1
+    same(model([path], **DRAW)[0], result, within_mm=1)
+
+
+def test_every_kind_of_picture_gives_the_same(model, path, astronaut, result):
+    for picture in (str(path), astronaut, np.asarray(astronaut), astronaut.convert("RGBA")):
+        found = model(picture, **DRAW)
+        same(found, result)
+        assert (found.picture is None) == isinstance(picture, str)
+
+
+def test_a_photo_is_turned_by_its_exif_tag(model, astronaut, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held sideways: turn by 90 degrees clockwise to see it upright
+    wide = astronaut.crop((0, 0, 512, 500))
+    wide.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "phone.png", exif=exif)
+    turned, upright = model(tmp_path / "phone.png", **DRAW), model(wide, **DRAW)
+    assert turned.size == (512, 500)
+    same(turned, upright)
+    same(model(Image.open(tmp_path / "phone.png"), **DRAW), upright)
+
+
+def test_nobody_in_the_picture_is_a_result_without_people(model):
+    grey = np.full((300, 200, 3), 90, np.uint8)
+    assert model(grey, **DRAW).people == ()
+    assert model(grey, boxes=[], **DRAW).people == ()
+    assert [one.people for one in model([grey, grey], **DRAW)] == [(), ()]
+    assert model([]) == []
+
+
+@dataclass
+class Pointer:
+    """A user's detector that points at one thing and is asked once."""
+
+    box: tuple[float, float, float, float]
+    asked: int = 0
+
+    def detect(self, image, max_people=8):
+        self.asked = max_people
+        x0, y0, x1, y1 = self.box
+        return [Detection(self.box, 0.9, Roi(((x0 + x1) / 2, (y0 + y1) / 2), 1.25 * max(x1 - x0, y1 - y0)))]
+
+
+def test_what_the_encoder_takes_for_nobody_is_dropped_unless_the_user_vouches_for_it(model, astronaut):
+    wall = (400.0, 0.0, 511.0, 111.0)
+    pointer = Pointer(wall)
+    assert model(astronaut, detector=pointer, max_people=3, **DRAW).people == ()
+    assert pointer.asked == 3 + SPARE
+    (person,) = model(astronaut, boxes=[wall], **DRAW).people
+    assert (person.box, person.score) == (wall, 1.0)
+    (person,) = model(astronaut, detector=Pointer(BOX), **DRAW).people
+    assert (person.box, person.score) == (BOX, 0.9)
+
+
+def test_a_second_look_takes_four_passes_at_most_and_keeps_the_surest_of_them(model, astronaut):
+    turned = Roi((265.0, 266.0), 615.0, 1.0)
+    crops = [model.crop(astronaut, Detection(BOX, 1.0, roi), assumed_camera((512, 512))) for roi in (turned, turned)]
+    first = model.encode(crops)
+    upright = second_look.upright_crops(first.crops)
+    assert [(row, crop.region.angle) for row, crop in upright.items()] == [(0, 0.0), (1, 0.0)]
+    taken = [first, model.encode(list(upright.values()))]
+    taken += [model.encode(list(second_look.moved_crops(seen, model.encoder).values())) for seen in taken]
+    sure = torch.stack([model.certainty(seen.output.features)[0] for seen in taken if seen.crops])
+    second = model.look_again(first, [1])
+    assert second.crops[0] is first.crops[0]
+    torch.testing.assert_close(model.certainty(second.output.features)[1], sure.max())
+    assert second.crops[1].detection.box == BOX
+
+
+def test_every_other_pair_of_hypotheses_comes_from_the_mirror(model, astronaut):
+    seen = model.encode([model.crop(astronaut, given([BOX])[0], assumed_camera((512, 512)))])
+    flipped = ImageOps.mirror(astronaut)
+    box = (512 - BOX[2], BOX[1], 512 - BOX[0], BOX[3])
+    other = model.encode([model.crop(flipped, given([box])[0], assumed_camera((512, 512)))]).output.features
+    both = model.encode_flipped(seen)
+    assert (both.flipped.features - other).abs().max() < 0.05 * other.abs().max()
+    sides = (both.output.features, both.flipped.features)
+    found = predict_both(model.model, *sides, 6, 2, hypothesis_generators(0, [0], 6))
+    for side, mine in zip(sides, ([0, 1, 4, 5], [2, 3]), strict=True):
+        noise = hypothesis_generators(0, [0], 6)
+        alone = model.predict_joints(side, len(mine), 2, [noise[h] for h in mine])
+        mirrored = side is both.flipped.features
+        torch.testing.assert_close(found.joints_mm[:, mine], mirror(alone, H36M_17) if mirrored else alone)
+    again = model.tokenizer.decode(found.tokens.flatten(0, 1)).unflatten(0, (1, 6))
+    torch.testing.assert_close(again[:, [0, 1, 4, 5]], found.joints_mm[:, [0, 1, 4, 5]])
+    kept = Constraints(kept=(torch.zeros(1, 48, dtype=torch.int64), torch.ones(1, 48, dtype=torch.bool)))
+    stay = predict_both(model.model, *sides, 6, 2, hypothesis_generators(0, [0], 6), kept)
+    assert (stay.tokens == 0).all()
+    few = predict_both(model.model, *sides, 2, 2, hypothesis_generators(0, [0], 2))
+    torch.testing.assert_close(few.visibility, found.visibility)
+
+
+def test_a_pin_is_mirrored_with_the_pose(model, astronaut):
+    seen = model.encode_flipped(model.encode([model.crop(astronaut, given([BOX])[0], assumed_camera((512, 512)))]))
+    wrist = H36M_17.index("left_wrist")
+    pin = torch.zeros(1, 17, 3)
+    pin[0, wrist] = torch.tensor([400.0, -200.0, -150.0])
+    known = torch.arange(17)[None] == wrist
+    apart = []
+    for pins in (None, (pin, known)):
+        noise = hypothesis_generators(0, [0], 64)
+        sides = seen.output.features, seen.flipped.features
+        poses = predict_both(model.model, *sides, 64, 4, noise, Constraints(pins)).joints_mm
+        apart.append((poses[0, :, wrist] - pin[0, wrist]).norm(dim=-1))
+    mirrored = torch.arange(64) % 4 >= 2  # every other pair is of the mirror image
+    assert apart[1][mirrored].mean() < 0.9 * apart[0][mirrored].mean()
+
+
+def test_the_second_look_can_be_left_out(model, astronaut, monkeypatch):
+    monkeypatch.setattr(Di2Pose, "look_again", lambda *_: pytest.fail("a second look was taken"))
+    assert model(astronaut, boxes=[BOX], second_look=False, **DRAW).people
+    with pytest.raises(pytest.fail.Exception):
+        model(astronaut, boxes=[BOX], **DRAW)
+
+
+def test_a_look_that_lands_on_somebody_else_is_not_taken(model, astronaut):
+    seen = model.encode([model.crop(astronaut, given([BOX])[0], assumed_camera((512, 512)))])
+    assert list(second_look.moved_crops(seen, model.encoder)) == [0]
+    moved = replace(seen.output, landmarks_2d=seen.output.landmarks_2d + torch.tensor([150.0, 0.0]))
+    assert second_look.moved_crops(replace(seen, output=moved), model.encoder) == {}
+
+
+def test_a_known_camera_is_used_and_an_unknown_one_stated(model, astronaut):
+    camera = Camera((700.0, 700.0), (250.0, 260.0), (512, 512), distortion=(0.1, 0.0, 0.0, 0.0))
+    assert model(astronaut, boxes=[BOX], camera=camera, **DRAW).camera == camera
+    wide, narrow = (model(astronaut, boxes=[BOX], field_of_view=fov, **DRAW) for fov in (90.0, 20.0))
+    assert wide.camera == assumed_camera((512, 512), 90.0)
+    # The same picture through a longer lens is taken from farther away.
+    assert narrow.people[0].root_mm[2] > 2 * wide.people[0].root_mm[2]
+
+
+def test_a_stated_height_scales_everything_and_moves_no_pixel(model, path):
+    (free,), (tall,) = (model(path, height_m=h, field_of_view=60.0, **DRAW).people for h in (None, 1.9))
+    factor = 1900 / stature_mm(free.joints_mm)
+    assert stature_mm(tall.joints_mm) == pytest.approx(1900)
+    np.testing.assert_allclose(tall.joints_mm, free.joints_mm * factor)
+    np.testing.assert_allclose(tall.root_mm, free.root_mm * factor)
+    np.testing.assert_allclose(tall.r90_mm, free.r90_mm * factor)
+    np.testing.assert_allclose(tall.covariance_mm2, free.covariance_mm2 * factor**2)
+    np.testing.assert_allclose(tall.joints_2d, free.joints_2d)
+
+
+def test_a_region_called_hidden_is_not_looked_at_and_its_joints_are_occluded(model, astronaut):
+    region = (100.0, 150.0, 400.0, 420.0)
+    changed = astronaut.copy()
+    changed.paste((255, 0, 0), tuple(int(v) for v in region))
+    one, other = (model(image, boxes=[BOX], occluded=[region], **DRAW) for image in (astronaut, changed))
+    same(one, other)
+    assert one.picture.tobytes() == astronaut.tobytes()
+    crops = [model.crop(astronaut, given([BOX])[0], assumed_camera(astronaut.size), h) for h in ((), (region,))]
+    plain, hidden = model.encode(crops).output.features
+    assert (plain - hidden).abs().max() > 0.1
+    (person,) = one.people
+    x, y = person.joints_2d.T
+    inside = (x > 100) & (x < 400) & (y > 150) & (y < 420)
+    assert inside.any()
+    assert (person.state[inside] == "occluded").all()
+
+
+def test_a_joint_outside_the_picture_is_out_of_frame(model, astronaut):
+    half = astronaut.crop((0, 0, 512, 200))
+    (person,) = model(half, boxes=[(60.0, 20.0, 470.0, 512.0)], second_look=False, **DRAW).people
+    below = person.joints_2d[:, 1] > 200 + 0.05 * 1.25 * 492
+    assert below.any()
+    assert (person.state[below] == "out_of_frame").all()
+
+
+def test_a_joint_clearly_inside_the_picture_is_not_out_of_frame(model, astronaut):
+    half = astronaut.crop((0, 0, 512, 256))
+    seen = model.encode([model.crop(half, given([BOX])[0], assumed_camera(half.size))])
+    certain = np.zeros((1, 17, 4))
+    certain[..., 3] = 1  # the visibility head calls every joint out of the frame
+    estimate = replace(model.estimate(seen, 2, 2, torch.Generator().manual_seed(0)), visibility=certain)
+    (person,) = model.place(seen, estimate)
+    slack = 0.05 * seen.crops[0].region.side
+    inside = (np.abs(person.joints_2d - (256, 128)) < (256 - slack, 128 - slack)).all(-1)
+    assert inside.any()
+    assert not inside.all()
+    assert (person.state[inside] == "occluded").all()
+    assert (person.state[~inside] == "out_of_frame").all()
+
+
+def test_a_mirrored_photo_with_the_mirrored_crop_shows_the_mirror_image(model, astronaut):
+    """The same eyes on both: landmarks change sides and places, so whatever a trained model makes of them can too."""
+    x0, y0, x1, y1 = BOX
+    crops = [
+        model.crop(picture, Detection(box, 1.0, Roi(((box[0] + box[2]) / 2, 266.0), 615.0)), assumed_camera((512, 512)))
+        for picture, box in ((astronaut, BOX), (ImageOps.mirror(astronaut), (512 - x1, y0, 512 - x0, y1)))
+    ]
+    seen = model.encode(crops)
+    landmarks = seen.output.landmarks_2d
+    order = list(BLAZEPOSE_33.mirror_order)
+    mirrored = landmarks[1, order] * torch.tensor([-1.0, 1.0]) + torch.tensor([256.0, 0.0])
+    shoulders = list(BLAZEPOSE_33.indices("nose", "left_shoulder", "right_shoulder"))
+    assert (mirrored - landmarks[0])[shoulders].norm(dim=-1).max() < 8
+    assert len(model.place(seen, model.estimate(seen, 2, 2, torch.Generator().manual_seed(0)))) == 2
+
+
+def test_the_peers_own_pose_lands_on_the_person(model, astronaut):
+    """Axes, frame and place together: BlazePose's 3D, taken for an estimate, projects onto its own 2D landmarks."""
+    seen = model.encode([model.crop(astronaut, model.find(astronaut)[0], assumed_camera((512, 512)))])
+    world = seen.output.world_mm.double().numpy()
+    joints = np.nan_to_num(convert(world - world[:, 23:25].mean(1, keepdims=True), BLAZEPOSE_33, H36M_17)[0])
+    joints -= joints[:, :1]
+    own = Prediction(torch.from_numpy(joints[:, None]), torch.eye(4)[0].expand(1, 17, 4))
+    (person,) = model.place(seen, assemble.in_camera_axes(own, seen, model.encoder))
+    roi = seen.crops[0].region
+    landmarks = roi.to_image(seen.output.landmarks_2d[0].double().numpy())
+    upper = [name for name in LIMB_12 if "shoulder" in name or "elbow" in name]
+    miss = person.joints_2d[list(H36M_17.indices(*upper))] - landmarks[list(BLAZEPOSE_33.indices(*upper))]
+    assert np.linalg.norm(miss, axis=-1).max() < 0.07 * roi.side
+    assert 500 < person.root_mm[2] < 2500
+
+
+def test_the_calibration_of_the_model_is_applied(model, path, result):
+    sure = replace(
+        Calibration.neutral(), floor_mm2=((4.0,) * 17, (4.0,) * 17), gain=((0.0,) * 17, (0.0,) * 17), seen_threshold=0.0
+    )
+    model.calibration = replace(sure, hypotheses=3)
+    try:
+        (person,) = model(path, **DRAW).people
+    finally:
+        model.calibration = None
+    np.testing.assert_allclose(person.std_mm, np.sqrt(4 / 3))
+    assert (person.state != "seen").mean() < (result.people[0].state != "seen").mean() + 0.3
+    assert not np.allclose(result.people[0].std_mm, person.std_mm)
+
+
+def test_without_a_visibility_head_blazeposes_own_visibility_tells(path):
+    plain = small_model(adapter_layers=0, hint_channels=0, feature_tokens=0, observer_tokens=0)
+    (person,) = plain(path, **DRAW).people
+    told = torch.linspace(0, 1, 33)[None]
+    output = EncoderOutput(torch.zeros(1, 1, 1), landmark_visibility=told, skeleton=BLAZEPOSE_33)
+    visibility = assemble.visibility_by_landmarks(output)
+    np.testing.assert_allclose(visibility.sum(-1), 1)
+    assert visibility[0, H36M_17.index("left_knee"), 0] == pytest.approx(BLAZEPOSE_33.index("left_knee") / 32)
+    assert Calibration.neutral().state(visibility)[0, H36M_17.index("left_knee")] == "seen"
+    assert person.samples_mm.shape == (3, 17, 3)
+
+
+def test_encoder_and_detector_are_no_part_of_the_model(model, path, tmp_path):
+    assert not any("encoder.graph" in key or "detector" in key for key in model.state_dict())
+    again = Di2Pose.from_pretrained(model.save(tmp_path / "model"))
+    assert again._encoders == again._detectors == {}
+    same(again(path, **DRAW), model(path, **DRAW))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"boxes": BOX}, r"a list of \(x0, y0, x1, y1\)"),
+        ({"boxes": [(5.0, 5.0, 2.0, 9.0)]}, "x0 < x1"),
+        ({"boxes": [(600.0, 0.0, 700.0, 100.0)]}, "outside of the picture of 512x512"),
+        ({"occluded": [(1.0, 2.0, 3.0)]}, r"a list of \(x0, y0, x1, y1\)"),
+        ({"camera": Camera((500.0, 500.0), (320.0, 240.0), (640, 480))}, "640x480 pixels, this one has 512x512"),
+        ({"camera": assumed_camera((512, 512)), "field_of_view": 50.0}, "not both"),
+        ({"field_of_view": 300.0}, "between 1 and 170"),
+        ({"boxes": [BOX], "height_m": 178.0}, "stature in metres"),
+        ({"boxes": [BOX], "hypotheses": 0}, "hypotheses must be 1 or more"),
+        ({"boxes": [BOX], "steps": 0}, r"1\.\.100"),
+        ({"detector": "yolo"}, "'blazepose', 'rtdetr:FOLDER'"),
+        ({"max_people": 0}, "max_people"),
+    ],
+)
+def test_arguments_that_cannot_be_right_are_named(model, astronaut, arguments, message, as_user):
+    with pytest.raises(InputError, match=message):
+        model(astronaut, **(DRAW | arguments))
+
+
+def test_an_image_object_is_read_as_a_file_of_it_would_be(astronaut, tmp_path):
+    grey16 = Image.fromarray(np.asarray(astronaut.convert("L")).astype(np.uint16) * 257)
+    clear = astronaut.copy()
+    clear.putalpha(0)
+    turned = astronaut.crop((0, 0, 200, 100))
+    turned.getexif()[0x0112] = 6
+    for name, image in {"grey.png": grey16, "clear.png": clear, "turned.png": turned}.items():
+        image.save(tmp_path / name, exif=image.getexif())
+        size = image.size
+        assert np.array_equal(np.asarray(open_picture(image)), np.asarray(read_image(tmp_path / name)))
+        assert image.size == size  # what the user handed in is not turned
+
+
+def test_pictures_that_cannot_be_looked_at_are_named(model, tmp_path, as_user):
+    (tmp_path / "text.jpg").write_text("no picture")
+    for picture, message in {
+        tmp_path / "nothing.jpg": "no image file",
+        tmp_path / "text.jpg": "not an image",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            model(picture)
+    with pytest.raises(InputError, match="got float64 of shape"):
+        model(np.zeros((64, 64, 3)))
+    with pytest.raises(InputError, match="several pictures come as a list"):
+        model(np.zeros((2, 64, 64, 3), np.uint8))
+    with pytest.raises(InputError, match="at least 16 pixels a side"):
+        model(Image.new("RGB", (1, 1)))
+    with pytest.raises(InputError, match="got int"):
+        model(3)
+    with pytest.raises(InputError, match=r"2 images need as many lists of boxes, got 1"):
+        model([Image.new("RGB", (64, 64))] * 2, boxes=[[BOX]])
+
+
+def test_a_model_without_an_image_encoder_says_so():
+    with pytest.raises(InputError, match="cannot look at pictures: its features come from 'none'"):
+        Di2Pose(recipes.tiny()).eval()(np.zeros((64, 64, 3), np.uint8), boxes=[(0.0, 0.0, 60.0, 60.0)])
+
+
+def test_an_encoder_may_be_handed_in(model, path, result):
+    torch.manual_seed(0)
+    config = model.config
+    same(Di2Pose(config, encoder=model.encoder).eval()(path, **DRAW), result)
+
+
+def test_a_model_that_is_not_in_the_package_is_named(tmp_path):
+    with pytest.raises(InputError, match="no model 'enormous'"):
+        Di2Pose.from_pretrained("enormous")
+    with pytest.raises(InputError, match="is not a checkpoint"):
+        Di2Pose.from_pretrained(tmp_path)
+
+
+def test_the_public_names_are_there_and_cost_nothing_until_used():
+    code = "import di2pose, sys; assert 'torch' not in sys.modules; from di2pose import Di2Pose, Motion, Person, Result"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Blind:
+    """BlazePose's features without landmarks, person or 3D: as an encoder may be."""
+
+    def __init__(self):
+        self.eyes = load_encoder("blazepose-heavy+movenet")
+        self.name, self.size, self.layout = "blind", self.eyes.size, self.eyes.layout
+        self.region, self.matrix, self.rotation = self.eyes.region, self.eyes.matrix, self.eyes.rotation
+
+    def encode(self, crops):
+        return EncoderOutput(self.eyes.encode(crops).features)
+
+    def cache_parts(self, crops):
+        return self.eyes.cache_parts(crops)
+
+
+def test_an_encoder_without_landmarks_does_all_that_one_with_them_does(astronaut):
+    """Second look, placing, states; features, and so poses, are the same where the crop is."""
+    config = recipes.small()
+    torch.manual_seed(0)
+    sizes = {"width": 24, "layers": 1, "heads": 2, "adapter_layers": 0, "hint_channels": 0, "observer_tokens": 0}
+    network = Di2PoseNetwork(replace(config, denoiser=replace(config.denoiser, **sizes))).eval()
+    seeing, blind = Di2Pose(network), Di2Pose(network, encoder=Blind())
+    draw = {**DRAW, "field_of_view": 60.0, "second_look": False}
+    one, other = (each(astronaut, boxes=[BOX], **draw).people[0] for each in (seeing, blind))
+    np.testing.assert_array_equal(one.tokens, other.tokens)
+    turned = Detection(BOX, 1.0, Roi((265.0, 266.0), 615.0, 1.0))
+    again = blind.encode([blind.crop(astronaut, turned, assumed_camera((512, 512)))], second_look=True)
+    assert again.crops[0].region.angle in (0.0, 1.0)
+    assert len(blind(astronaut, **DRAW).people) >= 1
+
+
+def test_an_encoder_of_another_size_is_refused_with_its_name():
+    model = Di2Pose(recipes.tiny(), encoder="blazepose-lite")
+    with pytest.raises(InputError, match="image tokens of width 32; blazepose-lite gives 117 of width 200"):
+        model(np.zeros((64, 64, 3), np.uint8), boxes=[(1.0, 1.0, 60.0, 60.0)])
