@@ -1,6 +1,6 @@
-"""Make the tables of docs/results.md again: run the commands that stand in it, put what they report behind them.
+"""Make the tables of experiments/results/small.md again: run the commands that stand in it, put what they report behind them.
 
-    python experiments/results.py --work DIR              # DIR holds prepared/ and features/, as docs/results.md says
+    python experiments/results.py --work DIR              # DIR holds prepared/ and features/, as experiments/results/small.md says
     python experiments/results.py --work DIR --only real  # only commands whose --out has this in its name
 
 A command in a fenced block is followed by `<!-- report -->`, its report, and `<!-- end -->`. Commands go on where they
@@ -14,7 +14,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-PAGE = Path(__file__).parent.parent / "docs" / "results.md"
+PAGE = Path(__file__).parent.parent / "experiments" / "results" / "small.md"
 COMMAND = r"```\n(?P<command>di2pose evaluate [^\n]*--out (?P<out>\S+))\n```\n\n<!-- report -->\n"
 BLOCK = re.compile(f"({COMMAND}).*?(<!-- end -->)", re.S)
 
