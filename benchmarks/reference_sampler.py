@@ -6,6 +6,8 @@ every step, and hypotheses one after the other. Steps of one only, where ours ma
 (`tests/test_benchmarks.py`).
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -20,8 +22,8 @@ def log_one_hot(tokens: Tensor, count: int) -> Tensor:
     return F.one_hot(tokens, count).movedim(-1, 1).float().clamp_min(1e-30).log().clamp_min(FLOOR)
 
 
-def _log(x: Tensor) -> Tensor:
-    return x.clamp_min(1e-30).log().float().view(-1, 1, 1)
+def _log(x: Any) -> Tensor:
+    return torch.as_tensor(x).clamp_min(1e-30).log().float().view(-1, 1, 1)
 
 
 def q_one_step(log_k: Tensor, s: Tensor, schedule: Schedule) -> Tensor:
@@ -65,7 +67,7 @@ def log_p0_of(logits: Tensor) -> Tensor:
 def reverse_step(denoiser: Denoiser, features: Tensor, ks: Tensor, s: int, schedule: Schedule) -> Tensor:
     """k_{s-1} of one hypothesis (1, N)."""
     step = torch.full((1,), s)
-    logits = denoiser(ks, step, denoiser.condition(features))
+    logits = denoiser(ks, step, denoiser.encode_condition(features))
     log_probs = log_posterior(log_p0_of(logits), ks, step, schedule)
     gumbel = -(-(torch.rand_like(log_probs) + 1e-30).log() + 1e-30).log()
     return (log_probs + gumbel).argmax(1)

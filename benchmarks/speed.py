@@ -7,8 +7,7 @@
 
 denoiser    a pass beside its matrix multiplications alone, and its rate beside that of a large square one
 sampler     the reference (`reference_sampler.py`) over ours, a step each from steps 5, 15, .. 95 of 100 (at the paper's
-            size three of these), and with int8 weights; what of a step is not the network, ours and the reference's;
-            by how much the shipped model's poses move by int8
+            size three of these); what of a step is not the network, ours and the reference's
 photo       photo to person, and a frame of a video, in passes of BlazePose heavy over a crop in its own runtime
 stations    what a photo is made of, in the same unit
 growth      cost as hypotheses, steps, people, pixels and frames become more

@@ -11,12 +11,10 @@ from clock import Clock, Job, Row, peak_bytes
 from reference_sampler import reference_loss, reverse_step
 from torch import Tensor, nn
 
-from di2pose import Di2Pose, recipes
+from di2pose import recipes
 from di2pose.config import DenoiserConfig
 from di2pose.diffusion import Denoiser, Schedule, diffusion_loss, forward_sample
-from di2pose.diffusion.int8 import round_linears
-from di2pose.diffusion.jump import jump
-from di2pose.image.crop import assumed_camera
+from di2pose.diffusion.fast_sampler import jump
 from di2pose.randomness import hypothesis_generators, uniform
 
 SIX = DenoiserConfig(width=256, layers=6, heads=8)
@@ -47,7 +45,7 @@ def denoiser(clock: Clock, quick: bool) -> list[Row]:
     square = torch.randn(side, side)
     for name, config in sizes(quick).items():
         network = make(config)
-        condition = network.condition(features_of(config))
+        condition = network.encode_condition(features_of(config))
         layers = [
             module
             for part, module in network.named_modules()
@@ -65,7 +63,7 @@ def denoiser(clock: Clock, quick: bool) -> list[Row]:
                     torch.mm(inputs[layer.in_features], layer.weight.t())
 
             def run(ks: Tensor = ks, network: Denoiser = network, known: Any = (norms, condition)) -> None:
-                network.head(network.trunk(ks, *known))
+                network.head(network.run_blocks(network.token_embed(ks), *known), ks, torch.tensor([50]))
 
             jobs: dict[str, Job] = {"pass": run, "multiply": multiply, "square": lambda: torch.mm(square, square)}
             found = clock.least(jobs, few(clock, name))
@@ -84,7 +82,7 @@ class Passes:
 
     def __init__(self, network: Denoiser, clock: Clock) -> None:
         self.clock, self.spent = clock, 0.0
-        for name in ("trunk", "head", "condition", "step_norms"):
+        for name in ("run_blocks", "head", "encode_condition", "step_norms"):
             setattr(network, name, self._timed(getattr(network, name)))
 
     def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,9 +110,9 @@ def steppers(network: Denoiser, hypotheses: int, at: list[int]) -> dict[str, Job
     config = network.config
     schedule = Schedule(config.codes, config.steps)
     features = features_of(config)
-    condition = network.condition(features)
+    condition = network.encode_condition(features)
     k0 = torch.randint(config.codes, (hypotheses, config.tokens))
-    predict = network.predictor(condition, list(range(config.steps, -1, -1)))
+    predict = network.lazy_p0(condition, list(range(config.steps, -1, -1)))
 
     @torch.inference_mode()
     def ours() -> None:
@@ -122,7 +120,7 @@ def steppers(network: Denoiser, hypotheses: int, at: list[int]) -> dict[str, Job
             noise = hypothesis_generators(s, ["image"], hypotheses)
             ks, levels = forward_sample(k0, s, schedule, noise), levels_of(config)
             u = uniform((*k0.shape, (len(levels) or 1) + 1), noise)
-            jump(ks, u, s - 1, s, schedule, predict(ks, torch.full((hypotheses,), s)), levels)
+            jump(ks, u, s - 1, s, schedule, predict, levels)
 
     @torch.inference_mode()
     def reference() -> None:
@@ -148,59 +146,33 @@ def few(clock: Clock, name: str) -> int:
     return min(clock.repeats, 4) if "paper" in name else clock.repeats
 
 
-TARGETS = {("6 x 256", 8, "ours"): 5.0, ("paper", 8, "ours"): 1.3, ("paper", 8, "int8"): 2.0}
+TARGETS = {("6 x 256", 8, "ours"): 5.0, ("paper", 8, "ours"): 1.3}
 """Size, hypotheses, whose -> how many times as fast as the reference it should be."""
 
 
 @torch.inference_mode()
 def sampler(clock: Clock, quick: bool) -> list[Row]:
-    """The reference over ours, step by step, from the same weights; ours in 8 bits; and what a step costs beside the
-    network's pass."""
+    """The reference over ours, step by step, from the same weights; and what a step costs beside the network's
+    pass."""
     rows = []
     for name, config in sizes(quick).items():
         if config.adapter_layers:  # the reference computes the condition in every step; an adapter would be unfair
             continue
-        network, rounded = make(config), make(config)
-        round_linears(rounded.blocks)
+        network = make(config)
         passes = Passes(network, clock)
         for hypotheses in (1, 8):
             shares: dict[str, list[float]] = {"ours": [], "reference": []}
             jobs = steppers(network, hypotheses, steps_of(name, quick))
             jobs = {who: passes.watched(job, shares[who]) for who, job in jobs.items()}
-            jobs["int8"] = steppers(rounded, hypotheses, steps_of(name, quick))["ours"]
             found = clock.least(jobs, few(clock, name))
-            for who in ("ours", "int8"):
-                ratio, what = found["reference"] / found[who], f"{name}, H = {hypotheses}, reference over {who}"
-                least = TARGETS.get((name.partition(",")[0], hypotheses, who))
-                rows.append(Row("sampler", what, ratio, "times", least=least))
+            ratio, what = found["reference"] / found["ours"], f"{name}, H = {hypotheses}, reference over ours"
+            least = TARGETS.get((name.partition(",")[0], hypotheses, "ours"))
+            rows.append(Row("sampler", what, ratio, "times", least=least))
             for who, each in shares.items():
                 what = f"{name}, H = {hypotheses}, arithmetic, {who}"
                 most = 8.0 if who == "ours" and not quick else None
                 rows.append(Row("sampler", what, min(each[1:]), "% of a step", most=most))
-    return rows + int8_error()
-
-
-@torch.inference_mode()
-def int8_error() -> list[Row]:
-    """How far the shipped model's poses move when its denoiser is rounded, noise being equal; and by other noise."""
-    from speed_pictures import astronaut, walker
-
-    model = Di2Pose.from_pretrained()
-    crops = []
-    for picture in (astronaut(), walker()):
-        found = model.load_detector().detect(picture, max_people=1)
-        crops += [model.crop(picture, person, assumed_camera(picture.size)) for person in found]
-    features = model.encode(crops).output.features
-
-    def drawn(seed: int) -> Tensor:
-        noise = hypothesis_generators(seed, range(len(features)), 8)
-        return model.predict_joints(features, 8, model.config.sample_steps, noise).mean(1)
-
-    plain, other = drawn(0), drawn(1)
-    model.to_int8()
-    moved, luck = ((each - plain).norm(dim=-1).mean().item() for each in (drawn(0), other))
-    what = "shipped model, mean of 8, moved by"
-    return [Row("sampler", f"{what} int8", moved, "mm"), Row("sampler", f"{what} another seed", luck, "mm")]
+    return rows
 
 
 def training(clock: Clock, quick: bool) -> list[Row]:
@@ -227,7 +199,7 @@ def training_step(who: str, config: DenoiserConfig, batch: int) -> Job:
     k0, s, ks = _batch(config, batch, schedule, generator)
 
     def step() -> None:
-        logits = network(ks, s, network.condition(features))
+        logits = network(ks, s, network.encode_condition(features))
         _loss(who, logits, k0, ks, s, schedule).backward()
         network.zero_grad()
 

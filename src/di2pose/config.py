@@ -198,6 +198,8 @@ class DenoiserConfig(TrunkConfig):
     """The transformer that predicts the clean tokens. The defaults are the paper's."""
 
     codes: int = 4375
+    architecture: str = added("transformer")
+    """Class of the denoiser, by its name in `network.DENOISERS` or the entry point group "di2pose.denoisers"."""
     carry_over: bool = added(False)
     """Add what a visible token says of k_0 in closed form (`transition.carry_over`); the network learns the rest."""
 

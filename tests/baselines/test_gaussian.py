@@ -1,4 +1,4 @@
-"""Continuous diffusion on joints: a kind of model like any other."""
+"""Continuous diffusion: a kind of model like any other; its marginals and its sampler."""
 
 from dataclasses import replace
 
@@ -6,12 +6,12 @@ import pytest
 import torch
 from stick_figures import seen_from_the_front, stick_figures
 
-from di2pose.baselines.gaussian import Gaussian
+from di2pose.baselines.gaussian import Gaussian, GaussianSchedule, ddim, x0_of
 from di2pose.errors import InputError
 from di2pose.model import Constraints, PoseModel, load_model, save_model
 from di2pose.pipeline.flip import predict_both
 from di2pose.pose.metrics import mpjpe
-from di2pose.randomness import hypothesis_generators, training_generators
+from di2pose.randomness import hypothesis_generators, normal, training_generators
 
 SIZES = {"width": 32, "layers": 1, "heads": 2, "adapter_width": 64, "adapter_channels": 8, "adapter_tokens": 4}
 
@@ -86,11 +86,11 @@ def test_a_network_that_predicts_the_noise_is_asked_for_the_noise():
     assert found.abs().max() <= 2 * 6 * model.config.scale_mm  # cut where no joint lies
 
 
-def test_a_hint_that_is_withheld_changes_the_answer_and_none_is_needed(model):
+def test_the_self_condition_is_dropped_for_some_and_optional(model):
     features = torch.randn(64, 17, 32)
-    told = model.condition(features, training_generators(0, 0, 0, 64)).hint
-    silent = (told == 0).flatten(1).all(1)
-    assert 0 < int(silent.sum()) < 40
+    embedded = model.condition(features, training_generators(0, 0, 0, 64)).self_condition
+    dropped = (embedded == 0).flatten(1).all(1)
+    assert 0 < int(dropped.sum()) < 40
     bare = made()
     bare = Gaussian(replace(bare.config, trunk=replace(bare.config.trunk, adapter_layers=0, hint_channels=0)))
     batch = {"features": features[:4], "joints_mm": stick_figures(4, torch.Generator())}
@@ -111,3 +111,74 @@ def test_what_it_cannot_do_is_named(model):
         replace(model.config, trunk=replace(model.config.trunk, tokens=16))
     with pytest.raises(InputError, match=r"eta must lie in \[0, 1\]"):
         replace(model.config, eta=2.0)
+
+
+@pytest.mark.parametrize("shape", ["cosine", "linear"])
+@pytest.mark.parametrize("steps", [20, 100, 1000])
+def test_a_schedule_goes_from_data_to_noise(shape, steps):
+    schedule = GaussianSchedule(steps, shape)
+    assert len(schedule.alpha_bar) == steps + 1
+    assert float(schedule.alpha_bar[0]) == 1
+    assert float(schedule.alpha_bar[-1]) < 1e-3
+    assert (schedule.alpha_bar.diff() < 0).all()
+
+
+def test_the_forward_process_has_the_marginals_of_its_formula_and_of_single_steps():
+    schedule = GaussianSchedule(20)
+    x0 = torch.full((40_000, 2), 1.5)
+    eps = normal(x0.shape, torch.Generator().manual_seed(0))
+    for s in (1, 10, 20):
+        xs = schedule.noised(x0, torch.full((len(x0),), s), eps)
+        signal = float(schedule.alpha_bar[s].sqrt())
+        assert float(xs.mean()) == pytest.approx(1.5 * signal, abs=0.02)
+        assert float(xs.var()) == pytest.approx(1 - signal**2, abs=0.02)
+    # One small step after the other arrives at the same: q(x_s | x_{s-1}) = N(sqrt(a) x, 1 - a).
+    x, generator = x0, torch.Generator().manual_seed(1)
+    for s in range(1, 11):
+        a = float(schedule.alpha_bar[s] / schedule.alpha_bar[s - 1])
+        x = a**0.5 * x + (1 - a) ** 0.5 * normal(x.shape, generator)
+    assert float(x.mean()) == pytest.approx(1.5 * float(schedule.alpha_bar[10].sqrt()), abs=0.02)
+    assert float(x.var()) == pytest.approx(1 - float(schedule.alpha_bar[10]), abs=0.02)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 20])
+@pytest.mark.parametrize("eta", [0.0, 0.5, 1.0])
+def test_a_perfect_predictor_is_believed(steps, eta):
+    x0 = torch.randn(4, 17, 3, generator=torch.Generator().manual_seed(0))
+    found = ddim(lambda xs, s: x0, GaussianSchedule(20), steps, (4, 17, 3), torch.Generator().manual_seed(1), eta)
+    torch.testing.assert_close(found, x0, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("eta", [0.0, 1.0])
+def test_the_best_predictor_of_a_normal_gives_back_the_normal(eta):
+    """x_0 ~ N(m, v): E[x_0 | x_s] is known, and draws must have that mean and variance."""
+    schedule, mean, variance = GaussianSchedule(100), 0.7, 0.25
+
+    def expected(xs, s):
+        signal, noise = schedule.levels(s, xs)
+        return mean + signal * variance / (signal**2 * variance + noise**2) * (xs - signal * mean)
+
+    x = ddim(expected, schedule, 100, (20_000, 1), torch.Generator().manual_seed(0), eta)
+    assert float(x.mean()) == pytest.approx(mean, abs=0.02)
+    assert float(x.var()) == pytest.approx(variance, abs=0.02)
+
+
+def test_predicted_noise_says_the_same_as_predicted_data():
+    schedule, x0 = GaussianSchedule(50), torch.randn(3, 17, 3)
+    s, eps = torch.tensor([1, 20, 45]), torch.randn(3, 17, 3)
+    xs = schedule.noised(x0, s, eps)
+    torch.testing.assert_close(x0_of(eps, xs, s, schedule, "eps"), x0, atol=1e-4, rtol=0)
+    assert x0_of(x0, xs, s, schedule, "x0") is x0
+
+
+def test_the_hypotheses_of_a_record_mirror_each_other_and_do_not_depend_on_the_batch():
+    one, other = normal((2, 4), hypothesis_generators(0, ["a"], 2), mirrors=True)
+    torch.testing.assert_close(one, -other, atol=1e-3, rtol=0)
+    pair = normal((4, 4), hypothesis_generators(0, ["b", "a"], 2), mirrors=True)
+    assert torch.equal(pair[2], one)
+    assert float(normal((100_000,), torch.Generator().manual_seed(0)).std()) == pytest.approx(1, abs=0.01)
+
+
+def test_steps_that_cannot_be_are_named():
+    with pytest.raises(InputError, match=r"must lie in 1..20, got 21"):
+        ddim(lambda xs, s: xs, GaussianSchedule(20), 21, (1, 1), torch.Generator())

@@ -22,12 +22,12 @@ def adapter():
     return Adapter(CONFIG)
 
 
-def test_a_whole_sequence_becomes_a_gist_a_pose_and_visibilities(adapter):
-    reading = adapter(torch.randn(3, 7, 20))
-    assert reading.gist.shape == (3, 24)
-    assert reading.joints_mm.shape == (3, 17, 3)
-    assert (reading.joints_mm[:, 0] == 0).all()
-    assert reading.visibility_logits.shape == (3, 17, 4)
+def test_a_whole_sequence_becomes_a_summary_a_pose_and_visibilities(adapter):
+    output = adapter(torch.randn(3, 7, 20))
+    assert output.summary.shape == (3, 24)
+    assert output.joints_mm.shape == (3, 17, 3)
+    assert (output.joints_mm[:, 0] == 0).all()
+    assert output.visibility_logits.shape == (3, 17, 4)
 
 
 def test_standardising_undoes_any_scale_and_offset_of_a_channel(adapter):
@@ -50,7 +50,7 @@ def test_a_constant_channel_stays_quiet(adapter):
 
 def test_places_tell_tokens_apart(adapter):
     y = torch.randn(1, 7, 20)
-    assert (adapter(y).gist - adapter(y.flip(1)).gist).abs().max() > 1e-3
+    assert (adapter(y).summary - adapter(y.flip(1)).summary).abs().max() > 1e-3
 
 
 def test_what_is_dropped_is_drawn_per_row_and_only_where_noise_is_given(adapter):
@@ -109,41 +109,42 @@ def test_a_model_without_an_adapter_regresses_nothing():
     assert list(Di2Pose(recipes.tiny()).point_estimates(torch.randn(1, 17, 32))) == ["soft decode"]
 
 
-def with_hint():
+def with_self_condition():
     config = with_adapter()
     return replace(config, denoiser=replace(config.denoiser, hint_channels=3))
 
 
-def test_a_hint_tells_every_token_of_its_own_code_only(as_user):
+def test_a_self_condition_concerns_each_token_on_its_own(as_user):
     torch.manual_seed(0)
-    model = Di2Pose(with_hint())
-    condition = model.denoiser.condition(torch.randn(2, 17, 32))
+    model = Di2Pose(with_self_condition())
+    condition = model.denoiser.encode_condition(torch.randn(2, 17, 32))
     codes = torch.rand(2, 16, 3) * 2 - 1
-    hint = model.denoiser.hinted(condition, codes).hint
-    assert hint.shape == (2, 16, 64)
+    before = model.denoiser.self_condition(condition, codes).self_condition
+    assert before.shape == (2, 16, 64)
     codes[0, 5] = 0.9
-    assert (model.denoiser.hinted(condition, codes).hint != hint).any(-1).nonzero().tolist() == [[0, 5]]
+    after = model.denoiser.self_condition(condition, codes).self_condition
+    assert (after != before).any(-1).nonzero().tolist() == [[0, 5]]
     plain = Di2Pose(with_adapter())
-    with pytest.raises(InputError, match="takes no hints"):
-        plain.denoiser.hinted(condition, codes)
+    with pytest.raises(InputError, match="takes no self-condition"):
+        plain.denoiser.self_condition(condition, codes)
 
 
-def test_the_hint_is_the_code_of_the_adapters_own_pose_and_reaches_every_hypothesis():
+def test_the_self_condition_is_of_the_adapters_own_pose_and_of_every_hypothesis():
     torch.manual_seed(0)
-    model = Di2Pose(with_hint()).eval()
+    model = Di2Pose(with_self_condition()).eval()
     features = torch.randn(2, 17, 32)
     condition = model.condition(features)
-    codes = model.tokenizer.codes(model.point_estimates(features)["regression"])
-    assert torch.equal(condition.hint, model.denoiser.hint_embed(codes))
+    codes = model.tokenizer.latents(model.point_estimates(features)["regression"])
+    assert torch.equal(condition.self_condition, model.denoiser.hint_embed(codes))
     ks, s = torch.full((6, 16), 125), torch.full((6,), 20)
     told = model.denoiser(ks, s, condition)
-    other = model.denoiser(ks, s, condition._replace(hint=condition.hint.flip(0)))
+    other = model.denoiser(ks, s, condition._replace(self_condition=condition.self_condition.flip(0)))
     assert torch.equal(told[0], told[2])
     assert (told - other).abs().amax((1, 2)).min() > 1e-4
 
 
-def test_a_hint_without_an_adapter_or_of_other_channels_is_refused():
-    config = with_hint()
+def test_a_self_condition_without_an_adapter_or_of_other_channels_is_refused():
+    config = with_self_condition()
     with pytest.raises(InputError, match="hint_channels must be 0 or 3"):
         replace(config, denoiser=replace(config.denoiser, hint_channels=4))
     with pytest.raises(InputError, match="needs adapter_layers"):
@@ -199,11 +200,11 @@ def test_the_aligned_error_joins_the_loss_with_its_weight():
     assert losses["aligned"] < losses["regression"]
 
 
-def test_the_hint_is_withheld_from_some_crops_in_training_only():
+def test_the_self_condition_is_dropped_for_some_crops_in_training_only():
     torch.manual_seed(0)
-    config = with_hint()
+    config = with_self_condition()
     model = Di2Pose(replace(config, denoiser=replace(config.denoiser, hint_dropout=0.5)))
     features = torch.randn(40, 17, 32)
-    gone = (model.condition(features, training_generators(0, 0, 0, 40)).hint == 0).all(-1).all(-1)
+    gone = (model.condition(features, training_generators(0, 0, 0, 40)).self_condition == 0).all(-1).all(-1)
     assert 10 < gone.sum() < 30
-    assert not (model.condition(features).hint == 0).all(-1).any()
+    assert not (model.condition(features).self_condition == 0).all(-1).any()

@@ -98,13 +98,13 @@ def test_the_sampler_draws_from_what_the_network_says_in_training(rate):
     torch.manual_seed(0)
     schedule = Schedule(CONFIG.codes, CONFIG.steps, rate)
     denoiser = Denoiser(CONFIG, schedule).eval()
-    condition = denoiser.condition(torch.randn(2, 17, CONFIG.feature_width))
+    condition = denoiser.encode_condition(torch.randn(2, 17, CONFIG.feature_width))
     k0 = torch.randint(CONFIG.codes, (2, CONFIG.tokens))
     s = torch.tensor([11, 11])
     ks = forward_sample(k0, s, schedule, torch.Generator().manual_seed(0))
     with torch.no_grad():
         all_rows = torch.arange(ks.numel())
-        lazy = denoiser.predictor(condition, [20, 11, 0])(ks, s)(all_rows)(all_rows)
+        (lazy,) = denoiser.lazy_p0(condition, [20, 11, 0])(ks, 11, all_rows)
         torch.testing.assert_close(lazy, denoiser(ks, s, condition).softmax(-1).flatten(0, 1), atol=1e-6, rtol=1e-4)
         plain = Denoiser(replace(CONFIG, carry_over=False)).eval()
         plain.load_state_dict(denoiser.state_dict())  # carry-over has no weights

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from di2pose.diffusion import Schedule, posterior, sample
-from di2pose.diffusion.sampler import step_grid
+from di2pose.diffusion.schedule import step_grid
 from di2pose.errors import InputError
 from di2pose.randomness import hypothesis_generators
 
@@ -52,8 +52,8 @@ def test_skipping_steps_is_exact():
 
         def posterior_mean(ks, s):
             """The Bayes-optimal p(k_0 | k_s) of independent tokens with prior p0."""
-            keep, replace = schedule.keep[s[0]].float(), schedule.replace[s[0]].float() / 5
-            visible = p0 * (replace + keep * torch.eye(5))  # row k_s
+            keep, replace = schedule.keep[s[0]], schedule.replace[s[0]] / 5
+            visible = p0 * (float(replace) + float(keep) * torch.eye(5))  # row k_s
             table = torch.cat([visible / visible.sum(1, keepdim=True), p0.unsqueeze(0)])
             return table[ks]
 
@@ -74,6 +74,13 @@ def test_a_row_is_the_same_in_any_batch():
     *_, together = sample(predict, schedule, 5, (6, 4), hypothesis_generators(0, ["a", "b", "c"], 2))
     *_, alone = sample(predict, schedule, 5, (2, 4), hypothesis_generators(0, ["b"], 2))
     assert torch.equal(together[2:4], alone)
+
+
+def test_kept_tokens_stay():
+    kept = torch.full((2, 4), 3), torch.tensor([[True, False, False, True]] * 2)
+    for ks in sample(oracle(torch.zeros(2, 4).long(), 5), Schedule(5, 10), 5, (2, 4), torch.Generator(), kept=kept):
+        assert (ks[kept[1]] == 3).all()
+    assert (ks[~kept[1]] == 0).all()
 
 
 def test_a_wrong_predictor_is_named():

@@ -1,4 +1,4 @@
-"""The shipped model as an ONNX folder, by the command; the same model in PyTorch alone; real pictures."""
+"""The shipped model as an ONNX folder, by the command; the same model in PyTorch; real pictures."""
 
 import subprocess
 import sys
@@ -10,10 +10,6 @@ from PIL import Image
 from di2pose import Di2Pose
 from di2pose.assets import extract, fetch
 from di2pose.data.frames import Video
-from di2pose.image.efficientdet import EfficientDet
-from di2pose.image.encoder import load_encoder
-from di2pose.image.multipose import MultiPose
-from di2pose.image.people_detector import PeopleDetector
 from di2pose.image.read import read_image
 from di2pose.onnx import OnnxPredictor
 
@@ -36,11 +32,7 @@ def ours(folder):
 
 @pytest.fixture(scope="module")
 def theirs():
-    """PyTorch throughout: Google's runtime has other weights and rounds otherwise."""
-    model = Di2Pose.from_pretrained()
-    detector = PeopleDetector(EfficientDet("torch"), MultiPose(runtime="torch"))
-    encoder = load_encoder(model.config.encoder, runtime="torch")
-    return Di2Pose(model.model, encoder, detector, model.calibration).eval()
+    return Di2Pose.from_pretrained()
 
 
 @pytest.fixture(scope="session")

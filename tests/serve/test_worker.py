@@ -16,7 +16,7 @@ import pytest
 from serve.running import BOUNDARY, QUICK, Running, form, opened, running
 from video.films import write_film
 
-from di2pose.diffusion import sampler
+from di2pose.diffusion import fast_sampler
 from di2pose.serve import worker as worker_module
 from di2pose.serve.refusal import Limits, Refusal
 from di2pose.serve.worker import AloneJob, PhotoJob
@@ -36,14 +36,14 @@ def film(tmp_path_factory, astronaut):
 @pytest.fixture
 def steps(monkeypatch):
     """Diffusion steps: how many were begun, and a function that each one calls with its number."""
-    jump, seen = sampler.jump, SimpleNamespace(count=0, at=lambda number: None)
+    jump, seen = fast_sampler.jump, SimpleNamespace(count=0, at=lambda number: None)
 
     def noted(*arguments):
         seen.count += 1
         seen.at(seen.count)
         return jump(*arguments)
 
-    monkeypatch.setattr(sampler, "jump", noted)
+    monkeypatch.setattr(fast_sampler, "jump", noted)
     return seen
 
 
@@ -337,11 +337,11 @@ def test_the_clock_of_a_long_job_stands_still_while_others_work(service, monkeyp
 
 SERVER = """
 import sys
-from di2pose.diffusion import sampler
+from di2pose.diffusion import fast_sampler
 from di2pose.serve import command
 
 command.GRACE_S = 60
-jump, first = sampler.jump, [True]
+jump, first = fast_sampler.jump, [True]
 
 def held(*arguments):
     if first.pop() if first else False:
@@ -349,7 +349,7 @@ def held(*arguments):
         sys.stdin.readline()
     return jump(*arguments)
 
-sampler.jump = held
+fast_sampler.jump = held
 command.serve(port=0)
 """
 

@@ -109,12 +109,12 @@ def test_poses_stay_float32_under_autocast():
         assert model.loss(poses(2))["loss"].dtype == torch.float32
 
 
-def test_codes_are_what_encode_rounds():
+def test_latents_are_what_encode_rounds():
     torch.manual_seed(0)
     tokenizer = PoseTokenizer(recipes.tiny().tokenizer)
     poses = torch.randn(5, 17, 3) * 300
     half = tokenizer.quantiser.levels // 2
-    digits = (tokenizer.codes(poses) * half).round().long() + half
+    digits = (tokenizer.latents(poses) * half).round().long() + half
     assert torch.equal((digits * tokenizer.quantiser.basis).sum(-1), tokenizer.encode(poses))
 
 

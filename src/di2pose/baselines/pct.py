@@ -1,7 +1,7 @@
-"""PCT's way: the tokens of a pose are classified in one pass, each apart, and decoded by their probabilities.
+"""PCT: the tokens of a pose are classified in one pass, each independently, and decoded by their probabilities.
 
-The same trunk as Di2Pose's, without noise and without steps, on a frozen tokenizer: PCT's own has Mixer blocks and a VQ
-codebook. B crops, H hypotheses, N tokens, C codes, L image tokens of width F.
+Di2Pose's trunk, without noise and without steps, on a frozen tokenizer: PCT's own has Mixer blocks and a VQ codebook.
+B crops, H hypotheses, N tokens, C codes, L image tokens of width F.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose import recipes
+from di2pose.baselines.baseline import TrunkBaseline, feature_size, visibility_of
 from di2pose.config import TokenizerConfig, TrainingConfig, TrunkConfig
-from di2pose.diffusion.adapter import reading_losses
-from di2pose.diffusion.jump import draw_codes
-from di2pose.diffusion.trunk import Condition, Trunk, initialise
+from di2pose.diffusion.adapter import with_adapter_losses
+from di2pose.diffusion.denoiser import Condition, Trunk, initialise
+from di2pose.diffusion.fast_sampler import draw_codes
 from di2pose.errors import InputError
-from di2pose.model import Constraints, Prediction, check_hypotheses
+from di2pose.model import Constraints, Prediction
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import Noise, mirrored, uniform
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
@@ -32,7 +33,7 @@ class PCTConfig:
     encoder: str
     tokenizer: TokenizerConfig
     trunk: TrunkConfig
-    """Its `tokens` are the tokenizer's, its `steps` 1; `hint_channels` the tokenizer's, or 0 for no hint."""
+    """`tokens` are the tokenizer's, `steps` is 1; `hint_channels` the tokenizer's, or 0 for no self-condition."""
     training: TrainingConfig
     pose_weight: float = 10.0
     """Of the softly decoded pose's mean joint error, in metres, beside the cross-entropy of the tokens."""
@@ -51,14 +52,15 @@ class PCTConfig:
 
     @property
     def feature_size(self) -> tuple[int, int]:
-        return (self.trunk.feature_tokens if self.trunk.adapter_layers else 0), self.trunk.feature_width
+        return feature_size(self.trunk)
 
 
-class PCT(nn.Module):
+class PCT(TrunkBaseline):
     """A frozen tokenizer and the classifier: a `model.PoseModel`."""
 
     kind: ClassVar[str] = "pct"
     config_type = PCTConfig
+    no_constraints: ClassVar[str] = "draws each token apart"
 
     def __init__(self, config: PCTConfig) -> None:
         super().__init__()
@@ -77,11 +79,6 @@ class PCT(nn.Module):
         trunk = recipes.trunk_of(base, tokens=tokenizer.tokens, steps=1, hint_channels=tokenizer.channels)
         return PCTConfig("pct", encoder, tokenizer, trunk, base.denoiser_training)
 
-    def prepare(self, features: Float[Tensor, "n L F"]) -> None:
-        """Before the first step: the mean and deviation of some training features."""
-        if self.trunk.adapter is not None:
-            self.trunk.adapter.standardise(features)
-
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
         """`tokens`, the cross-entropy to the true ones; `pose`, the softly decoded pose's error; the adapter's own."""
         k0 = self.tokenizer.encode(batch["joints_mm"])
@@ -94,22 +91,14 @@ class PCT(nn.Module):
             "accuracy": (logits.argmax(-1) == k0).float().mean(),
         }
         total = losses["tokens"] + self.config.pose_weight * losses["pose"]
-        if condition.joints_mm is not None and condition.visibility_logits is not None:
-            reading = reading_losses(condition.joints_mm, condition.visibility_logits, batch, self.config)
-            total = total + reading.pop("loss")
-            losses |= reading
-        return {"loss": total, **losses}
+        return with_adapter_losses({"loss": total, **losses}, condition, batch, self.config)
 
-    def condition(self, features: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
-        """What the trunk knows of B images; its hint is the latents of the adapter's own pose."""
-        condition = self.trunk.condition(features, noise)
-        if condition.joints_mm is None or not self.config.trunk.hint_channels:
-            return condition
-        return self.trunk.hinted(condition, self.tokenizer.codes(condition.joints_mm.detach()), noise)
+    def latents(self, joints_mm: Float[Tensor, "B 17 3"]) -> Float[Tensor, "B N d"]:
+        return self.tokenizer.latents(joints_mm)
 
     def forward(self, condition: Condition) -> Float[Tensor, "B N C"]:
-        """Logits of the tokens, in one pass from their places alone."""
-        images, trunk = len(condition.keys[0]), self.config.trunk
+        """Logits of the tokens, in one pass from their positions alone."""
+        images, trunk = condition.images, self.config.trunk
         x = torch.zeros(images, trunk.tokens, trunk.width, device=condition.keys[0].device)
         s = torch.ones(images, dtype=torch.int64, device=x.device)
         return self.to_logits(self.trunk(x, s, condition)).float()
@@ -123,36 +112,27 @@ class PCT(nn.Module):
         generator: Noise,
         constraints: Constraints | None = None,
     ) -> Prediction:
-        """Each token drawn by its own probabilities, without regard to the others; there is one step only."""
-        check_hypotheses(hypotheses)
-        if constraints is not None and constraints.any:
-            raise InputError(
-                "kind 'pct' draws each token apart: pins and kept tokens are for kind 'di2pose'"
-            )
+        """Each token is drawn independently of the others, in one step."""
+        self.check_call(hypotheses, constraints)
         condition = self.condition(features)
         p0 = self(condition).softmax(-1).repeat_interleave(hypotheses, 0)               # BH N C
         digits = self.config.tokenizer.digits
         u = mirrored(uniform((*p0.shape[:2], len(digits) or 1), generator, p0.device), generator)
         tokens = draw_codes(p0.flatten(0, 1), u.flatten(0, 1), digits).view(p0.shape[:2])
-        logits = condition.visibility_logits
         joints_mm = self.tokenizer.decode(tokens).unflatten(0, (len(features), hypotheses))
-        return Prediction(joints_mm, None if logits is None else logits.softmax(-1))
+        return Prediction(joints_mm, visibility_of(condition))
 
     @torch.no_grad()
     def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
         """The adapter's regression, and PCT's own estimate: the probabilities, decoded softly."""
-        condition = self.condition(features)
-        found = {} if condition.joints_mm is None else {"regression": condition.joints_mm}
-        return found | {"soft decode": self.tokenizer.decode_soft(self(condition).softmax(-1))}
+        soft = self.tokenizer.decode_soft(self(self.condition(features)).softmax(-1))
+        return super().point_estimates(features) | {"soft decode": soft}
 
     @torch.no_grad()
     def certainty(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, " B"]:
         """Minus the mean entropy of the tokens, in nats."""
         log_p0 = self(self.condition(features)).log_softmax(-1)
         return (log_p0.exp() * log_p0).sum(-1).mean(-1)
-
-    def tokens_of(self, joints_mm: Float[Tensor, "B H 17 3"]) -> None:
-        return None
 
     def parts(self) -> dict[str, nn.Module]:
         return {"tokenizer": self.tokenizer, "trunk": self.trunk, "to_logits": self.to_logits}

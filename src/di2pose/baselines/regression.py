@@ -1,19 +1,19 @@
-"""The plain baseline: one network reads a pose off the features. No hypotheses, no spread.
+"""Regression: one network from features to a pose. No hypotheses, no spread.
 
-The same reader as the adapter before Di2Pose's denoiser, on its own. B crops, L image tokens of width F.
+The adapter of Di2Pose's denoiser, alone. B crops, L image tokens of width F.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from di2pose.config import TrainingConfig, added
-from di2pose.diffusion.adapter import Adapter, reading_losses
-from di2pose.errors import InputError
-from di2pose.model import Constraints, Prediction, check_hypotheses
+from di2pose.baselines.baseline import Baseline
+from di2pose.config import TrainingConfig, TrunkConfig, added
+from di2pose.diffusion.adapter import Adapter, adapter_losses
+from di2pose.model import Constraints, Prediction
 from di2pose.randomness import Noise
 
 
@@ -41,17 +41,23 @@ class RegressionConfig:
     def feature_size(self) -> tuple[int, int]:
         return self.feature_tokens, self.feature_width
 
+    @property
+    def adapter(self) -> TrunkConfig:
+        sizes = {each.name: getattr(self, each.name) for each in fields(TrunkConfig) if hasattr(self, each.name)}
+        return TrunkConfig(adapter_tokens=1, **sizes)
 
-class Regression(nn.Module):
+
+class Regression(Baseline):
     """A `model.PoseModel` whose hypotheses are all the same."""
 
     kind: ClassVar[str] = "regression"
     config_type = RegressionConfig
+    no_constraints: ClassVar[str] = "draws nothing"
 
     def __init__(self, config: RegressionConfig) -> None:
         super().__init__()
         self.config = config
-        self.adapter = Adapter(config)
+        self.adapter = Adapter(config.adapter)
 
     @classmethod
     def recipe(cls, encoder: str, feature_tokens: int, feature_width: int) -> RegressionConfig:
@@ -59,12 +65,12 @@ class Regression(nn.Module):
         return RegressionConfig("regression", encoder, feature_tokens, feature_width, training)
 
     def prepare(self, features: Float[Tensor, "n L F"]) -> None:
-        """Before the first step: the mean and deviation of some training features."""
+        """Before the first step: set the adapter's mean and scale from some training features."""
         self.adapter.standardise(features)
 
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
-        reading = self.adapter(batch["features"], generator if self.training else None)
-        return reading_losses(reading.joints_mm, reading.visibility_logits, batch, self.config)
+        output = self.adapter(batch["features"], generator if self.training else None)
+        return adapter_losses(output.joints_mm, output.visibility_logits, batch, self.config)
 
     @torch.no_grad()
     def predict(
@@ -75,20 +81,12 @@ class Regression(nn.Module):
         generator: Noise,
         constraints: Constraints | None = None,
     ) -> Prediction:
-        check_hypotheses(hypotheses)
-        if constraints is not None and constraints.any:
-            raise InputError("a regression draws nothing: pins and kept tokens are for kind 'di2pose'")
-        reading = self.adapter(features)
-        return Prediction(reading.joints_mm[:, None].repeat(1, hypotheses, 1, 1), reading.visibility_logits.softmax(-1))
+        self.check_call(hypotheses, constraints)
+        output = self.adapter(features)
+        return Prediction(output.joints_mm[:, None].repeat(1, hypotheses, 1, 1), output.visibility_logits.softmax(-1))
 
     def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
         return {}
-
-    def certainty(self, features: Float[Tensor, "B L F"]) -> None:
-        return None
-
-    def tokens_of(self, joints_mm: Float[Tensor, "B H 17 3"]) -> None:
-        return None
 
     def parts(self) -> dict[str, nn.Module]:
         return {"adapter": self.adapter}

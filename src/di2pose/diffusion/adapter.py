@@ -1,21 +1,21 @@
-"""Adapter: reads a whole feature sequence at once.  B images, L image tokens of width F, W width.
+"""Adapter: one network over the whole feature sequence.  B images, L image tokens of width F, W width.
 
-An extension of the paper, whose denoiser looks at the backbone's features as they are (`adapter_layers = 0`). Each
-image token is standardised and narrowed; side by side, in their places, they are one long vector, and a few wide
-residual layers read it. Out come what the denoiser is to know, a plain regression of the pose and the visibility of
-each joint. On a CPU this learns many times faster than attention over the image tokens (docs/log.md).
+An extension of the paper, whose denoiser attends to the backbone's features as they are (`adapter_layers = 0`). Each
+image token is standardised and narrowed; all of them, concatenated in order, go through a few wide residual layers. The
+output is a summary for the denoiser, a direct regression of the pose and the visibility of each joint. On a CPU this
+learns many times faster than attention over the image tokens (docs/log.md).
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from di2pose.config import TrunkConfig
 from di2pose.device import in_float32
-from di2pose.diffusion.attention import QuickGELU
 from di2pose.errors import InputError
 from di2pose.pose.metrics import mpjpe, similarity
 from di2pose.randomness import Noise, uniform
@@ -24,66 +24,28 @@ from di2pose.tokenizer.tokenizer import JOINTS, MM_PER_METRE
 VISIBILITIES = 4
 """Seen, hidden by the body itself, hidden by something else, out of the frame: 0 to 3, as in `data.sample`."""
 SILENT = 1e-3
-"""A channel that varies less than this over the data is a constant: it is centred and not blown up."""
+"""Standard deviation below which a channel counts as constant: it is centred and not scaled."""
 
 
-@runtime_checkable
-class AdapterConfig(Protocol):
-    """The sizes of an adapter: those of a `DenoiserConfig`, or of a baseline that is an adapter alone."""
-
-    @property
-    def feature_tokens(self) -> int: ...
-    @property
-    def feature_width(self) -> int: ...
-    @property
-    def adapter_layers(self) -> int: ...
-    @property
-    def adapter_width(self) -> int: ...
-    @property
-    def adapter_channels(self) -> int: ...
-    @property
-    def adapter_dropout(self) -> float: ...
-    @property
-    def observer_tokens(self) -> int: ...
-    @property
-    def observer_dropout(self) -> float: ...
-
-
-@runtime_checkable
-class ReadingWeights(Protocol):
-    """Of the losses."""
-
-    @property
-    def regression_weight(self) -> float: ...
-    @property
-    def aligned_weight(self) -> float: ...
-    @property
-    def visibility_weight(self) -> float: ...
-
-
-class Reading(NamedTuple):
-    """What the adapter makes of B images."""
-
-    gist: Float[Tensor, "B W"]
+class AdapterOutput(NamedTuple):
+    summary: Float[Tensor, "B W"]
     """For the denoiser."""
     joints_mm: Float[Tensor, "B 17 3"]
     """Direct regression: root-relative millimetres, pelvis exactly 0."""
     visibility_logits: Float[Tensor, "B 17 4"]
-    """How likely each joint is seen, hidden by the body, hidden by something else, or out of the frame."""
 
 
 class Adapter(nn.Module):
-    """Image features (B, L, F) -> a `Reading`. Features that are NaN were not observed: they count as the mean."""
+    """Image features (B, L, F) -> `AdapterOutput`. NaN features are missing observations and count as the mean."""
 
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, config: AdapterConfig) -> None:
+    def __init__(self, config: TrunkConfig) -> None:
         super().__init__()
         L, inner = config.feature_tokens, config.adapter_width
         self.dropout, self.observer_dropout = config.adapter_dropout, config.observer_dropout
-        self.first = L - config.observer_tokens
-        """How many of the image tokens are always there."""
+        self.first = L - config.observer_tokens  # tokens that are never missing
         self.register_buffer("mean", torch.zeros(L, config.feature_width))
         self.register_buffer("scale", torch.ones(L, config.feature_width))
         self.narrow = nn.Linear(config.feature_width, config.adapter_channels)
@@ -95,30 +57,29 @@ class Adapter(nn.Module):
 
     @torch.no_grad()
     def standardise(self, features: Float[Tensor, "n L F"]) -> None:
-        """Take mean and deviation of each token's channels from some of the training features."""
+        """Set mean and scale of each token's channels from some of the training features."""
         self._check(features)
-        known = features.isfinite()
-        count = known.sum(0).clamp_min(1)
+        count = features.isfinite().sum(0).clamp_min(1)
         mean = features.nan_to_num(0.0).sum(0) / count
         deviation = (((features - mean).nan_to_num(0.0) ** 2).sum(0) / (count - 1).clamp_min(1)).sqrt()
         self.mean.copy_(mean)
         self.scale.copy_(torch.where(deviation > SILENT, 1 / deviation.clamp_min(SILENT), 1.0))
 
-    def forward(self, y: Float[Tensor, "B L F"], noise: Noise | None = None) -> Reading:
+    def forward(self, y: Float[Tensor, "B L F"], noise: Noise | None = None) -> AdapterOutput:
         """`noise` draws what is dropped, in training; without it nothing is."""
         self._check(y)
-        x = ((y - self.mean) * self.scale).nan_to_num(0.0)                  # B L F
+        x = ((y - self.mean) * self.scale).nan_to_num(0.0)                              # B L F
         if noise is not None and self.observer_dropout:
-            there = uniform((len(y), 1, 1), noise, y.device) >= self.observer_dropout
-            x = torch.cat([x[:, : self.first], x[:, self.first :] * there], dim=1)
-        x = self.narrow(x).flatten(1)                                       # B L*channels
-        x = self.join(drop(x, self.dropout, noise))                         # B W
+            there = uniform((len(y), 1, 1), noise, y.device) >= self.observer_dropout   # B 1 1
+            x = torch.cat([x[:, : self.first], x[:, self.first :] * there], dim=1)      # B L F
+        x = self.narrow(x).flatten(1)                                                   # B L*channels
+        x = self.join(drop(x, self.dropout, noise))                                     # B W
         for layer in self.layers:
-            x = layer(x, noise)                                             # B W
-        x = self.norm(x)
-        joints = self.to_joints(x).float().unflatten(1, (JOINTS, 3))        # B 17 3, metres
-        visibility_logits = self.to_visibility(x).float().unflatten(1, (JOINTS, VISIBILITIES))
-        return Reading(x, (joints - joints[:, :1]) * MM_PER_METRE, visibility_logits)
+            x = layer(x, noise)                                                         # B W
+        x = self.norm(x)                                                                # B W
+        joints = self.to_joints(x).float().unflatten(1, (JOINTS, 3))                    # B 17 3, metres
+        visibility = self.to_visibility(x).float().unflatten(1, (JOINTS, VISIBILITIES))  # B 17 4
+        return AdapterOutput(x, (joints - joints[:, :1]) * MM_PER_METRE, visibility)
 
     def _check(self, y: Tensor) -> None:
         if y.ndim != 3 or y.shape[1:] != self.mean.shape:
@@ -127,7 +88,7 @@ class Adapter(nn.Module):
 
 
 class AdapterLayer(nn.Module):
-    """A residual: norm, mix, activate, drop, mix."""
+    """A residual: norm, linear, activation, dropout, linear."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -137,8 +98,17 @@ class AdapterLayer(nn.Module):
         self.activate = QuickGELU()
 
     def forward(self, x: Float[Tensor, "B W"], noise: Noise | None) -> Float[Tensor, "B W"]:
-        h = self.activate(self.first(self.norm(x)))
-        return x + self.second(drop(h, self.dropout, noise))
+        h = self.activate(self.first(self.norm(x)))                                     # B W
+        return x + self.second(drop(h, self.dropout, noise))                            # B W
+
+
+class QuickGELU(nn.Module):
+    """x * sigmoid(1.702 x), VQ-Diffusion's GELU2."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return x * torch.sigmoid(1.702 * x)
+        return (1.702 * x).sigmoid_().mul_(x)  # one temporary instead of three
 
 
 def drop(x: Float[Tensor, "B D"], share: float, noise: Noise | None) -> Float[Tensor, "B D"]:
@@ -148,28 +118,39 @@ def drop(x: Float[Tensor, "B D"], share: float, noise: Noise | None) -> Float[Te
     return x * (uniform(x.shape, noise, x.device) >= share) / (1 - share)
 
 
-def reading_losses(
+def adapter_losses(
     joints_mm: Float[Tensor, "B 17 3"],
     visibility_logits: Float[Tensor, "B 17 4"],
     batch: Mapping[str, Tensor],
-    weights: ReadingWeights,
+    weights: Any,
 ) -> dict[str, Tensor]:
-    """`regression`, the mean joint error in metres, and where that counts `aligned`, the same after Procrustes
-    alignment; `visibility`, cross-entropy, where the batch has visibilities; and their weighted sum, `loss`."""
+    """`regression`, the mean joint error in metres; `aligned`, the same after Procrustes alignment, where its weight is
+    above 0; `visibility`, cross-entropy, where the batch has visibilities; and their weighted sum, `loss`.
+
+    weights: a configuration with `regression_weight`, `aligned_weight` and `visibility_weight`
+    """
     losses = {"regression": mpjpe(joints_mm, batch["joints_mm"], root=0).mean() / MM_PER_METRE}
-    total = weights.regression_weight * losses["regression"]
     if weights.aligned_weight:
         losses["aligned"] = aligned_error(joints_mm, batch["joints_mm"]).mean() / MM_PER_METRE
-        total = total + weights.aligned_weight * losses["aligned"]
     if "visibility" in batch:
         losses["visibility"] = visibility_loss(visibility_logits, batch["visibility"])
-        total = total + weights.visibility_weight * losses["visibility"]
-    return losses | {"loss": total}
+    total = sum(getattr(weights, f"{name}_weight") * value for name, value in losses.items())
+    return losses | {"loss": torch.as_tensor(total)}
+
+
+def with_adapter_losses(
+    losses: dict[str, Tensor], condition: Any, batch: Mapping[str, Tensor], weights: Any
+) -> dict[str, Tensor]:
+    """The losses with those of the adapter whose outputs the condition has, if it has any; summed in `loss`."""
+    if condition.joints_mm is None:
+        return losses
+    own = adapter_losses(condition.joints_mm, condition.visibility_logits, batch, weights)
+    return losses | own | {"loss": losses["loss"] + own["loss"]}
 
 
 @in_float32
 def aligned_error(joints_mm: Float[Tensor, "B J 3"], truth_mm: Float[Tensor, "B J 3"]) -> Float[Tensor, " B"]:
-    """PA-MPJPE whose gradient takes the alignment for given: it is the best one, so that moving it gains nothing."""
+    """PA-MPJPE without a gradient through the alignment, which is optimal: its own gradient is 0."""
     here, there = (pose - pose.mean(1, keepdim=True) for pose in (joints_mm, truth_mm))
     with torch.no_grad():
         turn, scale = similarity(here, there)

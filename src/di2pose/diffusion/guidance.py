@@ -1,7 +1,7 @@
-"""Steer the reverse process towards what is already known of the pose.  B rows, N tokens, C codes, J joints.
+"""Guide the reverse process towards known joints.  B rows, N tokens, C codes, J joints.
 
-Extensions, not in the paper. A token is no joint: each joint is decoded from all tokens. So a known joint does not fix
-tokens, it makes some of them likelier, and the gradient through the frozen decoder says which.
+An extension, not in the paper. A token is no joint: each joint is decoded from all tokens. A known joint therefore
+fixes no token; it changes the probabilities of all, by the gradient through the frozen decoder.
 """
 
 from collections.abc import Callable
@@ -13,32 +13,31 @@ from torch import Tensor
 from di2pose.errors import InputError
 from di2pose.interruption import check
 
-PredictAll = Callable[[Tensor, Tensor], Tensor]
-"""(k_s (B, N), s (B,)) -> probabilities of k_0 of all tokens (B, N, C)."""
+PredictP0 = Callable[[Tensor, Tensor], Tensor]
+"""(k_s (B, N), s (B,)) -> probabilities of k_0 (B, N, C)."""
 DecodeSoft = Callable[[Tensor], Tensor]
 """Probabilities (B, N, C) -> joints (B, J, 3) in millimetres."""
 PULLS = 16
 TRUST_MM = 15.0
-"""How far a pinned joint may stay off: about what the tokenizer itself loses."""
+"""Standard deviation of a pinned joint: about the tokenizer's own error."""
 
 
 def towards_pins(
-    predict_p0: PredictAll,
+    predict_p0: PredictP0,
     decode_soft: DecodeSoft,
     pins_mm: Float[Tensor, "B J 3"],
     pinned: Bool[Tensor, "B J"],
-) -> PredictAll:
-    """`predict_p0` whose answers, softly decoded, put the pinned joints at `pins_mm`.
+) -> PredictP0:
+    """`predict_p0` with probabilities whose soft decoding has the pinned joints at `pins_mm`.
 
-    Of all p near p0 it takes the one that minimises KL(p | p0) + |joints(p) - pins|^2 / (2 TRUST^2), by PULLS steps of
-    gradient descent on the logits: the rest of the pose changes no more than it must.
+    The p that minimises KL(p | p0) + |joints(p) - pins|^2 / (2 TRUST^2), by PULLS steps of gradient descent on the
+    logits: the rest of the pose changes no more than it must.
     """
     if pins_mm.shape[:2] != pinned.shape or pins_mm.shape[2:] != (3,):
         raise InputError(f"pins (B, J, 3) need a mask (B, J), got {tuple(pins_mm.shape)} and {tuple(pinned.shape)}")
 
-    def steered(ks: Tensor, s: Tensor) -> Tensor:
-        p0 = predict_p0(ks, s).detach()
-        log_p0 = p0.clamp_min(1e-12).log()
+    def guided(ks: Tensor, s: Tensor) -> Tensor:
+        log_p0 = predict_p0(ks, s).detach().clamp_min(1e-12).log()
 
         def cost(logits: Tensor) -> Tensor:
             log_p = logits.log_softmax(-1)
@@ -49,22 +48,20 @@ def towards_pins(
 
         return _descend(cost, log_p0, PULLS).softmax(-1)
 
-    return steered
+    return guided
 
 
 @torch.enable_grad()
 def _descend(cost: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Tensor:
-    """Rows of `start` (B, N, C) moved downhill, each by its own step length: doubled after a gain, quartered else."""
-    best = start.clone()
-    best_cost = cost(best).detach()
+    """Gradient descent of (B, N, C) rows, each with its own step length: doubled after a gain, quartered else."""
+    best, best_cost = start.clone(), cost(start).detach()
     length = torch.ones(len(start), 1, 1, device=start.device)
     for _ in range(steps):
         check()
         point = best.clone().requires_grad_()
         (slope,) = torch.autograd.grad(cost(point).sum(), point)
         # The largest change of a logit in a row is `length`: gradients of probabilities span many orders.
-        direction = slope / slope.abs().amax((1, 2), keepdim=True).clamp_min(1e-12)
-        trial = best - length * direction
+        trial = best - length * slope / slope.abs().amax((1, 2), keepdim=True).clamp_min(1e-12)
         trial_cost = cost(trial).detach()
         better = trial_cost < best_cost
         best = torch.where(better.view(-1, 1, 1), trial, best)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from di2pose.diffusion.schedule import Schedule
-from di2pose.diffusion.transition import as_steps, check_possible
+from di2pose.diffusion.transition import as_steps, check_possible, rates, rates_between
 from di2pose.errors import InputError
 from di2pose.tokenizer.fsq import check_tokens
 
@@ -57,19 +57,20 @@ def _row_coefficients(k0: Tensor, ks: Tensor, s: Tensor, schedule: Schedule) -> 
     f[k] = f_any + f_m [k = m] and are f[k] * (keep w[k] + u sum(w)), with w built from the one-hot k_0 or from p0.
     """
     C, r = schedule.codes, s - 1
-    a, b, g = schedule.between(r, s)
-    keep, u_r, u_s = schedule.keep[r], schedule.replace[r] / C, schedule.replace[s] / C
+    a, b, g = rates_between(r, s, schedule)
+    keep, replace, _ = rates(r, schedule)
+    keep_s, replace_s, occlude_s = rates(s, schedule)
+    u_r, u_s = replace / C, replace_s / C
     occluded = ks == schedule.occ
     certain = (u_s == 0).view(-1, 1) & ~occluded
-    safe_u_s = torch.where(u_s > 0, u_s, 1)
-    safe_occ = torch.where(schedule.occlude[s] > 0, schedule.occlude[s], 1)
+    safe_u_s, safe_occ = torch.where(u_s > 0, u_s, 1), torch.where(occlude_s > 0, occlude_s, 1)
 
     def rows(of_occ: Tensor, of_visible: Tensor) -> Tensor:
         return torch.where(occluded, of_occ.view(-1, 1), of_visible.view(-1, 1))
 
     f_any = rows(g / safe_occ, b / (C * safe_u_s))
     f_m = rows(torch.zeros_like(a), a / safe_u_s)
-    damping = rows(torch.ones_like(a), safe_u_s / (safe_u_s + schedule.keep[s]))
+    damping = rows(torch.ones_like(a), safe_u_s / (safe_u_s + keep_s))
     # A visible token of an occlude-only process is certain: its KL is 0, and so is its gradient.
     f_any, f_m = f_any.masked_fill(certain, 0), f_m.masked_fill(certain, 0)
     return torch.stack([f_any, f_m, damping, keep.view(-1, 1).expand(k0.shape), u_r.view(-1, 1).expand(k0.shape)])

@@ -6,6 +6,7 @@ Nothing here builds a (C + 1)^2 matrix: every row costs O(C). The dense matrices
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from di2pose.diffusion.schedule import Schedule
 from di2pose.errors import InputError
@@ -14,25 +15,22 @@ from di2pose.tokenizer.fsq import check_tokens
 
 Step = int | Int[Tensor, " B"]
 CERTAIN = 1e4
-"""Logit of a code that is known for sure: its softmax is exactly one-hot, in value and gradient, in any precision."""
+"""Logit of a code that is certain: its softmax is exactly one-hot, in value and gradient, in any precision."""
 
 
 def forward_probs(k0: Int[Tensor, "B N"], s: Step, schedule: Schedule) -> Float[Tensor, "B N C_plus_1"]:
     """q(k_s | k_0): keep + replace/C at k_0, replace/C at every other code, occlude at Occ; float64."""
     check_tokens(k0, schedule.codes)
     s = as_steps(s, len(k0), schedule)
-    keep, replace, occlude = (_to_device(array[s].view(-1, 1), k0.device) for array in _arrays(schedule))
-    probs = (replace / schedule.codes).unsqueeze(-1).repeat(1, k0.shape[1], schedule.codes + 1)
-    probs.scatter_add_(-1, k0.unsqueeze(-1), keep.expand(k0.shape).unsqueeze(-1))
-    probs[..., schedule.occ] = occlude
-    return probs
+    keep, replace, occlude = (_to_device(each.view(-1, 1, 1), k0.device) for each in rates(s, schedule))
+    codes = replace / schedule.codes + keep * F.one_hot(k0, schedule.codes)
+    return torch.cat([codes, occlude.expand(-1, k0.shape[1], 1)], dim=-1)
 
 
 def forward_sample(k0: Int[Tensor, "B N"], s: Step, schedule: Schedule, generator: Noise) -> Int[Tensor, "B N"]:
     """k_s ~ q(k_s | k_0), from two uniforms a token."""
     check_tokens(k0, schedule.codes)
-    s = as_steps(s, len(k0), schedule)
-    _, replace, occlude = (array[s].view(-1, 1) for array in _arrays(schedule))
+    _, replace, occlude = (each.view(-1, 1) for each in rates(as_steps(s, len(k0), schedule), schedule))
     fate = uniform(k0.shape, generator)
     other = uniform_integers(k0.shape, schedule.codes, generator, k0.device)
     ks = torch.where((fate < occlude + replace).to(k0.device), other, k0)
@@ -51,52 +49,42 @@ def posterior(
                 where w = p0 but for w[m] = p0[m] u_s / (u_s + keep_s): p0 / q(k_s=m | k_0), scaled by u_s.
 
     Where replace[s] is 0 a visible m can only come from k_0 = m: the row is one-hot at m, whatever p0 says.
-    An Occ where occlude[s] is 0 cannot be: InputError.
+    An Occ where occlude[s] is 0 is impossible: InputError.
     """
-    if p0.ndim != 3 or p0.shape[:2] != ks.shape or p0.shape[2] != schedule.codes:
-        raise InputError(
-            f"p0 must have shape (B, N, {schedule.codes}) and ks (B, N), got {tuple(p0.shape)} and {tuple(ks.shape)}"
-        )
-    check_tokens(ks, schedule.codes + 1)
-    r, s = step_pair(r, s, len(ks), schedule)
-    occluded = ks == schedule.occ
-    check_possible(occluded, s, schedule)
-
     C = schedule.codes
-    keep_r, u_r = schedule.keep[r], schedule.replace[r] / C
-    keep_s, u_s = schedule.keep[s], schedule.replace[s] / C
-    a, b, g = schedule.between(r, s)
-    certain = u_s == 0
-    u_s = torch.where(certain, 1, u_s)
-    some_occ = torch.where(schedule.occlude[s] > 0, schedule.occlude[s], 1)
+    if p0.ndim != 3 or p0.shape[:2] != ks.shape or p0.shape[2] != C:
+        raise InputError(f"p0 must have shape (B, N, {C}) and ks (B, N), got {tuple(p0.shape)} and {tuple(ks.shape)}")
+    check_tokens(ks, C + 1)
+    r, s = step_pair(r, s, len(ks), schedule)
+    occluded = (ks == schedule.occ).unsqueeze(-1)                                       # B N 1
+    check_possible(occluded.squeeze(-1), s, schedule)
 
-    def coefficient(of_occ: Tensor, of_visible: Tensor) -> Tensor:
-        """A (B, N, 1) coefficient, formed in float64 and only then cast."""
-        of_occ, of_visible = (x.to(p0.dtype).to(p0.device).view(-1, 1) for x in (of_occ, of_visible))
-        return torch.where(occluded, of_occ, of_visible).unsqueeze(-1)
+    keep_r, replace_r, occlude_r = rates(r, schedule)
+    keep_s, replace_s, occlude_s = rates(s, schedule)
+    a, b, g = rates_between(r, s, schedule)
+    certain, u_r = replace_s == 0, replace_r / C
+    u_s, occlude_s = torch.where(certain, 1, replace_s / C), torch.where(occlude_s > 0, occlude_s, 1)
 
-    one, zero = torch.ones_like(u_s), torch.zeros_like(u_s)
-    m = ks.clamp(max=C - 1).unsqueeze(-1)
-    damping = coefficient(one, u_s / (u_s + keep_s))
-    w = p0.scatter(-1, m, p0.gather(-1, m) * damping)
-    mixed = coefficient(keep_r, keep_r) * w + coefficient(u_r, u_r) * w.sum(-1, keepdim=True)
-    at_m = mixed.gather(-1, m) * coefficient(zero, a / u_s)
-    codes = (mixed * coefficient(g / some_occ, b / (C * u_s))).scatter_add(-1, m, at_m)
-    occ = coefficient(schedule.occlude[r] / some_occ, zero)
-    probs = torch.cat([codes, occ], dim=-1)
-    if not certain.any():
-        return probs
-    known = certain.to(ks.device).view(-1, 1) & ~occluded
-    one_hot = torch.zeros_like(probs).scatter_(-1, ks.unsqueeze(-1), 1)
-    return torch.where(known.unsqueeze(-1), one_hot, probs)
+    def of(coefficient: Tensor) -> Tensor:
+        """(B,) -> (B, 1, 1), formed in float64 and only then cast."""
+        return coefficient.to(p0.dtype).to(p0.device).view(-1, 1, 1)
+
+    is_m = F.one_hot(ks, C + 1)[..., :C].to(p0.dtype)                                   # B N C, 0 where k_s = Occ
+    of_occluded = of(g / occlude_s) * (of(keep_r) * p0 + of(u_r))                       # B N C
+    w = p0 * (1 - is_m) + p0 * is_m * of(u_s / (u_s + keep_s))                          # B N C
+    mixed = of(keep_r) * w + of(u_r) * w.sum(-1, keepdim=True)                          # B N C
+    of_visible = (of(b / (C * u_s)) + of(a / u_s) * is_m) * mixed                       # B N C
+    of_visible = torch.where(of(certain).bool(), is_m, of_visible)
+    stays = of(occlude_r / occlude_s) * occluded                                        # B N 1
+    return torch.cat([torch.where(occluded, of_occluded, of_visible), stays], dim=-1)
 
 
 def carry_over(logits: Float[Tensor, "*rows C"], ks: Int[Tensor, " *rows"], gain: Tensor) -> Tensor:
     """Logits of p(k_0 | k_s, y) from logits of p(k_0 | all tokens but its own, y), by Bayes' rule.
 
     The factor q(k_s | k_0) is keep_s + u_s at k_0 = k_s and u_s at every other code: the logit of the visible code
-    gains log((keep_s + u_s) / u_s): `gain`, `carry_over_gain` of its step, which broadcasts to ks. An Occ token says
-    nothing of k_0.
+    gains log((keep_s + u_s) / u_s): `gain`, `carry_over_gain` of its step, which broadcasts to ks. An Occ token has no
+    evidence about k_0.
     """
     visible = ks < logits.shape[-1]
     m = ks.clamp(max=logits.shape[-1] - 1).unsqueeze(-1)
@@ -106,8 +94,21 @@ def carry_over(logits: Float[Tensor, "*rows C"], ks: Int[Tensor, " *rows"], gain
 
 def carry_over_gain(schedule: Schedule) -> Float[Tensor, " S_plus_1"]:
     """log((keep_s + u_s) / u_s) for s = 0..S, u = replace/C; 0 at S, CERTAIN where nothing is replaced; float64."""
-    u = schedule.replace / schedule.codes
-    return torch.where(u > 0, torch.log1p(schedule.keep / torch.where(u > 0, u, 1)), CERTAIN)
+    u, keep = torch.from_numpy(schedule.replace) / schedule.codes, torch.from_numpy(schedule.keep)
+    return torch.where(u > 0, torch.log1p(keep / torch.where(u > 0, u, 1)), CERTAIN)
+
+
+def rates(s: Int[Tensor, " B"], schedule: Schedule) -> tuple[Tensor, Tensor, Tensor]:
+    """(keep, replace, occlude) at each of the steps, float64 on the CPU."""
+    rows = s.numpy()
+    keep, replace, occlude = (torch.from_numpy(x[rows]) for x in (schedule.keep, schedule.replace, schedule.occlude))
+    return keep, replace, occlude
+
+
+def rates_between(r: Tensor, s: Tensor, schedule: Schedule) -> tuple[Tensor, Tensor, Tensor]:
+    """(keep, replace, occlude) of each of the transitions r -> s, float64 on the CPU."""
+    keep, replace, occlude = (torch.from_numpy(x) for x in schedule.between(r.numpy(), s.numpy()))
+    return keep, replace, occlude
 
 
 def as_steps(s: Step, batch: int, schedule: Schedule, lowest: int = 0) -> Int[Tensor, " B"]:
@@ -132,16 +133,12 @@ def step_pair(r: Step, s: Step, batch: int, schedule: Schedule) -> tuple[Tensor,
 
 def check_possible(occluded: Tensor, s: Tensor, schedule: Schedule) -> None:
     """Refuse an Occ token at a step where nothing can be occluded."""
-    never = (schedule.occlude[s] == 0).to(occluded.device)
-    if bool((occluded & never.view(-1, 1)).any()):
+    never = rates(s, schedule)[2] == 0
+    if bool((occluded & never.to(occluded.device).view(-1, 1)).any()):
         raise InputError(
             f"an Occ token ({schedule.occ}) where occlude[s] is 0: this schedule (final_occlude "
-            f"{schedule.final_occlude}) cannot occlude a token at step(s) {sorted(set(s[never.cpu()].tolist()))}"
+            f"{schedule.final_occlude}) cannot occlude a token at step(s) {sorted(set(s[never].tolist()))}"
         )
-
-
-def _arrays(schedule: Schedule) -> tuple[Tensor, Tensor, Tensor]:
-    return schedule.keep, schedule.replace, schedule.occlude
 
 
 def _to_device(x: Tensor, device: torch.device) -> Tensor:

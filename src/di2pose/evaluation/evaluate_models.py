@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 import tyro
 
-from di2pose.baselines.peer import BlazePosePeer
+from di2pose.baselines.blazepose import BlazePosePeer
 from di2pose.device import Precision, choose_device, precision_of
 from di2pose.errors import InputError
 from di2pose.evaluation.cached_records import CachedRecords, open_records

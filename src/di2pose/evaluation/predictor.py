@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from di2pose import checkpoint
-from di2pose.baselines.peer import PEERS, BlazePosePeer
+from di2pose.baselines.blazepose import PEERS, BlazePosePeer
 from di2pose.calibration import Calibration
 from di2pose.data.feature_cache import FLIPPED
 from di2pose.data.sample import Sample

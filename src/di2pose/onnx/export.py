@@ -1,6 +1,6 @@
 """Write an ONNX folder; each network is checked against PyTorch's own answers before the folder counts.
 
-B images, H hypotheses, N tokens, R some tokens of some rows.
+B images, H hypotheses, N tokens, A some of their B * H * N, L image tokens of width F, Q keys of D = heads * E, R rows.
 """
 
 import hashlib
@@ -9,34 +9,67 @@ import os
 import shutil
 import tempfile
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from di2pose import __version__
+from di2pose.assets import fetch
 from di2pose.config import to_json
+from di2pose.diffusion.denoiser import Condition
 from di2pose.errors import InputError, require
 from di2pose.files import Json, replace_folder, write_json
+from di2pose.image.crop import roi_from_box
+from di2pose.image.encoder import crop_pixels, load_encoder
+from di2pose.image.read import read_image
 from di2pose.network import Di2PoseNetwork
-from di2pose.onnx.folder import DESCRIPTION, FORMAT_VERSION, OnnxFolder, start_session
-from di2pose.onnx.parts import Part, parts_of
-from di2pose.onnx.predictor import OnnxModel
+from di2pose.onnx.model import DESCRIPTION, FORMAT_VERSION, OnnxModel, start_session
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17
+from di2pose.randomness import generator_of
 from di2pose.spread import hypothesis_generators
 
 OPSET = 18
-ROUNDED = ("step", "head")
-"""The parts whose weights `int8` rounds: the denoiser's."""
 LEAST_HALVED = 1024
-"""Numbers of a tensor that is worth it."""
+"""Smallest tensor that is stored in 16 bits."""
+HYPOTHESES = 3
+"""Of each image, in the trial of the denoiser."""
+BODIES = ((130, 0, 400, 512), (60, -100, 460, 700), (150, 20, 330, 260), (0, 0, 512, 512))
+"""Boxes in a portrait of 512x512 pixels, on whose features the networks are tried."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A network to export, with trial inputs."""
+
+    name: str
+    function: Callable[..., tuple[Tensor, ...]]
+    """Inputs in order -> a tuple of outputs."""
+    inputs: dict[str, Tensor]
+    outputs: tuple[str, ...]
+    free: dict[str, dict[int, str]]
+    """Axes of the inputs whose size is free: all have an even size in the trial."""
+    most: float
+    """Largest difference from PyTorch that passes, in the outputs' own units; of tokens the share that differs."""
+
+    def half(self) -> dict[str, Tensor]:
+        """The inputs, half as large along every free axis."""
+        halved = dict(self.inputs)
+        for name, axes in self.free.items():
+            for axis in axes:
+                halved[name] = halved[name].narrow(axis, 0, halved[name].shape[axis] // 2)
+        return {name: value.contiguous() for name, value in halved.items()}
 
 
 @torch.no_grad()
 def export_onnx(pipeline: Di2Pose, folder: Path, int8: bool = False) -> Json:
-    """The pipeline as a folder that `OnnxPredictor` reads; gives what onnx.json says. An older folder is replaced when
-    the new one is whole. `int8`: the denoiser's weights in 8 bits, and what that costs in mm beside it."""
+    """Write the model as a folder that `OnnxModel` reads; returns the content of onnx.json. An older folder is replaced
+    when the new one is whole. `int8`: the denoiser's weights in 8 bits, and what that costs in mm beside it."""
     model = pipeline.model
     if not isinstance(model, Di2PoseNetwork) or not model.config.encoder.startswith("blazepose-"):
         raise InputError(
@@ -47,53 +80,106 @@ def export_onnx(pipeline: Di2Pose, folder: Path, int8: bool = False) -> Json:
         raise InputError("ONNX draws tokens at temperature 1 and top_r 1: set them so before the export")
     if folder.exists() and not (folder / DESCRIPTION).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there and is no ONNX folder: choose another name, or remove it")
-    parts, layout = parts_of(model.eval())
-    schedule = model.schedule
-    told: Json = {
+    about: Json = {
         "format_version": FORMAT_VERSION,
         "version": __version__,
         "made_with": {"torch": torch.__version__, "opset": OPSET},
         "config": to_json(model.config),
-        "layout": to_json(layout),
         "joints": list(H36M_17.joints),
-        "schedule": {
-            "codes": schedule.codes,
-            "final_occlude": schedule.final_occlude,
-            "keep": schedule.keep.tolist(),
-            "replace": schedule.replace.tolist(),
-            "occlude": schedule.occlude.tolist(),
-            "carry_over": model.config.denoiser.carry_over,
-        },
         "calibration": None if pipeline.calibration is None else to_json(pipeline.calibration),
         "files": {},
     }
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        for part in parts:
+        for part in parts_of(model.eval()):
             path = new / f"{part.name}.onnx"
-            _trace(part, path)
-            if not (int8 and part.name in ROUNDED):
+            _trace(part, model, path)
+            if not (int8 and part.name == "denoiser"):
                 _halve(path)
-            told["files"][part.name] = _fingerprint(path, part)
-            _check(part, told["files"][part.name]["largest_difference"])
-        write_json(new / DESCRIPTION, told)
+            about["files"][part.name] = _fingerprint(path, part)
+            if not (largest := about["files"][part.name]["largest_difference"]) <= part.most:
+                raise InputError(
+                    f"{part.name}: ONNX differs from PyTorch by {largest:.3g}, more than {part.most:g}: this version "
+                    "of PyTorch or onnxruntime cannot be used for the export"
+                )
+        write_json(new / DESCRIPTION, about)
         if int8:
-            told["int8"] = _round(new, told, parts)
-            write_json(new / DESCRIPTION, told)
+            about["int8"] = _round(new, about, parts_of(model))
+            write_json(new / DESCRIPTION, about)
         os.chmod(new, 0o755)  # mkdtemp makes it private
         replace_folder(folder, new)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-    return told
+    return about
 
 
-def _trace(part: Part, path: Path) -> None:
+def parts_of(model: Di2PoseNetwork) -> list[Part]:
+    """The networks of a model, with features of a portrait as trial inputs."""
+    encoder, picture = load_encoder(model.config.encoder), read_image(fetch("astronaut"))
+    crops = np.stack([crop_pixels(encoder, picture, roi_from_box(box)) for box in BODIES])
+    features = torch.as_tensor(encoder.encode(torch.from_numpy(crops)).features).float().clone()
+    denoiser, tokenizer = model.denoiser, model.tokenizer
+    names = ["keys", "values"]
+    names += ["visibility"] * bool(model.config.denoiser.adapter_layers)
+    names += ["self_condition"] * bool(model.config.denoiser.hint_channels)
+
+    def condition(features: Tensor) -> tuple[Tensor, ...]:
+        """(B, L, F) -> keys and values (layers, B, heads, Q, E), visibility (B, 17, 4), self_condition (B, N, D)."""
+        found = model.condition(features)
+        logits = found.visibility_logits
+        parts = (torch.stack(found.keys), torch.stack(found.values), None if logits is None else logits.softmax(-1))
+        return tuple(part for part in (*parts, found.self_condition) if part is not None)
+
+    def denoise(
+        ks: Tensor, s: Tensor, asked: Tensor, keys: Tensor, values: Tensor, self_condition: Tensor | None = None
+    ) -> tuple[Tensor]:
+        """Tokens (B * H, N) at step s (1,) -> probabilities (A, C) of k_0 of the asked ones (A,)."""
+        known = Condition(list(keys.unbind(0)), list(values.unbind(0)), self_condition=self_condition)
+        x = denoiser.run_blocks(denoiser.token_embed(ks), denoiser.step_norms(s), known)
+        return (denoiser.head(x.flatten(0, 1)[asked], ks.flatten()[asked], s).softmax(-1),)
+
+    codebook = tokenizer.codebook()
+
+    def decode(tokens: Tensor) -> tuple[Tensor]:
+        """(R, N) -> joints (R, 17, 3) in mm. The embeddings of all codes are computed once."""
+        return (tokenizer.decode_embedded(F.embedding(tokens, codebook)),)
+
+    known = dict(zip(names, condition(features), strict=True))
+    ks = torch.randint(
+        model.schedule.codes + 1, (HYPOTHESES * len(crops), denoiser.config.tokens), generator=generator_of(0)
+    )
+    inputs = {"ks": ks, "s": torch.tensor([model.schedule.steps // 2]), "asked": torch.arange(ks.numel())}
+    inputs |= {name: value for name, value in known.items() if name != "visibility"}
+    tokens, rows, images = ks.clamp(max=model.schedule.codes - 1), {0: "R"}, {0: "B"}
+    free = {"ks": rows, "asked": {0: "A"}, "keys": {1: "B"}, "values": {1: "B"}}
+    free |= {"self_condition": images} if "self_condition" in known else {}
+    poses = {"joints_mm": tokenizer.decode(tokens)}
+    return [
+        Part("condition", condition, {"features": features}, tuple(names), {"features": images}, most=0.01),
+        Part("denoiser", denoise, inputs, ("p0",), free, most=1e-3),
+        Part("decoder", decode, {"tokens": tokens}, ("joints_mm",), {"tokens": rows}, most=0.05),
+        Part("tokens", lambda x: (tokenizer.encode(x),), poses, ("tokens",), {"joints_mm": rows}, most=0.01),
+    ]
+
+
+class _Module(nn.Module):
+    """A function as a module, for the exporter; `model` has its weights."""
+
+    def __init__(self, function: Callable[..., tuple[Tensor, ...]], model: nn.Module) -> None:
+        super().__init__()
+        self.function, self.model = function, model
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return self.function(*inputs)
+
+
+def _trace(part: Part, model: nn.Module, path: Path) -> None:
     require("onnx", extra="onnx")
-    with warnings.catch_warnings():  # of what is constant in a trace; `_difference` tries other sizes
+    with warnings.catch_warnings():  # about what is constant in a trace; `_difference` tries other sizes
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            part.network.eval(),
+            _Module(part.function, model),
             tuple(part.inputs.values()),
             path,
             dynamo=False,
@@ -124,66 +210,46 @@ def _halve(path: Path) -> None:
     onnx.save(network, path)
 
 
-def _difference(part: Part, path: Path) -> float:
-    """The largest one between ONNX's outputs and PyTorch's, on what the part was traced with and on half as much."""
-    session = start_session(path.read_bytes())
-    largest = 0.0
+def _fingerprint(path: Path, part: Part) -> Json:
+    """Size, sha256 and the largest difference from PyTorch, on the trial inputs and on half as many."""
+    content, largest = path.read_bytes(), 0.0
+    session = start_session(content)
     for inputs in (part.inputs, part.half()):
-        wanted = part.network(*inputs.values())
+        wanted = part.function(*inputs.values())
         found = session.run(list(part.outputs), {name: value.numpy() for name, value in inputs.items()})
         for name, here, there in zip(part.outputs, wanted, found, strict=True):
             if tuple(here.shape) != there.shape:
                 raise InputError(f"{part.name}: ONNX gives {name} of shape {there.shape}, PyTorch {tuple(here.shape)}")
             off = np.abs(here.numpy() - there)
             largest = max(largest, float(off.max() if here.is_floating_point() else (off > 0).mean()))
-    return largest
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), "largest_difference": largest}
 
 
-def _check(part: Part, largest: float) -> None:
-    if not largest <= part.most:
-        raise InputError(
-            f"{part.name}: ONNX differs from PyTorch by {largest:.3g}, more than {part.most:g}: this version of "
-            "PyTorch or onnxruntime cannot be used for the export"
-        )
-
-
-def _round(folder: Path, told: Json, parts: list[Part]) -> Json:
-    """Weights of ROUNDED in 8 bits, and how far joints move by it, mean over a few crops, with the same noise: the mean
-    of 8 hypotheses, each hypothesis (some take other codes), and as a measure the mean of 8 with another seed."""
+def _round(folder: Path, about: Json, parts: list[Part]) -> Json:
+    """The denoiser's weights in 8 bits, and how far joints move by that on the trial's crops with the same noise: the
+    mean of 8 hypotheses, each hypothesis (some take other codes), and for comparison the mean of 8 of another seed."""
     quantisation = require("onnxruntime.quantization", extra="onnx")
-    features = next(part.inputs["features"] for part in parts if part.name == "condition").numpy()
+    features = parts[0].inputs["features"].numpy()
 
     def joints(seed: int) -> np.ndarray:
-        noise = hypothesis_generators(seed, range(len(features)), 8)
-        model = OnnxModel(OnnxFolder(folder))
-        found: np.ndarray = model.predict(features, 8, model.config.sample_steps, noise).joints_mm
-        return found
+        noise, model = hypothesis_generators(seed, range(len(features)), 8), OnnxModel(folder)
+        return np.asarray(model.predict(features, 8, model.config.sample_steps, noise).joints_mm)
 
-    before, other = joints(0), joints(1)
-    logging.disable(logging.WARNING)  # it advises what would change nothing here
+    def apart(a: np.ndarray, b: np.ndarray) -> float:
+        return float(np.linalg.norm(a - b, axis=-1).mean())
+
+    before, other, path = joints(0), joints(1), folder / "denoiser.onnx"
+    logging.disable(logging.WARNING)  # advice that would change nothing here
     try:
-        for part in parts:
-            if part.name in ROUNDED:
-                path = folder / f"{part.name}.onnx"
-                quantisation.quantize_dynamic(path, path, per_channel=True, weight_type=quantisation.QuantType.QInt8)
-                told["files"][part.name] = _fingerprint(path, part)
+        quantisation.quantize_dynamic(path, path, per_channel=True, weight_type=quantisation.QuantType.QInt8)
     finally:
         logging.disable(logging.NOTSET)
-    write_json(folder / DESCRIPTION, told)
+    about["files"]["denoiser"] = _fingerprint(path, parts[1])
+    write_json(folder / DESCRIPTION, about)
     after = joints(0)
     return {
-        "parts": list(ROUNDED),
-        "mean_of_8_mm": _apart(before.mean(1), after.mean(1)),
-        "hypothesis_mm": _apart(before, after),
-        "other_seed_mm": _apart(before.mean(1), other.mean(1)),
+        "parts": ["denoiser"],
+        "mean_of_8_mm": apart(before.mean(1), after.mean(1)),
+        "hypothesis_mm": apart(before, after),
+        "other_seed_mm": apart(before.mean(1), other.mean(1)),
     }
-
-
-def _apart(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.linalg.norm(a - b, axis=-1).mean())
-
-
-def _fingerprint(path: Path, part: Part) -> Json:
-    content = path.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    return {"bytes": len(content), "sha256": digest, "largest_difference": _difference(part, path)}

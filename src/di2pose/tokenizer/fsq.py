@@ -61,8 +61,8 @@ class FSQ(nn.Module):
             codes = (bounded + (rounded - bounded).detach()) / half_width
         return codes, indices
 
-    def place(self, z: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
-        """Where latents lie among the codes before they are rounded, in about [-1, 1]^d."""
+    def bounded_latents(self, z: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
+        """Latents before rounding, in the units of the codes: in about [-1, 1]^d."""
         return self.bound(z.float()) / (self.levels // 2)
 
     def indices_to_codes(self, indices: Int[Tensor, " *batch"]) -> Float[Tensor, "*batch d"]:

@@ -1,4 +1,4 @@
-"""Pose tokenizer, stage 1 of Di2Pose.  B batch, J joints (17), N tokens, C codes, D width, d code channels.
+"""Pose tokenizer, stage 1 of Di2Pose.  B batch, J joints (17), N tokens, C codes, D, W widths, d code channels.
 
 Every public function takes and returns root-relative millimetres, camera axes, Human3.6M order, float32. The network
 works in metres, and in float32 under autocast, too: in bfloat16 1 token of 15 would be another, and joints 2 mm off.
@@ -31,11 +31,11 @@ class CodeUsage(NamedTuple):
     """How much of the codebook a set of poses uses."""
 
     used: int
-    """Codes seen at any position, of C."""
+    """Codes used at any position, of C."""
     used_per_position: float
-    """Codes seen at a position, mean over the N positions."""
+    """Codes used at a position, mean over the N positions."""
     perplexity: float
-    """exp of the entropy of the codes over all positions: C when all are used alike."""
+    """exp of the entropy of the codes over all positions: C when all are equally frequent."""
 
 
 class PoseTokenizer(nn.Module):
@@ -55,7 +55,9 @@ class PoseTokenizer(nn.Module):
         self.to_channels = nn.Linear(D, config.channels)
         self.quantiser = FSQ(config.levels) if config.quantiser == "fsq" else VQ(config.codes, config.channels)
 
-        self.code_embed = _code_embed(config)
+        self.code_embed: nn.Module = nn.Linear(config.channels, W)
+        if config.code_embed == "mlp":
+            self.code_embed = nn.Sequential(self.code_embed, nn.GELU(), nn.Linear(W, W))
         self.code_table = nn.Embedding(config.codes, W) if config.code_embed == "table" else None
         self.tokens_to_joints = nn.Linear(config.tokens, JOINTS)
         self.decoder = nn.Sequential(*(_block(config, W) for _ in range(config.decoder_blocks)), nn.LayerNorm(W))
@@ -68,61 +70,59 @@ class PoseTokenizer(nn.Module):
         order = CHAIN if config.joint_order == "chain" else tuple(range(JOINTS))
         self.register_buffer("order", torch.tensor(order), persistent=False)
 
-    # Public: millimetres in, millimetres out.
-
     @torch.no_grad()
     def encode(self, joints_mm: Float[Tensor, "B 17 3"]) -> Int[Tensor, "B N"]:
         """k = FSQ(f_proj(f_PE(f_emb(P)))): the tokens of each pose, 0..C-1."""
-        return self._quantise(self._metres(joints_mm))[1]
+        return self.quantiser(self._channels(_metres(joints_mm)))[1]
 
     @torch.no_grad()
-    def codes(self, joints_mm: Float[Tensor, "B 17 3"]) -> Float[Tensor, "B N d"]:
-        """What `encode` rounds: where each token of a pose lies among the codes; of FSQ in about [-1, 1]^d."""
-        return self.quantiser.place(self._channels(self._metres(joints_mm)))
+    def latents(self, joints_mm: Float[Tensor, "B 17 3"]) -> Float[Tensor, "B N d"]:
+        """The latents that `encode` rounds; of FSQ in about [-1, 1]^d."""
+        return self.quantiser.bounded_latents(self._channels(_metres(joints_mm)))
 
     def decode(self, tokens: Int[Tensor, "B N"]) -> Float[Tensor, "B 17 3"]:
         """P_hat = f_PD(T): the pose of each token sequence, pelvis exactly 0."""
         if tokens.ndim != 2 or tokens.shape[1] != self.config.tokens:
             raise InputError(f"tokens must have shape (B, {self.config.tokens}), got {tuple(tokens.shape)}")
         check_tokens(tokens, self.config.codes)
-        return self._joints(F.embedding(tokens, self.codebook()))
+        return self.decode_embedded(F.embedding(tokens, self.codebook()))
 
     @in_float32
     def decode_soft(self, probabilities: Float[Tensor, "B N C"]) -> Float[Tensor, "B 17 3"]:
         """The pose of the EXPECTED code embedding under (B, N, C) probabilities; `decode` where they are one-hot."""
-        wanted = (self.config.tokens, self.config.codes)
-        if probabilities.ndim != 3 or probabilities.shape[1:] != wanted:
-            raise InputError(f"probabilities must have shape (B, {wanted[0]}, {wanted[1]}), "
-                             f"got {tuple(probabilities.shape)}")  # fmt: skip
+        N, C = self.config.tokens, self.config.codes
+        if probabilities.ndim != 3 or probabilities.shape[1:] != (N, C):
+            raise InputError(f"probabilities must have shape (B, {N}, {C}), got {tuple(probabilities.shape)}")
         codebook = self.codebook()
-        return self._joints(probabilities.to(codebook.dtype) @ codebook)
+        return self.decode_embedded(probabilities.to(codebook.dtype) @ codebook)
+
+    def decode_embedded(self, embedded: Float[Tensor, "B N W"]) -> Float[Tensor, "B 17 3"]:
+        """The pose of embedded codes."""
+        return self._decode(embedded) * MM_PER_METRE
 
     def reconstruct(self, joints_mm: Float[Tensor, "B 17 3"]) -> Float[Tensor, "B 17 3"]:
         """decode(encode(P)), differentiable through the quantiser."""
-        codes, tokens = self._quantise(self._metres(joints_mm))
-        return self._joints(self._embed(codes, tokens))
+        return self.decode_embedded(self._embed(*self.quantiser(self._channels(_metres(joints_mm)))))
 
     def loss(self, joints_mm: Float[Tensor, "B 17 3"]) -> dict[str, Tensor]:
         """Scalars: `loss` (what is minimised), `mpjpe_mm`, `perplexity`; of VQ also `commitment`."""
-        target = self._metres(joints_mm)
+        target = _metres(joints_mm)
         latents = self._channels(target)
         codes, tokens = self.quantiser(latents)
         pose = self._decode(self._embed(codes, tokens))
         error = (pose - target).norm(dim=-1).mean()
         loss = F.l1_loss(pose, target) if self.config.loss == "l1" else error
-        losses = {
-            "mpjpe_mm": error.detach() * MM_PER_METRE,
-            "perplexity": torch.tensor(self.usage(tokens).perplexity),
-        }
+        perplexity = torch.tensor(self.usage(tokens).perplexity)
+        losses = {"mpjpe_mm": error.detach() * MM_PER_METRE, "perplexity": perplexity}
         if self.config.quantiser == "vq":
             losses["commitment"] = F.mse_loss(latents.float(), codes.detach())
             loss = loss + self.config.commitment * losses["commitment"]
         return {"loss": loss, **losses}
 
-    def learn(self) -> None:
-        """After a step of training: the codebook of VQ moves on. FSQ has none to move."""
+    def update_codebook(self) -> None:
+        """After a step of training: update VQ's running means. FSQ has nothing to update."""
         if isinstance(self.quantiser, VQ):
-            self.quantiser.learn()
+            self.quantiser.update_codebook()
 
     def usage(self, tokens: Int[Tensor, "B N"]) -> CodeUsage:
         """Codes used by (B, N) tokens."""
@@ -136,57 +136,43 @@ class PoseTokenizer(nn.Module):
             perplexity=float(torch.special.entr(share).sum().exp()),
         )
 
-    def codebook(self) -> Float[Tensor, "C D"]:
+    def codebook(self) -> Float[Tensor, "C W"]:
         """The decoder's embedding of every code."""
         tokens = torch.arange(self.config.codes, device=self.order.device)
         return self._embed(self.quantiser.indices_to_codes(tokens), tokens)
 
-    # Inside: metres, and joints in `config.joint_order` between the two gathers.
-
-    def _metres(self, joints_mm: Tensor) -> Tensor:
-        if joints_mm.ndim != 3 or joints_mm.shape[1:] != (JOINTS, 3):
-            raise InputError(f"poses must have shape (B, {JOINTS}, 3) in millimetres, got {tuple(joints_mm.shape)}")
-        # Root-relative already; subtracting the pelvis again costs nothing and keeps an absolute pose from going wrong.
-        return (joints_mm - joints_mm[:, :1]).float() / MM_PER_METRE
-
-    def _quantise(self, pose_m: Tensor) -> tuple[Tensor, Tensor]:
-        return self.quantiser(self._channels(pose_m))                   # B N d, B N
-
     @in_float32
     def _channels(self, pose_m: Tensor) -> Tensor:
-        x = self.joint_embed(pose_m)                                    # B J D
+        x = self.joint_embed(pose_m)                                        # B J D
         if self.encoder_joint is not None:
-            x = x + self.encoder_joint
-        x = self.encoder(x[:, self.order])                              # B J D
-        x = self.joints_to_tokens(x.transpose(1, 2)).transpose(1, 2)    # B N D
-        return self.to_channels(self.token_mix(x))                      # B N d
+            x = x + self.encoder_joint                                      # B J D
+        x = self.encoder(x[:, self.order])                                  # B J D, in `joint_order`
+        x = self.joints_to_tokens(x.transpose(1, 2)).transpose(1, 2)        # B N D
+        return self.to_channels(self.token_mix(x))                          # B N d
 
     @in_float32
     def _embed(self, codes: Tensor, tokens: Tensor) -> Tensor:
-        # A bare table would cut the gradient to the encoder, so it is a residual on the linear reading.
-        embedded = self.code_embed(codes)
+        # A bare table would cut the gradient to the encoder, so it is a residual on the linear embedding.
+        embedded = self.code_embed(codes)                                   # B N W
         return embedded if self.code_table is None else embedded + self.code_table(tokens)
 
     @in_float32
     def _decode(self, embedded: Tensor) -> Tensor:
-        x = self.tokens_to_joints(embedded.transpose(1, 2)).transpose(1, 2)  # B J W
+        x = self.tokens_to_joints(embedded.transpose(1, 2)).transpose(1, 2)  # B J W, in `joint_order`
         if self.decoder_joint is not None:
-            x = x + self.decoder_joint[self.order]
-        x = self.to_joints(self.decoder(x))[:, self.order.argsort()]         # B J 3
+            x = x + self.decoder_joint[self.order]                          # B J W
+        x = self.to_joints(self.decoder(x))[:, self.order.argsort()]        # B J 3, metres
         return x - x[:, :1]
 
-    def _joints(self, embedded: Tensor) -> Tensor:
-        return self._decode(embedded) * MM_PER_METRE
+
+def _metres(joints_mm: Tensor) -> Tensor:
+    if joints_mm.ndim != 3 or joints_mm.shape[1:] != (JOINTS, 3):
+        raise InputError(f"poses must have shape (B, {JOINTS}, 3) in millimetres, got {tuple(joints_mm.shape)}")
+    # Root-relative already; subtracting the pelvis again makes an absolute pose harmless.
+    return (joints_mm - joints_mm[:, :1]).float() / MM_PER_METRE
 
 
 def _block(config: TokenizerConfig, width: int) -> nn.Module:
     if config.block == "mixer":
         return MixerBlock(width, JOINTS, mlp_ratio=config.mlp_ratio)
     return LocalMLP(width, config.local_joints, config.mlp_ratio)
-
-
-def _code_embed(config: TokenizerConfig) -> nn.Module:
-    channels, width = config.channels, config.decoder_width
-    if config.code_embed == "mlp":
-        return nn.Sequential(nn.Linear(channels, width), nn.GELU(), nn.Linear(width, width))
-    return nn.Linear(channels, width)

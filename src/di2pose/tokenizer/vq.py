@@ -1,4 +1,4 @@
-"""Vector quantisation, PCT's way.  d channels, C codes that are learned as running means.
+"""Vector quantisation as in PCT.  d channels, C codes that are learned as running means.
 
 A code is the mean of the latents that fell to it, over about 1 / (1 - DECAY) batches:
 
@@ -6,8 +6,8 @@ A code is the mean of the latents that fell to it, over about 1 / (1 - DECAY) ba
     total <- DECAY total + (1 - DECAY) sum           of them
     code   = total / size
 
-Unlike PCT's, codes that hardly anything falls to begin anew at latents of the batch: small batches lose most of a
-codebook without it. In the first step that is nearly all of them, so that the codebook begins among the data.
+Unlike PCT's, codes that are hardly used restart at latents of the batch: small batches lose most of a codebook without
+it. In the first step that is nearly all of them, so that the codebook starts among the data.
 """
 
 import torch
@@ -19,15 +19,15 @@ from di2pose.errors import InputError
 from di2pose.tokenizer.fsq import check_tokens
 
 DECAY = 0.9
-"""PCT's. Slower means are left behind by an encoder that learns fast."""
+"""PCT's. Slower means lag behind an encoder that learns fast."""
 DEAD = 0.05
-"""Latents of a batch, in the running mean, below which a code begins anew."""
+"""Latents of a batch, in the running mean, below which a code restarts."""
 
 
 class VQ(nn.Module):
     """`vq(z) -> (codes, indices)`: the nearest code of each latent, with a straight-through gradient.
 
-    In training each call is remembered, and `learn` moves the codebook: once a step, after all parts of its batch.
+    In training each call is recorded, and `update_codebook` moves the codebook: once a step, after its whole batch.
     """
 
     codebook: Tensor
@@ -56,8 +56,8 @@ class VQ(nn.Module):
             codes = z + (self.codebook[indices] - z).detach()
         return codes, indices
 
-    def place(self, z: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
-        """Where latents lie among the codes, whose mean length is 1 here."""
+    def bounded_latents(self, z: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
+        """Latents in units of the mean length of a code."""
         return z.float() / self.codebook.norm(dim=1).mean()
 
     def indices_to_codes(self, indices: Int[Tensor, " *batch"]) -> Float[Tensor, "*batch d"]:
@@ -65,7 +65,7 @@ class VQ(nn.Module):
         return self.codebook[indices]
 
     @torch.no_grad()
-    def learn(self) -> None:
+    def update_codebook(self) -> None:
         """Move the codes to the latents of this step, of all ranks; every rank arrives at the same codebook."""
         if not self.seen:
             return
@@ -83,10 +83,10 @@ class VQ(nn.Module):
         dead = self.size < DEAD
         if new := int(dead.sum()):
             if many:  # in the order of the global batch, as one process has them
-                everyone = [latents] * dist.get_world_size()
-                dist.all_gather_object(everyone, latents.cpu())
-                latents = torch.cat(everyone).to(self.total)
-            # Each time others: the rows are spread evenly over the batch, from a place that the codebook's state gives.
+                gathered = [latents] * dist.get_world_size()
+                dist.all_gather_object(gathered, latents.cpu())
+                latents = torch.cat(gathered).to(self.total)
+            # Rows spread evenly over the batch, with an offset by the codebook's state: others in each step.
             rows = (torch.linspace(0, len(latents) - 1, new) + float(self.size.sum()) % 1 * len(latents)).long()
             self.total[dead] = latents[(rows % len(latents)).to(latents.device)]
             self.size[dead] = 1.0

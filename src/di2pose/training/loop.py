@@ -25,7 +25,7 @@ from tqdm import tqdm
 from di2pose.checkpoint import check_state
 from di2pose.config import TrainingConfig
 from di2pose.device import autocast, precision_of
-from di2pose.diffusion.trunk import Block
+from di2pose.diffusion.denoiser import Block
 from di2pose.errors import InputError
 from di2pose.randomness import Noise, training_generators
 from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock
@@ -55,7 +55,7 @@ class Trainable(Protocol):
 class Learner(Protocol):
     """A Trainable that also learns without gradients: called once a step, after the weights have moved."""
 
-    def learn(self) -> None: ...
+    def update_codebook(self) -> None: ...
 
 
 @runtime_checkable
@@ -257,7 +257,7 @@ class _Trainer(Generic[Model]):
         self.scaler.step(self.optimiser)
         self.scaler.update()
         if isinstance(self.model, Learner):
-            self.model.learn()
+            self.model.update_codebook()
         self.iteration += 1
         self.average.update(self.model, self.iteration)
         return norm

@@ -13,7 +13,7 @@ from di2pose import checkpoint
 from di2pose.config import Config, TrainingConfig, to_json
 from di2pose.data.poses import augment, crop_turns
 from di2pose.device import in_float32
-from di2pose.diffusion.adapter import Adapter, reading_losses
+from di2pose.diffusion.adapter import Adapter, adapter_losses
 from di2pose.errors import InputError
 from di2pose.model import PoseModel, Recipe, TokenRecipe, find_model, kind_of, save_model, training_of
 from di2pose.network import Di2PoseNetwork
@@ -48,8 +48,8 @@ class TokenizerStage(nn.Module):
         poses = augment(batch["joints_mm"], generator) if self.tokenizer.config.augment else batch["joints_mm"]
         return self.tokenizer.loss(poses)
 
-    def learn(self) -> None:
-        self.tokenizer.learn()
+    def update_codebook(self) -> None:
+        self.tokenizer.update_codebook()
 
 
 def tokenizer_job(
@@ -98,8 +98,8 @@ class AdapterStage(nn.Module):
         self.weights = config.diffusion
 
     def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
-        reading = self.adapter(batch["features"], generator if self.training else None)
-        return reading_losses(reading.joints_mm, reading.visibility_logits, batch, self.weights)
+        output = self.adapter(batch["features"], generator if self.training else None)
+        return adapter_losses(output.joints_mm, output.visibility_logits, batch, self.weights)
 
 
 def adapter_job(

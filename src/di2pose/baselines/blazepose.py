@@ -1,4 +1,4 @@
-"""The peer: what a user would pick instead. BlazePose's own 3D, found and cropped as for any predictor of ours."""
+"""BlazePose's own 3D as a predictor, the peer of evaluations: detected and cropped as for every other predictor."""
 
 from collections.abc import Sequence
 
