@@ -37,8 +37,7 @@ DENOISERS: dict[str, type[nn.Module]] = {"transformer": Denoiser}
 
 
 def denoiser_class(architecture: str) -> type[nn.Module]:
-    """A class with Denoiser's constructor, `encode_condition` and call; `self_condition` where `hint_channels` is above
-    0; `lazy_p0` is optional."""
+    """A class with Denoiser's constructor, `encode_condition` and call; `lazy_p0` and `adapter` are optional."""
     others = {each.name: each for each in entry_points(group="di2pose.denoisers")}
     if architecture in DENOISERS:
         return DENOISERS[architecture]
@@ -106,11 +105,7 @@ class Di2PoseNetwork(nn.Module):
     def condition(self, features: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
         """The denoiser's condition of B images; with self-conditioning (an extension) also the latents of the adapter's
         own pose. `noise` is for dropout in training."""
-        condition: Condition = self.denoiser.encode_condition(features, noise)
-        if condition.joints_mm is None or not self.config.denoiser.hint_channels:
-            return condition
-        latents = self.tokenizer.latents(condition.joints_mm.detach())
-        return self.denoiser.self_condition(condition, latents, noise)
+        return self.denoiser.encode_condition(features, noise, self.tokenizer.latents)
 
     def draw_with(self, temperature: float | None = None, top_r: float | None = None) -> None:
         """Draw tokens with another temperature or top_r from now on; None leaves it as it is."""
@@ -131,8 +126,7 @@ class Di2PoseNetwork(nn.Module):
         condition = self.condition(features)
         tokens = self.predict_tokens(condition, hypotheses, steps, generator, constraints=constraints)
         joints_mm = self.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
-        logits = condition.visibility_logits
-        return Prediction(joints_mm, None if logits is None else logits.softmax(-1), tokens)
+        return Prediction(joints_mm, condition.visibility, tokens)
 
     @torch.no_grad()
     def predict_tokens(

@@ -98,7 +98,7 @@ def test_the_class_of_the_denoiser_is_chosen_by_the_configuration(monkeypatch, t
             super().__init__()
             self.table = torch.nn.Embedding(config.codes + 1, config.codes)
 
-        def encode_condition(self, y, noise=None):
+        def encode_condition(self, y, noise, to_latents):
             return Condition([y], [y])
 
         def forward(self, ks, s, condition):

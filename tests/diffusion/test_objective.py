@@ -16,7 +16,7 @@ def brute_kl(logits, k0, k_s, s, schedule):
 
 
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("codes", [2, 5, 12])
+@pytest.mark.parametrize("codes", [2, 7])
 def test_vlb_equals_the_brute_force_kl_in_value_and_gradient(codes, rate):
     schedule = Schedule(codes, 8, rate)
     logits = 3 * torch.randn(codes, codes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

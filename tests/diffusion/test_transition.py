@@ -15,8 +15,7 @@ def all_rows(codes: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("steps", [4, 20])
-@pytest.mark.parametrize("codes", [2, 5, 12])
+@pytest.mark.parametrize(("codes", "steps"), [(2, 20), (5, 20), (12, 4)])
 def test_forward_probs_equal_the_product_of_one_step_matrices(codes, steps, rate):
     schedule = Schedule(codes, steps, rate)
     k0 = torch.arange(codes).unsqueeze(0)
@@ -26,8 +25,7 @@ def test_forward_probs_equal_the_product_of_one_step_matrices(codes, steps, rate
 
 
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("steps", [4, 20])
-@pytest.mark.parametrize("codes", [2, 5, 12])
+@pytest.mark.parametrize(("codes", "steps"), [(2, 20), (5, 20), (12, 4)])
 def test_posterior_equals_bayes_on_dense_matrices_for_every_jump(codes, steps, rate):
     schedule = Schedule(codes, steps, rate)
     rows = all_rows(codes)

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from di2pose import recipes
-from di2pose.baselines.baseline import TrunkBaseline, feature_size, visibility_of
+from di2pose.baselines.baseline import Baseline, feature_size
 from di2pose.config import TrainingConfig, TrunkConfig
 from di2pose.diffusion.adapter import with_adapter_losses
 from di2pose.diffusion.denoiser import Condition, Trunk, initialise
@@ -143,7 +143,7 @@ class GaussianConfig:
         return feature_size(self.trunk)
 
 
-class Gaussian(TrunkBaseline):
+class Gaussian(Baseline):
     """A `model.PoseModel`: noise -> joints, in DDIM's steps."""
 
     kind: ClassVar[str] = "gaussian"
@@ -177,9 +177,9 @@ class Gaussian(TrunkBaseline):
         loss = ((output - (x0 if self.config.target == "x0" else eps)) ** 2).mean()
         return with_adapter_losses({"loss": loss, "diffusion": loss}, condition, batch, self.config)
 
-    def latents(self, joints_mm: Float[Tensor, "B 17 3"]) -> Float[Tensor, "B 17 3"]:
-        """The adapter's own pose, joint by joint, in metres."""
-        return joints_mm / MM_PER_METRE
+    def condition(self, features: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
+        """Self-conditioned on the adapter's own pose, joint by joint, in metres."""
+        return self.trunk.encode_condition(features, noise, lambda joints_mm: joints_mm / MM_PER_METRE)
 
     def forward(
         self, xs: Float[Tensor, "BH 17 3"], s: Int[Tensor, " BH"], condition: Condition
@@ -204,7 +204,12 @@ class Gaussian(TrunkBaseline):
         shape = (len(features) * hypotheses, JOINTS, 3)
         x = ddim(predict_x0, self.schedule, steps, shape, generator, self.config.eta, features.device)
         joints_mm = ((x - x[:, :1]) * self.config.scale_mm).unflatten(0, (len(features), hypotheses))
-        return Prediction(joints_mm, visibility_of(condition))
+        return Prediction(joints_mm, condition.visibility)
+
+    @torch.no_grad()
+    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
+        joints_mm = self.trunk.encode_condition(features).joints_mm
+        return {} if joints_mm is None else {"regression": joints_mm}
 
     def parts(self) -> dict[str, nn.Module]:
         return {"joint_embed": self.joint_embed, "to_joints": self.to_joints, "trunk": self.trunk}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose import recipes
-from di2pose.baselines.baseline import TrunkBaseline, feature_size, visibility_of
+from di2pose.baselines.baseline import Baseline, feature_size
 from di2pose.config import TokenizerConfig, TrainingConfig, TrunkConfig
 from di2pose.diffusion.adapter import with_adapter_losses
 from di2pose.diffusion.denoiser import Condition, Trunk, initialise
@@ -55,7 +55,7 @@ class PCTConfig:
         return feature_size(self.trunk)
 
 
-class PCT(TrunkBaseline):
+class PCT(Baseline):
     """A frozen tokenizer and the classifier: a `model.PoseModel`."""
 
     kind: ClassVar[str] = "pct"
@@ -93,8 +93,8 @@ class PCT(TrunkBaseline):
         total = losses["tokens"] + self.config.pose_weight * losses["pose"]
         return with_adapter_losses({"loss": total, **losses}, condition, batch, self.config)
 
-    def latents(self, joints_mm: Float[Tensor, "B 17 3"]) -> Float[Tensor, "B N d"]:
-        return self.tokenizer.latents(joints_mm)
+    def condition(self, features: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
+        return self.trunk.encode_condition(features, noise, self.tokenizer.latents)
 
     def forward(self, condition: Condition) -> Float[Tensor, "B N C"]:
         """Logits of the tokens, in one pass from their positions alone."""
@@ -120,13 +120,14 @@ class PCT(TrunkBaseline):
         u = mirrored(uniform((*p0.shape[:2], len(digits) or 1), generator, p0.device), generator)
         tokens = draw_codes(p0.flatten(0, 1), u.flatten(0, 1), digits).view(p0.shape[:2])
         joints_mm = self.tokenizer.decode(tokens).unflatten(0, (len(features), hypotheses))
-        return Prediction(joints_mm, visibility_of(condition))
+        return Prediction(joints_mm, condition.visibility)
 
     @torch.no_grad()
     def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
         """The adapter's regression, and PCT's own estimate: the probabilities, decoded softly."""
-        soft = self.tokenizer.decode_soft(self(self.condition(features)).softmax(-1))
-        return super().point_estimates(features) | {"soft decode": soft}
+        condition = self.condition(features)
+        found = {} if condition.joints_mm is None else {"regression": condition.joints_mm}
+        return found | {"soft decode": self.tokenizer.decode_soft(self(condition).softmax(-1))}
 
     @torch.no_grad()
     def certainty(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, " B"]:

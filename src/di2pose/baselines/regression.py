@@ -64,10 +64,6 @@ class Regression(Baseline):
         training = TrainingConfig(1e-3, (0.9, 0.98), weight_decay=0.05, batch=128, epochs=20, warmup=200)
         return RegressionConfig("regression", encoder, feature_tokens, feature_width, training)
 
-    def prepare(self, features: Float[Tensor, "n L F"]) -> None:
-        """Before the first step: set the adapter's mean and scale from some training features."""
-        self.adapter.standardise(features)
-
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
         output = self.adapter(batch["features"], generator if self.training else None)
         return adapter_losses(output.joints_mm, output.visibility_logits, batch, self.config)

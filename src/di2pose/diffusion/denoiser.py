@@ -23,25 +23,30 @@ from di2pose.tokenizer.fsq import check_tokens
 
 MANY = 0.8
 """Share of a row's tokens above which the last block computes all of them."""
+ToLatents = Callable[[Tensor], Tensor]
+"""Joints (B, 17, 3) in mm -> latents (B, N, d) of the self-condition."""
 StepNorms = list[tuple[Tensor, Tensor]]
 """For each block, scale and shift (T, 2 D) of its norm before self-attention and of that before cross-attention."""
 
 
 class Condition(NamedTuple):
-    """What B images contribute to the denoiser: cross-attention keys and values of every layer, computed once."""
+    """The encoded condition of B images: cross-attention keys and values of every layer, computed once."""
 
     keys: list[Float[Tensor, "B heads L E"]]
     values: list[Float[Tensor, "B heads L E"]]
     joints_mm: Float[Tensor, "B 17 3"] | None = None
     """The adapter's direct regression, where there is an adapter."""
     visibility_logits: Float[Tensor, "B 17 4"] | None = None
-    """The adapter's visibility of each joint."""
     self_condition: Float[Tensor, "B N D"] | None = None
     """Embedding of the adapter's own pose, added to each token."""
 
     @property
     def images(self) -> int:
         return len(self.keys[0])
+
+    @property
+    def visibility(self) -> Float[Tensor, "B 17 4"] | None:
+        return None if self.visibility_logits is None else self.visibility_logits.softmax(-1)
 
 
 class Trunk(nn.Module):
@@ -71,8 +76,11 @@ class Trunk(nn.Module):
         if config.adapter_layers:
             self.unpack = nn.Linear(config.adapter_width, config.adapter_tokens * config.width)
 
-    def encode_condition(self, y: Float[Tensor, "B L F"], noise: Noise | None = None) -> Condition:
-        """Keys and values of a feature sequence for all blocks. `noise` is for the adapter's dropout, in training."""
+    def encode_condition(
+        self, y: Float[Tensor, "B L F"], noise: Noise | None = None, to_latents: ToLatents | None = None
+    ) -> Condition:
+        """Keys and values of a feature sequence for all blocks. `noise` is for dropout, in training. `to_latents` is
+        for the self-condition on the adapter's own pose, where that is configured."""
         width, joints_mm, visibility_logits = self.config.width, None, None
         if y.ndim != 3 or y.shape[2] != self.config.feature_width:
             raise InputError(f"features must have shape (B, L, {self.config.feature_width}), got {tuple(y.shape)}")
@@ -80,7 +88,10 @@ class Trunk(nn.Module):
             summary, joints_mm, visibility_logits = self.adapter(y, noise)              # B W, B 17 3, B 17 4
             y = self.unpack(summary).reshape(summary.shape[0], -1, width)              # B Q D
         pairs = [block.cross_attention.keys_and_values(y) for block in self._blocks()]
-        return Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm, visibility_logits)
+        condition = Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm, visibility_logits)
+        if joints_mm is None or to_latents is None or self.hint_embed is None:
+            return condition
+        return self.self_condition(condition, to_latents(joints_mm.detach()), noise)
 
     def self_condition(
         self, condition: Condition, latents: Float[Tensor, "B N d"], noise: Noise | None = None
@@ -90,7 +101,8 @@ class Trunk(nn.Module):
         if self.hint_embed is None:
             raise InputError("this denoiser takes no self-condition (hint_channels is 0)")
         embedded = self.hint_embed(latents)                                             # B N D
-        return condition._replace(self_condition=drop_self_condition(embedded, self.config.hint_dropout, noise))
+        embedded = drop_self_condition(embedded, self.config.hint_dropout, noise)       # B N D
+        return condition._replace(self_condition=embedded)
 
     def step_norms(self, s: Int[Tensor, " T"]) -> StepNorms:
         """Scale and shift of every norm for T steps: one for each row, or one step that all rows share."""
@@ -201,9 +213,7 @@ class Block(nn.Module):
         self.self_attention = Attention(width, width, config.heads)
         self.cross_norm = AdaptiveNorm(width, config.steps)
         self.cross_attention = Attention(width, width if config.adapter_layers else config.feature_width, config.heads)
-        self.mlp = nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, hidden), QuickGELU(), nn.Linear(hidden, width)
-        )
+        self.mlp = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), QuickGELU(), nn.Linear(hidden, width))
 
     def forward(self, x: Tensor, norms: tuple[Tensor, Tensor], keys: Tensor, values: Tensor) -> Tensor:
         x = self.attend(x, norms, keys, values)                                         # BH N D

@@ -134,12 +134,12 @@ def _step_coefficients(r: int, s: int, schedule: Schedule) -> _StepCoefficients:
     C = schedule.codes
     keep_r, replace_r, occlude_r = (float(array[r]) for array in (schedule.keep, schedule.replace, schedule.occlude))
     keep_s, replace_s, occlude_s = (float(array[s]) for array in (schedule.keep, schedule.replace, schedule.occlude))
-    a, b, _ = (float(x) for x in schedule.between(r, s))
+    a, b, _ = schedule.between(r, s)
     stay = occlude_r / occlude_s if occlude_s else 0.0
     if not replace_s:  # a visible token can only come from itself
         return _StepCoefficients(stay, 0.0, keep_r, 0.0, 1.0, 1.0)
-    most = b / replace_s * (1 - occlude_r) * SLACK
-    return _StepCoefficients(stay, most, keep_r, replace_r / C, replace_s / (replace_s + C * keep_s), 1 + C * a / b)
+    most, damping = b / replace_s * (1 - occlude_r) * SLACK, replace_s / (replace_s + C * keep_s)
+    return _StepCoefficients(stay, float(most), keep_r, replace_r / C, damping, float(1 + C * a / b))
 
 
 def _decide(

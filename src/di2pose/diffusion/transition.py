@@ -22,7 +22,8 @@ def forward_probs(k0: Int[Tensor, "B N"], s: Step, schedule: Schedule) -> Float[
     """q(k_s | k_0): keep + replace/C at k_0, replace/C at every other code, occlude at Occ; float64."""
     check_tokens(k0, schedule.codes)
     s = as_steps(s, len(k0), schedule)
-    keep, replace, occlude = (_to_device(each.view(-1, 1, 1), k0.device) for each in rates(s, schedule))
+    dtype = torch.float32 if k0.device.type == "mps" else torch.float64  # MPS has no float64
+    keep, replace, occlude = (each.view(-1, 1, 1).to(k0.device, dtype) for each in rates(s, schedule))
     codes = replace / schedule.codes + keep * F.one_hot(k0, schedule.codes)
     return torch.cat([codes, occlude.expand(-1, k0.shape[1], 1)], dim=-1)
 
@@ -55,7 +56,9 @@ def posterior(
     if p0.ndim != 3 or p0.shape[:2] != ks.shape or p0.shape[2] != C:
         raise InputError(f"p0 must have shape (B, N, {C}) and ks (B, N), got {tuple(p0.shape)} and {tuple(ks.shape)}")
     check_tokens(ks, C + 1)
-    r, s = step_pair(r, s, len(ks), schedule)
+    r, s = as_steps(r, len(ks), schedule), as_steps(s, len(ks), schedule)
+    if not bool((r < s).all()):
+        raise InputError(f"a reverse jump goes from s to an earlier r < s, got r={r.tolist()} and s={s.tolist()}")
     occluded = (ks == schedule.occ).unsqueeze(-1)                                       # B N 1
     check_possible(occluded.squeeze(-1), s, schedule)
 
@@ -123,14 +126,6 @@ def as_steps(s: Step, batch: int, schedule: Schedule, lowest: int = 0) -> Int[Te
     return steps
 
 
-def step_pair(r: Step, s: Step, batch: int, schedule: Schedule) -> tuple[Tensor, Tensor]:
-    """The steps of a reverse jump s -> r, checked: r < s."""
-    r, s = as_steps(r, batch, schedule), as_steps(s, batch, schedule)
-    if not bool((r < s).all()):
-        raise InputError(f"a reverse jump goes from s to an earlier r < s, got r={r.tolist()} and s={s.tolist()}")
-    return r, s
-
-
 def check_possible(occluded: Tensor, s: Tensor, schedule: Schedule) -> None:
     """Refuse an Occ token at a step where nothing can be occluded."""
     never = rates(s, schedule)[2] == 0
@@ -139,7 +134,3 @@ def check_possible(occluded: Tensor, s: Tensor, schedule: Schedule) -> None:
             f"an Occ token ({schedule.occ}) where occlude[s] is 0: this schedule (final_occlude "
             f"{schedule.final_occlude}) cannot occlude a token at step(s) {sorted(set(s[never].tolist()))}"
         )
-
-
-def _to_device(x: Tensor, device: torch.device) -> Tensor:
-    return (x.float() if device.type == "mps" else x).to(device)  # MPS has no float64

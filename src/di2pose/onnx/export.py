@@ -53,17 +53,9 @@ class Part:
     inputs: dict[str, Tensor]
     outputs: tuple[str, ...]
     free: dict[str, dict[int, str]]
-    """Axes of the inputs whose size is free: all have an even size in the trial."""
+    """Axes of the inputs whose size is free: even in the trial, which is done at half the size, too."""
     most: float
     """Largest difference from PyTorch that passes, in the outputs' own units; of tokens the share that differs."""
-
-    def half(self) -> dict[str, Tensor]:
-        """The inputs, half as large along every free axis."""
-        halved = dict(self.inputs)
-        for name, axes in self.free.items():
-            for axis in axes:
-                halved[name] = halved[name].narrow(axis, 0, halved[name].shape[axis] // 2)
-        return {name: value.contiguous() for name, value in halved.items()}
 
 
 @torch.no_grad()
@@ -120,16 +112,14 @@ def parts_of(model: Di2PoseNetwork) -> list[Part]:
     crops = np.stack([crop_pixels(encoder, picture, roi_from_box(box)) for box in BODIES])
     features = torch.as_tensor(encoder.encode(torch.from_numpy(crops)).features).float().clone()
     denoiser, tokenizer = model.denoiser, model.tokenizer
-    names = ["keys", "values"]
-    names += ["visibility"] * bool(model.config.denoiser.adapter_layers)
-    names += ["self_condition"] * bool(model.config.denoiser.hint_channels)
+    extras = (denoiser.config.adapter_layers, "visibility"), (denoiser.config.hint_channels, "self_condition")
+    names = ("keys", "values", *(name for there, name in extras if there))
 
     def condition(features: Tensor) -> tuple[Tensor, ...]:
         """(B, L, F) -> keys and values (layers, B, heads, Q, E), visibility (B, 17, 4), self_condition (B, N, D)."""
         found = model.condition(features)
-        logits = found.visibility_logits
-        parts = (torch.stack(found.keys), torch.stack(found.values), None if logits is None else logits.softmax(-1))
-        return tuple(part for part in (*parts, found.self_condition) if part is not None)
+        parts = (torch.stack(found.keys), torch.stack(found.values), found.visibility, found.self_condition)
+        return tuple(part for part in parts if part is not None)
 
     def denoise(
         ks: Tensor, s: Tensor, asked: Tensor, keys: Tensor, values: Tensor, self_condition: Tensor | None = None
@@ -146,9 +136,8 @@ def parts_of(model: Di2PoseNetwork) -> list[Part]:
         return (tokenizer.decode_embedded(F.embedding(tokens, codebook)),)
 
     known = dict(zip(names, condition(features), strict=True))
-    ks = torch.randint(
-        model.schedule.codes + 1, (HYPOTHESES * len(crops), denoiser.config.tokens), generator=generator_of(0)
-    )
+    shape = (HYPOTHESES * len(crops), denoiser.config.tokens)
+    ks = torch.randint(model.schedule.codes + 1, shape, generator=generator_of(0))
     inputs = {"ks": ks, "s": torch.tensor([model.schedule.steps // 2]), "asked": torch.arange(ks.numel())}
     inputs |= {name: value for name, value in known.items() if name != "visibility"}
     tokens, rows, images = ks.clamp(max=model.schedule.codes - 1), {0: "R"}, {0: "B"}
@@ -156,7 +145,7 @@ def parts_of(model: Di2PoseNetwork) -> list[Part]:
     free |= {"self_condition": images} if "self_condition" in known else {}
     poses = {"joints_mm": tokenizer.decode(tokens)}
     return [
-        Part("condition", condition, {"features": features}, tuple(names), {"features": images}, most=0.01),
+        Part("condition", condition, {"features": features}, names, {"features": images}, most=0.01),
         Part("denoiser", denoise, inputs, ("p0",), free, most=1e-3),
         Part("decoder", decode, {"tokens": tokens}, ("joints_mm",), {"tokens": rows}, most=0.05),
         Part("tokens", lambda x: (tokenizer.encode(x),), poses, ("tokens",), {"joints_mm": rows}, most=0.01),
@@ -212,9 +201,11 @@ def _halve(path: Path) -> None:
 
 def _fingerprint(path: Path, part: Part) -> Json:
     """Size, sha256 and the largest difference from PyTorch, on the trial inputs and on half as many."""
-    content, largest = path.read_bytes(), 0.0
+    content, largest, half = path.read_bytes(), 0.0, dict(part.inputs)
+    for name, axis in ((name, axis) for name, axes in part.free.items() for axis in axes):
+        half[name] = half[name].narrow(axis, 0, half[name].shape[axis] // 2).contiguous()
     session = start_session(content)
-    for inputs in (part.inputs, part.half()):
+    for inputs in (part.inputs, half):
         wanted = part.function(*inputs.values())
         found = session.run(list(part.outputs), {name: value.numpy() for name, value in inputs.items()})
         for name, here, there in zip(part.outputs, wanted, found, strict=True):

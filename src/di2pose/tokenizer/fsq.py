@@ -1,7 +1,6 @@
 """Finite scalar quantisation.  d channels, L_i levels of channel i, C = prod L_i codes.
 
-Each channel is bounded, rounded to one of L_i integers and divided by L_i // 2, so that a code lies in [-1, 1]^d.
-The codebook is implied: nothing is learned, nothing can collapse.
+Each channel is bounded, rounded to one of L_i integers and divided by L_i // 2: a code lies in [-1, 1]^d.
 """
 
 import math
@@ -33,13 +32,9 @@ class FSQ(nn.Module):
         if not levels or any(level < 2 for level in levels):
             raise InputError(f"FSQ levels must be one or more integers >= 2, got {list(levels)}")
         self.codebook_size = math.prod(levels)
-        basis = [math.prod(levels[:i]) for i in range(len(levels))]
         self.register_buffer("levels", torch.tensor(levels), persistent=False)
+        basis = [math.prod(levels[:i]) for i in range(len(levels))]
         self.register_buffer("basis", torch.tensor(basis), persistent=False)
-
-    @property
-    def channels(self) -> int:
-        return len(self.levels)
 
     def bound(self, z: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         """Squash z so that rounding it gives each of the L integers from -(L // 2) up, and no other."""
@@ -50,8 +45,8 @@ class FSQ(nn.Module):
 
     def forward(self, z: Float[Tensor, "*batch d"]) -> tuple[Float[Tensor, "*batch d"], Int[Tensor, " *batch"]]:
         """Codes in [-1, 1] with a straight-through gradient, and their indices in 0..C-1; float32 at least."""
-        if z.shape[-1] != self.channels:
-            raise InputError(f"FSQ expected {self.channels} channels on the last axis, got shape {tuple(z.shape)}")
+        if z.shape[-1] != len(self.levels):
+            raise InputError(f"FSQ expected {len(self.levels)} channels on the last axis, got shape {tuple(z.shape)}")
         with torch.autocast(z.device.type, enabled=False):
             z = z if z.dtype == torch.float64 else z.float()
             bounded = self.bound(z)
@@ -68,9 +63,8 @@ class FSQ(nn.Module):
     def indices_to_codes(self, indices: Int[Tensor, " *batch"]) -> Float[Tensor, "*batch d"]:
         """The codes, in [-1, 1]^d, of the indices 0..C-1."""
         check_tokens(indices, self.codebook_size)
-        half_width = self.levels // 2
-        digits = indices.unsqueeze(-1) // self.basis % self.levels - half_width
-        return digits.float() / half_width
+        digits = indices.unsqueeze(-1) // self.basis % self.levels - self.levels // 2
+        return digits.float() / (self.levels // 2)
 
 
 def check_tokens(tokens: Tensor, count: int) -> None:

@@ -74,8 +74,7 @@ class VQ(nn.Module):
         count, total = torch.zeros_like(self.size), torch.zeros_like(self.total)
         count.index_add_(0, indices, torch.ones_like(latents[:, 0]))
         total.index_add_(0, indices, latents)
-        many = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        if many:
+        if many := dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             dist.all_reduce(count)
             dist.all_reduce(total)
         self.size.lerp_(count, 1 - DECAY)

@@ -160,7 +160,7 @@ def denoiser_job(
     if init is not None:
         _same_tokenizer(model, model_folder(init))
         start_denoiser(model.denoiser, model_folder(init))
-    if (reader := model.denoiser.adapter) is not None:
+    if (reader := getattr(model.denoiser, "adapter", None)) is not None:
         if adapter is not None:
             start_adapter(reader, model_folder(adapter))
         elif init is None:
