@@ -41,7 +41,7 @@ def test_a_code_is_the_running_mean_of_what_fell_to_it():
         total = DECAY * total + (1 - DECAY) * one_hot.T @ z
         for part in z.split(25):  # a batch may come in parts
             vq(part)
-        vq.learn()
+        vq.update_codebook()
         torch.testing.assert_close(vq.size, size)
         torch.testing.assert_close(vq.codebook, total / size[:, None])
 
@@ -50,7 +50,7 @@ def test_codes_that_nothing_falls_to_begin_anew_among_the_latents():
     vq = quantiser()
     z = 100 + torch.randn(48, 4)
     vq(z)
-    vq.learn()
+    vq.update_codebook()
     assert (vq.size >= DEAD).all()
     distance = (vq.codebook[:, None] - z).norm(dim=-1).min(1).values
     assert int((distance < 1e-4).sum()) >= 11  # of 12; the twelfth took all latents and is their mean
@@ -65,7 +65,7 @@ def test_nothing_is_learned_in_use():
     vq.train()
     with torch.no_grad():
         vq(torch.randn(9, 4))
-    vq.learn()
+    vq.update_codebook()
     assert torch.equal(vq.codebook, before)
     with pytest.raises(InputError, match="VQ expected 4 channels"):
         vq(torch.randn(9, 3))
@@ -81,7 +81,7 @@ def test_a_tokenizer_with_it_learns_decodes_softly_and_comes_back_strictly(tmp_p
         losses = model.loss(joints)
         losses["loss"].backward()
         optimiser.step()
-        model.learn()
+        model.update_codebook()
         errors.append(float(losses["mpjpe_mm"]))
     assert errors[-1] < 0.8 * errors[0]
     assert "commitment" in losses

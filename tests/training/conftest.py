@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from stick_figures import stick_figures
+from stick_figures import stick_figures, write_set
 
 from di2pose.data.feature_cache import write_features
-from di2pose.data.sample import Sample, Writer
+from di2pose.data.sample import Sample
 from di2pose.image.encoder import FeatureLayout, TokenBlock
-from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of
 
 POSES = 60
@@ -49,13 +48,8 @@ def figures():
 @pytest.fixture(scope="session")
 def poses(figures, tmp_path_factory):
     """A prepared dataset of the figures; every fourth is held out."""
-    folder = tmp_path_factory.mktemp("poses") / "set"
-    writer = Writer(folder, "figures", H36M_17)
-    with writer.part("all"):
-        for i, joints_mm in enumerate(figures):
-            writer.add(Sample(id=f"f{i}", joints_mm=joints_mm, split=split_of(i)))
-    writer.finish()
-    return folder
+    samples = (Sample(f"f{i}", joints_mm, split=split_of(i)) for i, joints_mm in enumerate(figures))
+    return write_set(tmp_path_factory.mktemp("poses") / "set", samples)
 
 
 @pytest.fixture(scope="session")

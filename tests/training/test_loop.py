@@ -17,7 +17,7 @@ from di2pose.errors import InputError
 from di2pose.network import Di2PoseNetwork
 from di2pose.training.log import read_rows
 from di2pose.training.loop import Job, train
-from di2pose.training.optimiser import Average, Order, adamw, learning_rate
+from di2pose.training.optimiser import EMA, EpochSampler, adamw, learning_rate
 from di2pose.training.options import RunOptions
 from di2pose.training.state import read_state
 
@@ -78,15 +78,15 @@ def rows_of(folder):
 
 
 def test_each_epoch_is_a_permutation_and_any_slice_of_the_stream_is_the_same():
-    order = Order(10, seed=1)
+    order = EpochSampler(10, seed=1)
     stream = order.rows(0, 30)
     epochs = stream.reshape(3, 10)
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs.tolist())
     assert len({tuple(epoch) for epoch in epochs.tolist()}) == 3
-    assert np.array_equal(Order(10, seed=1).rows(7, 25), stream[7:25])
-    assert not np.array_equal(Order(10, seed=2).rows(0, 30), stream)
+    assert np.array_equal(EpochSampler(10, seed=1).rows(7, 25), stream[7:25])
+    assert not np.array_equal(EpochSampler(10, seed=2).rows(0, 30), stream)
     with pytest.raises(InputError, match="nothing to train on"):
-        Order(0, seed=1)
+        EpochSampler(0, seed=1)
 
 
 def test_only_matrices_decay():
@@ -115,7 +115,7 @@ def test_the_rate_warms_up_in_a_line_and_ends_in_a_cosine():
 def test_the_average_is_the_weighted_mean_of_all_weights_so_far():
     torch.manual_seed(0)
     model = nn.Linear(3, 2)
-    average, history, decay = Average(model, 0.9), [], 0.9
+    average, history, decay = EMA(model, 0.9), [], 0.9
     for count in range(1, 8):
         nn.init.normal_(model.weight)
         history.append(model.weight.detach().clone())

@@ -15,7 +15,7 @@ from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.model import load_model, save_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.training.sources import feature_sources
-from di2pose.training.warm_start import start_adapter, start_denoiser
+from di2pose.training.stages import load_adapter, load_denoiser
 
 MORE = FeatureLayout((*Crops.layout.blocks, TokenBlock("movenet", 17, 2, WIDTH)))
 
@@ -86,13 +86,13 @@ def test_a_model_learns_on_with_more_observers_from_where_it_was(tmp_path):
     before = load_model(folder).denoiser.adapter(y[:, :17, :WIDTH])
     adapter = Adapter(sizes(34, 8))
     adapter.standardise(y)
-    start_adapter(adapter, folder)
+    load_adapter(adapter, folder)
     after = adapter(y)
     torch.testing.assert_close(after.joints_mm, before.joints_mm, atol=1e-2, rtol=1e-4)
     after.joints_mm.square().sum().backward()
     assert adapter.join.weight.grad.unflatten(1, (34, -1))[:, 17:].abs().sum() > 0  # what is new can be learned
     new = Di2PoseNetwork(type(config)(**vars(config) | {"denoiser": sizes(34, 8)}))
-    start_denoiser(new.denoiser, folder)
+    load_denoiser(new.denoiser, folder)
     assert torch.equal(new.denoiser.to_logits.weight, read_part(folder, "denoiser")["to_logits.weight"])
 
 
@@ -102,4 +102,4 @@ def test_fewer_image_tokens_than_before_are_refused(tmp_path):
     model = Di2PoseNetwork(type(config)(**vars(config) | {"denoiser": sizes(34, 8)}))
     folder = save_model(model, tmp_path / "large")
     with pytest.raises(InputError, match=r"mean has shape \(34, 8\), expected \(17, 6\)"):
-        start_adapter(Adapter(sizes(17, WIDTH)), folder)
+        load_adapter(Adapter(sizes(17, WIDTH)), folder)

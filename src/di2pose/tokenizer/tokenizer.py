@@ -119,10 +119,10 @@ class PoseTokenizer(nn.Module):
             loss = loss + self.config.commitment * losses["commitment"]
         return {"loss": loss, **losses}
 
-    def learn(self) -> None:
+    def update_codebook(self) -> None:
         """After a step of training: the codebook of VQ moves on. FSQ has none to move."""
         if isinstance(self.quantiser, VQ):
-            self.quantiser.learn()
+            self.quantiser.update_codebook()
 
     def usage(self, tokens: Int[Tensor, "B N"]) -> CodeUsage:
         """Codes used by (B, N) tokens."""

@@ -27,7 +27,7 @@ DEAD = 0.05
 class VQ(nn.Module):
     """`vq(z) -> (codes, indices)`: the nearest code of each latent, with a straight-through gradient.
 
-    In training each call is remembered, and `learn` moves the codebook: once a step, after all parts of its batch.
+    In training each call is remembered, and `update_codebook` moves the codebook: once a step, after all parts of its batch.
     """
 
     codebook: Tensor
@@ -65,7 +65,7 @@ class VQ(nn.Module):
         return self.codebook[indices]
 
     @torch.no_grad()
-    def learn(self) -> None:
+    def update_codebook(self) -> None:
         """Move the codes to the latents of this step, of all ranks; every rank arrives at the same codebook."""
         if not self.seen:
             return

@@ -31,7 +31,7 @@ from di2pose.randomness import Noise, training_generators
 from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock
 from di2pose.training.distributed import Ranks, join
 from di2pose.training.log import Log, progress_bar
-from di2pose.training.optimiser import Average, Model, Order, adamw, learning_rate
+from di2pose.training.optimiser import EMA, EpochSampler, Model, adamw, learning_rate
 from di2pose.training.options import RunOptions, out_of_memory, stop_signals
 from di2pose.training.state import check_identity, load_optimiser, optimiser_tensors, read_state, write_state
 
@@ -52,10 +52,10 @@ class Trainable(Protocol):
 
 
 @runtime_checkable
-class Learner(Protocol):
-    """A Trainable that also learns without gradients: called once a step, after the weights have moved."""
+class LearnsCodebook(Protocol):
+    """A Trainable with a codebook that is updated without gradients, once a step, after the weights."""
 
-    def learn(self) -> None: ...
+    def update_codebook(self) -> None: ...
 
 
 @runtime_checkable
@@ -138,14 +138,14 @@ class _Trainer(Generic[Model]):
         self.model = job.model.to(ranks.device).train()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         # The average reaches back over a tenth of the run at most: more would drag the first weights into the last.
-        self.average = Average(self.model, min(job.training.ema, max(0.0, 1 - 10 / job.iterations)))
+        self.average = EMA(self.model, min(job.training.ema, max(0.0, 1 - 10 / job.iterations)))
         if options.compile:  # block by block: alike, they are compiled once; names of weights stay as they are
             for block in (module for module in self.model.modules() if isinstance(module, BLOCKS)):
                 block.compile()
         self.optimiser = adamw(self.model, job.training)
         half = precision_of(options.precision, ranks.device) == torch.float16
         self.scaler = torch.amp.GradScaler(ranks.device.type, enabled=half)
-        self.order = Order(len(job.source), job.seed)
+        self.sampler = EpochSampler(len(job.source), job.seed)
         self.iteration = self.saved = 0
         self.seconds = 0.0
         self.sums: dict[str, float] = {}  # of the losses since the last row of the log
@@ -209,7 +209,7 @@ class _Trainer(Generic[Model]):
         count = self.options.accumulate
         cuts = [first + (last - first) * k // count for k in range(count + 1)]
         start = iteration * self.job.training.batch
-        parts = [(a, self.job.source.batch(self.order.rows(start + a, start + b))) for a, b in pairwise(cuts)]
+        parts = [(a, self.job.source.batch(self.sampler.rows(start + a, start + b))) for a, b in pairwise(cuts)]
         if self.ranks.device.type != "cuda":
             return parts
         with torch.cuda.device(self.ranks.device):  # this thread's own current device is the first GPU
@@ -256,8 +256,8 @@ class _Trainer(Generic[Model]):
             self._check_finite("gradient", norm)
         self.scaler.step(self.optimiser)
         self.scaler.update()
-        if isinstance(self.model, Learner):
-            self.model.learn()
+        if isinstance(self.model, LearnsCodebook):
+            self.model.update_codebook()
         self.iteration += 1
         self.average.update(self.model, self.iteration)
         return norm
