@@ -75,7 +75,8 @@ def test_it_learns_poses_on_a_frozen_tokenizer_and_comes_back_from_its_folder(tm
     joints = stick_figures(8, torch.Generator().manual_seed(0))
     batch = {"features": seen_from_the_front(joints, 32), "joints_mm": joints}
     model.tokenizer.requires_grad_(True).train()
-    fit(list(model.tokenizer.parameters()), lambda step: model.tokenizer.loss(joints)["loss"], model.tokenizer.update_codebook)
+    tokenizer = model.tokenizer
+    fit(list(tokenizer.parameters()), lambda step: tokenizer.loss(joints)["loss"], tokenizer.update_codebook)
     model.tokenizer.requires_grad_(False).eval()
     assert mpjpe(model.tokenizer.decode(model.tokenizer.encode(joints)), joints).mean() < 30
     model.prepare(batch["features"])

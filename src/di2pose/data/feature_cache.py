@@ -29,6 +29,7 @@ from tqdm import tqdm
 from di2pose.errors import InputError
 from di2pose.files import Json, read_json, reading, replacing, write_text
 from di2pose.image.encoder import FeatureLayout, TokenBlock
+from di2pose.pose.skeleton import H36M_17, Skeleton, get
 
 FORMAT_VERSION = 2
 ROWS = 1024
@@ -186,6 +187,11 @@ class FeatureCache:
 
     def __len__(self) -> int:
         return int(self.header["count"])
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """Of the labels."""
+        return get(self.header.get("skeleton", H36M_17.name))
 
     @property
     def fields(self) -> tuple[str, ...]:

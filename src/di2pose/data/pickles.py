@@ -19,14 +19,10 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 from numpy.lib import format as npy
 
+from di2pose import files
 from di2pose.errors import InputError
 
-# fmt: off
-DAMAGED = (
-    pickle.UnpicklingError, zipfile.BadZipFile, EOFError, OSError, ValueError, KeyError, IndexError, AttributeError,
-    TypeError, MemoryError, OverflowError, NotImplementedError, AssertionError, RecursionError, struct.error,
-)
-# fmt: on
+DAMAGED = (*files.DAMAGED, pickle.UnpicklingError, zipfile.BadZipFile)
 """What reading a truncated or overwritten pickle, zip or npy can raise; callers turn it into an InputError."""
 
 MOST_TEXT_BYTES = 1 << 20

@@ -66,6 +66,8 @@ class Sample:
     frame: int = 0
     split: str = ""
     extra: Extra = field(default_factory=dict)
+    row: int | None = None
+    """Its number in the dataset or feature cache that it was read from."""
 
     def __post_init__(self) -> None:
         if not self.valid.size:

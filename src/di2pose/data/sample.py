@@ -182,6 +182,7 @@ class Dataset:
         x0, y0, x1, y1 = self.box[i].tolist()
         return Sample(
             **line,
+            row=i,
             joints_mm=np.array(self.joints_mm[i]),
             valid=np.array(self.valid[i]),
             root_mm=None if np.isnan(root_mm).any() else root_mm,

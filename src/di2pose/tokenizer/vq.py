@@ -27,7 +27,8 @@ DEAD = 0.05
 class VQ(nn.Module):
     """`vq(z) -> (codes, indices)`: the nearest code of each latent, with a straight-through gradient.
 
-    In training each call is remembered, and `update_codebook` moves the codebook: once a step, after all parts of its batch.
+    In training each call is remembered, and `update_codebook` moves the codebook: once a step, after all parts of
+    its batch.
     """
 
     codebook: Tensor
