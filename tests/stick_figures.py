@@ -34,9 +34,9 @@ def stick_figures(count, generator):
     return joints
 
 
-def write_set(folder, samples, name="figures", **header):
+def write_set(folder, samples, name="figures", skeleton=H36M_17, **header):
     """A prepared dataset of some samples."""
-    writer = Writer(folder, name, H36M_17, **header)
+    writer = Writer(folder, name, skeleton, **header)
     with writer.part("all"):
         for sample in samples:
             writer.add(sample)

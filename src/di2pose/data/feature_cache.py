@@ -37,7 +37,7 @@ BATCH = 8
 FLIPPED = "flipped_"
 """Begins the names of what the encoder saw in the mirror images of the crops."""
 MOST = 10**6
-"""Tokens or channels of a block that a header may tell of."""
+"""Largest number of tokens or channels of a block in a header."""
 AGAIN = "make the features again, by the command that made them"
 TEXT = ("id", "subject", "action", "sequence", "split")
 
@@ -167,7 +167,7 @@ class FeatureCache:
             self.rows = int(self.header["rows"])
             wanted = -(-len(self) // self.rows)
             if len(self) < 0 or self.rows < 1 or not self.layout.blocks:
-                raise ValueError("it tells of no crop")
+                raise ValueError("a number of crops and rows a shard expected")
             dtype = _dtype(self.header["fields"])
         there = sum(1 for _ in self.folder.glob("shard-*.npy"))
         if wanted > there:
@@ -183,7 +183,7 @@ class FeatureCache:
             )
         self.shards: list[np.ndarray] = [_load(shard) for shard in shards]
         if wrong := [shard.name for shard, rows in zip(shards, self.shards, strict=True) if rows.dtype != dtype]:
-            raise InputError(f"{self.folder}: {wrong[0]} holds other fields than features.json tells of: {AGAIN}")
+            raise InputError(f"{self.folder}: {wrong[0]} holds other fields than features.json lists: {AGAIN}")
 
     def __len__(self) -> int:
         return int(self.header["count"])
@@ -239,7 +239,7 @@ class FeatureCache:
         prefix = FLIPPED if flipped else ""
         parts = self.read(crops, *(prefix + block.name for block in self.layout.blocks))
         named = {name.removeprefix(prefix): torch.from_numpy(x) for name, x in parts.items()}
-        return (layout or self.layout).assemble(named)
+        return torch.as_tensor((layout or self.layout).assemble(named))
 
 
 def _shard(folder: Path, k: int) -> Path:

@@ -70,7 +70,7 @@ class Keypoints:
 
     name = "keypoints"
     layout = FeatureLayout(tuple(TokenBlock(name, 1, CHANNELS, CHANNELS * j) for j, name in enumerate(COCO_17.joints)))
-    """A block of channels for each keypoint, so that attention to the tokens knows whose they are."""
+    """A block of channels for each keypoint, so that attention can tell the tokens apart."""
 
     def __init__(
         self, poses_mm: np.ndarray, texts: list[dict[str, str]], observer: Observer, count: int, seed: int

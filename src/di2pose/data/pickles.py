@@ -1,8 +1,8 @@
 """Third-party pickles and npz files, opened without running anything that they name.
 
 A pickle is a program. `load_pickle` lets it build plain containers, strings, numbers and numpy arrays, and refuses
-every other name; Python 2 strings come back as str (latin1). numpy's own builders trust what a pickle tells them, and
-crash when it lies: types and arrays are built here, of checked parts.
+every other name; Python 2 strings come back as str (latin1). numpy's own builders do not check the sizes and types in
+a pickle, and crash where they are wrong: types and arrays are built here, of checked parts.
 """
 
 import io
@@ -173,7 +173,7 @@ for _core in ("numpy.core", "numpy._core"):  # the two names that numpy's module
 
 
 class _Whole(io.BytesIO):
-    """Gives what is asked for, or raises: a cut line is not a shorter name."""
+    """Raises EOFError where fewer bytes are left than requested, or a line has no end."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(size)
@@ -206,7 +206,7 @@ class NumpyUnpickler(pickle._Unpickler):
         self.allowed = {**_ALLOWED, **(also or {})}
         self.stand_ins = tuple(kind for kind in (also or {}).values() if isinstance(kind, type) and kind is not object)
         self.arrays: dict[int, np.ndarray] = {}
-        """Those that were filled, by id: a second time would pull the memory from under somebody's feet."""
+        """Arrays that were filled, by id. Filling one again would free memory that views of it still use."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.allowed:
@@ -280,7 +280,7 @@ class NumpyUnpickler(pickle._Unpickler):
 
     def load_bytearray8(self) -> None:
         (length,) = struct.unpack("<Q", self.read(8))
-        self.append(bytearray(self.read(length)))  # what is there, before memory is asked for
+        self.append(bytearray(self.read(length)))  # read before memory of that length is allocated
 
 
 for _operation, _method in (

@@ -115,7 +115,7 @@ def prepare(
         return 0
     parts = list(reader.read(sources))
     if not parts:
-        raise InputError(f"{src} holds nothing that the reader of {name} knows; it comes from {reader.origin}")
+        raise InputError(f"{src} holds no file that the reader of {name} reads; it comes from {reader.origin}")
     twice = [key for key, count in Counter(part.key for part in parts).items() if count > 1]
     if twice:
         raise InputError(f"the reader of {name} gave the part {twice[0]} twice")

@@ -72,13 +72,10 @@ def _shared(rows: np.ndarray, ids: Sequence[str], share: float) -> np.ndarray:
 
 class FeatureSource:
     """Crops of feature caches that hold the same kind of features, some perhaps without the second observer; read from
-    the memory map when asked for."""
+    the memory map batch by batch."""
 
     def __init__(
-        self,
-        caches: Sequence[FeatureCache],
-        places: Int64[np.ndarray, "n 2"],
-        joints_mm: Float32[np.ndarray, "n 17 3"],
+        self, caches: Sequence[FeatureCache], places: Int64[np.ndarray, "n 2"], joints_mm: Float32[np.ndarray, "n 17 3"]
     ) -> None:
         self.caches = list(caches)
         self.places = places

@@ -36,8 +36,7 @@ CHUNK = 64
 
 
 class TokenizerStage(nn.Module):
-    """Stage 1: the tokenizer learns to give back poses; where its configuration says so they are augmented (`augment`).
-    """
+    """Stage 1: the tokenizer learns to reconstruct poses, augmented where its configuration says so (`augment`)."""
 
     def __init__(self, tokenizer: PoseTokenizer) -> None:
         super().__init__()
@@ -78,9 +77,7 @@ def tokenizer_job(
 
 @torch.no_grad()
 @in_float32
-def reconstruction_mm(
-    tokenizer: PoseTokenizer, joints_mm: Tensor, seed: int, ranks: Ranks = ALONE
-) -> dict[str, float]:
+def reconstruction_mm(tokenizer: PoseTokenizer, joints_mm: Tensor, seed: int, ranks: Ranks = ALONE) -> dict[str, float]:
     """`mm` and `turned_mm`: MPJPE through the tokens and back, as the poses are and turned as crops are."""
     joints_mm = joints_mm.to(tokenizer.order.device)
     turned = joints_mm @ crop_turns(len(joints_mm), generator_of(seed, "turns")).to(joints_mm).mT
