@@ -245,7 +245,7 @@ def _guard(
     keys: Callable[[list[Any]], list[Any]] | None = None,
 ) -> None:
     """Let `operation` change only a `target` of that kind, and check the `keys` of the stack before they are hashed."""
-    run = pickle._Unpickler.dispatch[operation[0]]
+    run: Callable[[Any], None] = pickle._Unpickler.dispatch[operation[0]]
 
     def load(self: NumpyUnpickler) -> None:
         if target is not None and not isinstance(changed := target(self), kind):
