@@ -39,6 +39,11 @@ class Crops:
         return {"tokens": np.concatenate([seen, seen**2], -1).astype(np.float16)}
 
 
+def write_cache(crops, folder):
+    write_features(crops, crops, folder, {"skeleton": "h36m_17"}, rows=16)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def figures():
     """(60, 17, 3) mm."""
@@ -55,10 +60,7 @@ def poses(figures, tmp_path_factory):
 @pytest.fixture(scope="session")
 def features(figures, tmp_path_factory):
     """A feature cache of the same figures."""
-    folder = tmp_path_factory.mktemp("features") / "cache"
-    crops = Crops(figures)
-    write_features(crops, crops, folder, {"skeleton": "h36m_17"}, rows=16)
-    return folder
+    return write_cache(Crops(figures), tmp_path_factory.mktemp("features") / "cache")
 
 
 @pytest.fixture(autouse=True)
