@@ -146,8 +146,7 @@ class _Trainer(Generic[Model]):
         half = precision_of(options.precision, ranks.device) == torch.float16
         self.scaler = torch.amp.GradScaler(ranks.device.type, enabled=half)
         self.sampler = EpochSampler(len(job.source), job.seed)
-        self.iteration = self.saved = 0
-        self.seconds = 0.0
+        self.iteration, self.saved, self.seconds = 0, 0, 0.0
         self.sums: dict[str, float] = {}  # of the losses since the last row of the log
         self.figures: dict[str, float] = {}  # of the last validation
         self.best_mm: float | None = None
@@ -282,8 +281,7 @@ class _Trainer(Generic[Model]):
         count = self.sums.pop("count")
         row = {"iteration": self.iteration, "epoch": self.iteration * self.job.training.batch / len(self.job.source)}
         row |= {name: value / count for name, value in self.sums.items()}
-        row["learning_rate"] = float(self.optimiser.param_groups[0]["lr"])
-        row["seconds"] = round(self.seconds, 1)
+        row |= {"learning_rate": float(self.optimiser.param_groups[0]["lr"]), "seconds": round(self.seconds, 1)}
         self.sums = {}
         if check:
             row |= {f"held_out_{name}": value for name, value in self.figures.items()}
@@ -297,10 +295,8 @@ class _Trainer(Generic[Model]):
             "average": self.average.model.state_dict(),
             "optimiser": optimiser_tensors(self.model, self.optimiser),
         }
-        facts = {"identity": self.job.identity, "iteration": self.iteration, "seconds": self.seconds}
-        facts |= {"sums": self.sums, "figures": self.figures, "best_mm": self.best_mm}
-        facts |= {"scaler": self.scaler.state_dict()}
-        write_state(self.path, groups, facts)
+        facts = {name: getattr(self, name) for name in ("iteration", "seconds", "sums", "figures", "best_mm")}
+        write_state(self.path, groups, {"identity": self.job.identity, **facts, "scaler": self.scaler.state_dict()})
         self.saved = self.iteration
         self._export()
 
