@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from di2pose import recipes
+from di2pose.data.sample import Writer
 from di2pose.network import Di2PoseNetwork
 from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of
@@ -31,6 +32,15 @@ def stick_figures(count, generator):
         turned = bone / bone.norm() + 0.45 * torch.randn(count, 3, generator=generator)
         joints[:, child] = joints[:, parent] + bone.norm() * torch.nn.functional.normalize(turned, dim=-1)
     return joints
+
+
+def write_set(folder, samples, name="figures", skeleton=H36M_17, **header):
+    """A prepared dataset of some samples."""
+    writer = Writer(folder, name, skeleton, **header)
+    with writer.part("all"):
+        for sample in samples:
+            writer.add(sample)
+    return writer.finish()
 
 
 def seen_from_the_front(joints_mm, width):

@@ -1,6 +1,6 @@
 """How to add an encoder and a model: one file and one line each, done here as a newcomer would.
 
-Datasets and outputs: tests/data/test_add_a_dataset.py and tests/output/test_add_an_output.py.
+Datasets and outputs: tests/data/test_prepare.py and tests/output/test_add_an_output.py.
 """
 
 import sys

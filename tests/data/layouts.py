@@ -159,6 +159,44 @@ def write_pickle(path: Path, value) -> None:
     path.write_bytes(pickle.dumps(value))
 
 
+H36M_NAMES = [f"S1/S1_Walking_1.54138969/S1_Walking_1.54138969_{5 * i + 1:06d}.jpg" for i in range(6)]
+H36M_TEST_NAMES = [f"S9/S9_WalkDog.55011271/S9_WalkDog.55011271_{i + 1:06d}.jpg" for i in range(4)]
+MPI_NAMES = [f"S{4 if i < 4 else 8}_Seq{2 if i < 4 else 1}_Cam{0 if i < 4 else 8}_{i + 1:06d}.jpg" for i in range(6)]
+MPI_TEST_NAMES = [f"TS1_{i + 1:06d}.jpg" for i in range(5)]
+NO_LENS = ((0, 0, 0), (0, 0))
+
+
+def write_h36m_processed(folder: Path) -> dict:
+    """As mmpose writes it, every fifth frame of the training sequence: split -> joints by frame."""
+    place = folder / "annotation_body3d"
+    train, joints = processed_arrays(H36M_NAMES, H36M_17)
+    test, test_joints = processed_arrays(H36M_TEST_NAMES, H36M_17, 1)
+    write_npz(place / "fps50/h36m_train.npz", train)
+    write_npz(place / "fps50/h36m_test.npz", test)
+    keys = [(f"S{n}", camera) for n in range(1, 12) for camera in CAMERA_IDS]
+    write_pickle(place / "cameras.pkl", {key: camera_record() for key in keys})
+    for name in H36M_NAMES + H36M_TEST_NAMES:
+        write_picture(folder / "images" / name)
+    by_frame = {name: dict(zip(range(0, 30, 5), rows, strict=True)) for name, rows in joints.items()}
+    return {"train": by_frame, "test": test_joints}
+
+
+def write_mpi_processed(folder: Path) -> dict:
+    """As mmpose writes it: split -> joints by frame."""
+    place = folder / "annotations"
+    train, joints = processed_arrays(MPI_NAMES, MPI_17, lens=NO_LENS)
+    test, test_joints = processed_arrays(MPI_TEST_NAMES, MPI_17, 1, NO_LENS)
+    train["S"][:, :3, 3] = 0  # outside of the picture, says mmpose; the joints are annotated all the same
+    write_npz(place / "mpi_inf_3dhp_train.npz", train)
+    write_npz(place / "mpi_inf_3dhp_test_valid.npz", test)
+    camera = camera_record(k=None, p=None, w=2048, h=2048, name="train_cam_0", id=None)
+    write_pickle(place / "cameras_train.pkl", {"S4_Seq2_Cam0": camera, "S8_Seq1_Cam8": camera})
+    write_pickle(place / "cameras_test.pkl", {"TS1": {key: camera[key] for key in ("f", "c", "w", "h", "name")}})
+    for name in MPI_NAMES + MPI_TEST_NAMES:
+        write_picture(folder / "images" / name)
+    return {"train": joints, "test": test_joints}
+
+
 # 3DPW and SMPL
 
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from stick_figures import stick_figures
+from stick_figures import stick_figures, write_set
 
 from di2pose.cli import main
 from di2pose.data import lift
 from di2pose.data.feature_cache import FeatureCache, write_features
-from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN
+from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, Sample
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.pose.skeleton import COCO_17, H36M_17
@@ -87,7 +87,8 @@ def test_a_face_looks_where_the_shoulders_point(monkeypatch):
     assert right_ear[1] < nose[1]
 
 
-def test_the_command_writes_the_same_cache_again_and_another_seed_another(poses, tmp_path):
+def test_the_command_writes_the_same_cache_again_and_another_seed_another(tmp_path):
+    poses = write_set(tmp_path / "set", [Sample(f"r{i}", pose, split="test") for i, pose in enumerate(POSES)])
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         words = ["data", "lift", poses, "--split", "test", "--count", 40, "--seed", seed, "--out", tmp_path / name]
         assert main([*map(str, words)]) == 0

@@ -17,39 +17,32 @@ from di2pose.pose.skeleton import BODY_25B, H36M_17
 DETECTIONS = "Pose2Sim/Demo/pose/"
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory) -> Dataset:
-    folder = tmp_path_factory.mktemp("pose2sim")
-    prepare("pose2sim", folder)
-    return Dataset(folder)
-
-
-def test_there_are_400_frames_with_box_camera_and_3d(dataset):
-    assert len(dataset) == 400
-    assert [len(dataset.select(sequence=f"cam0{k}")) for k in (1, 2, 3, 4)] == [100] * 4
-    assert len(dataset.cameras) == 4
-    assert not dataset.header["skipped"]
-    known = {name for name, valid in zip(H36M_17.joints, dataset.valid.all(0), strict=True) if valid}
+def test_there_are_400_frames_with_box_camera_and_3d(footage):
+    assert len(footage) == 400
+    assert [len(footage.select(sequence=f"cam0{k}")) for k in (1, 2, 3, 4)] == [100] * 4
+    assert len(footage.cameras) == 4
+    assert not footage.header["skipped"]
+    known = {name for name, valid in zip(H36M_17.joints, footage.valid.all(0), strict=True) if valid}
     assert known == set(FROM_MARKERS)
     assert len(known) == 14
-    report = examine(dataset)
+    report = examine(footage)
     assert not report.problems
     assert not report.warnings
-    for sample in dataset[::40]:
+    for sample in footage[::40]:
         x0, y0, x1, y1 = sample.box
         inside = sample.joints_2d[sample.valid]
         assert ((inside > [x0, y0]) & (inside < [x1, y1])).all()
         assert 2500 < sample.root_mm[2] < 4500
 
 
-def test_the_skeleton_lies_on_the_body_in_every_view(dataset):
+def test_the_skeleton_lies_on_the_body_in_every_view(footage):
     """Against OpenPose's own detections in each single view, which the camera model and the frame number must hit. The
     3D is triangulated from them, with errors of up to 2 % of the man's height in the views that fit worst."""
     detections = extract("pose2sim-demo", DETECTIONS) / DETECTIONS
     names = {name: "upper_neck" if name == "thorax" else name for name in FROM_MARKERS if name != "pelvis"}
     ours, theirs = H36M_17.indices(*names), BODY_25B.indices(*names.values())
     errors: dict[str, list[float]] = {}
-    for sample in dataset[::5]:
+    for sample in footage[::5]:
         file = detections / f"cam{sample.sequence[-1]}_json" / f"{sample.sequence}.{sample.frame:04d}.json"
         people = [np.array(p["pose_keypoints_2d"]).reshape(25, 3) for p in json.loads(file.read_text())["people"]]
         found = []
@@ -65,19 +58,19 @@ def test_the_skeleton_lies_on_the_body_in_every_view(dataset):
     assert max(medians["cam01"], medians["cam03"]) < 25, medians
 
 
-def test_the_man_faces_the_first_two_cameras(dataset):
+def test_the_man_faces_the_first_two_cameras(footage):
     """Left and right: seen from the front his left hip is on the right of the picture, from behind on the left."""
     left, right = H36M_17.indices("left_shoulder", "right_shoulder")
     for view, sign in (("cam01", 1), ("cam02", 1), ("cam03", -1), ("cam04", -1)):
-        rows = dataset.select(sequence=view)
-        across = dataset.joints_2d[rows, left, 0] - dataset.joints_2d[rows, right, 0]
+        rows = footage.select(sequence=view)
+        across = footage.joints_2d[rows, left, 0] - footage.joints_2d[rows, right, 0]
         assert (sign * across > 0).mean() > 0.9, view
 
 
-def test_frames_of_the_real_videos_do_not_depend_on_the_order_of_reading(dataset):
+def test_frames_of_the_real_videos_do_not_depend_on_the_order_of_reading(footage):
     rows = [100, 101, 102, 150]  # the view whose codec has frames that are not shown
-    images = {row: np.asarray(dataset.read_image(dataset[row])) for row in rows}
-    again = Dataset(dataset.folder)
+    images = {row: np.asarray(footage.read_image(footage[row])) for row in rows}
+    again = Dataset(footage.folder)
     for row in reversed(rows):
         sample = again[row]
         picture = again.read_image(sample)
@@ -85,14 +78,14 @@ def test_frames_of_the_real_videos_do_not_depend_on_the_order_of_reading(dataset
         np.testing.assert_array_equal(np.asarray(picture), images[row])
 
 
-def test_a_narrower_video_is_shrunk_evenly_between_black_bars(dataset):
+def test_a_narrower_video_is_shrunk_evenly_between_black_bars(footage):
     path = extract("pose2sim-demo", CALIBRATION, MARKERS) / CALIBRATION
     point = np.array([[300.0, -200.0, 3000.0]])
     whole = read_camera(path, "cam_01", (1088, 1920)).project(point)[0]
     narrow = read_camera(path, "cam_01", (1080, 1920)).project(point)[0]
     shrink = 1080 / 1088
     np.testing.assert_allclose(narrow, [whole[0] * shrink, 960 + (whole[1] - 960) * shrink], atol=1e-9)
-    picture = np.asarray(dataset.read_image(dataset[0])).mean((1, 2))
+    picture = np.asarray(footage.read_image(footage[0])).mean((1, 2))
     bar = round(960 * (1 - shrink))
     assert picture[: bar - 1].max() < 20 < picture[bar + 1 : -bar - 2].min() > picture[-bar + 2 :].max()
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from stick_figures import write_set
 
 from di2pose.data.poses import BODY_SCALE, BONE_SCALE, ROLL, TILT, augment, crop_turns, dataset_poses, rotations
-from di2pose.data.sample import Dataset, Sample, Writer
+from di2pose.data.sample import Dataset, Sample
 from di2pose.errors import InputError
 from di2pose.pose.metrics import pa_mpjpe
 from di2pose.pose.skeleton import BODY_25B, H36M_17, bone_lengths, convert, mirror
@@ -77,25 +78,15 @@ def test_turns_are_rotations_and_reach_their_limits():
 
 def test_other_skeletons_are_converted_and_incomplete_records_left_out(tmp_path):
     rng = np.random.default_rng(0)
-    writer = Writer(tmp_path / "set", "others", BODY_25B)
     joints = rng.normal(0, 300, (4, 25, 3)).astype(np.float32)
-    with writer.part("all"):
-        for i, pose in enumerate(joints):
-            valid = np.ones(25, bool)
-            if i == 2:
-                pose, valid[9] = pose.copy(), False
-                pose[9] = np.nan
-            writer.add(Sample(id=f"r{i}", joints_mm=pose, valid=valid, split="ab"[i % 2]))
-    writer.finish()
-    found, splits, ids = dataset_poses(Dataset(tmp_path / "set"))
+    valid = np.ones((4, 25), bool)
+    joints[2, 9], valid[2, 9] = np.nan, False
+    samples = [Sample(f"r{i}", joints[i], valid=valid[i], split="ab"[i % 2]) for i in range(4)]
+    found, splits, ids = dataset_poses(Dataset(write_set(tmp_path / "set", samples, skeleton=BODY_25B)))
     wanted = convert(joints[[0, 1, 3]], BODY_25B, H36M_17)[0]
     np.testing.assert_allclose(found, wanted - wanted[:, :1], atol=1e-3)
     assert (splits.tolist(), ids.tolist()) == (["a", "b", "b"], ["r0", "r1", "r3"])
 
-    empty = Writer(tmp_path / "none", "others", H36M_17)
-    with empty.part("all"):
-        valid = np.arange(17) != 3
-        empty.add(Sample(id="x", joints_mm=np.where(valid[:, None], joints[0, :17], np.nan), valid=valid))
-    empty.finish()
+    partly = write_set(tmp_path / "none", [Sample("x", joints[0, :17], valid=np.arange(17) != 3)])
     with pytest.raises(InputError, match="has all 17 joints"):
-        dataset_poses(Dataset(tmp_path / "none"))
+        dataset_poses(Dataset(partly))

@@ -3,17 +3,22 @@
 import errno
 import json
 import re
+from functools import partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from data.cmu_files import column, walk, write_cmu
+from data.cmu_files import column, joints_world, walk, write_cmu
+from PIL import Image
 
 from di2pose.cli import main
-from di2pose.data.prepare import READERS, _image_root, _write_part, prepare
-from di2pose.data.record import Part, Skip, Sources
+from di2pose.data.prepare import READERS, Reader, _image_root, _write_part, prepare
+from di2pose.data.record import Part, Sample, Skip, Sources
 from di2pose.data.sample import Dataset, Writer
 from di2pose.errors import InputError
+from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
 
 
@@ -158,3 +163,75 @@ def test_relative_image_roots_are_kept_relative_to_the_dataset(tmp_path, monkeyp
 
 def test_only_pose2sim_is_fetched_by_the_program_itself():
     assert [name for name, reader in READERS.items() if reader.fetch is not None] == ["pose2sim"]
+
+
+# A new dataset: a file with a `read`, and a line in READERS or an entry point of another distribution.
+
+CAMERA = Camera(focal=(900.0, 900.0), centre=(200.0, 200.0), size=(400, 400))
+
+
+def read_toy(sources):
+    """Files clip.npy (frames 17 3, camera frame, mm) with one picture each."""
+    files = sorted(sources.src.glob("*.npy"))
+    if not files:
+        raise InputError(f"no clip.npy in {sources.src}")
+    return (Part(path.stem, partial(toy_samples, path, sources.every)) for path in files)
+
+
+def toy_samples(path, every):
+    poses = np.load(path)
+    if poses.shape[1:] != (17, 3):
+        raise InputError(f"{path}: 17 joints expected, got {poses.shape}")
+    for frame in range(0, len(poses), every):
+        labels = {"image": f"{path.stem}.png", "subject": path.stem, "split": "test"}
+        pixels = CAMERA.project(poses[frame])
+        yield Sample.from_camera(f"{path.stem}_{frame}", poses[frame], pixels, CAMERA, **labels)
+
+
+TOY = SimpleNamespace(read=read_toy, licence="CC0-1.0", origin="this test")
+NO_READER = SimpleNamespace()
+
+
+@pytest.fixture(params=["table", "entry point"])
+def toy(request, tmp_path, monkeypatch):
+    """The folder of the dataset, whose reader is known."""
+    if request.param == "table":
+        monkeypatch.setitem(READERS, "toy", Reader(read_toy, "CC0-1.0", "this test"))
+    else:
+        points = [EntryPoint(name, f"{__name__}:{value}", "di2pose.datasets")
+                  for name, value in (("toy", "TOY"), ("broken", "NO_READER"))]  # fmt: skip
+        monkeypatch.setattr("di2pose.data.prepare.entry_points", lambda group: points)
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    world = joints_world(write_cmu(tmp_path / "01_01.bvh", walk(12)))
+    poses = (world - world[:, :1]) * [1, -1, -1] + [0.0, 0.0, 5000.0]
+    for name in ("anna", "bert"):
+        np.save(folder / f"{name}.npy", poses)
+        Image.new("RGB", (400, 400), (90, 90, 90)).save(folder / f"{name}.png")
+    np.save(folder / "odd.npy", np.zeros((4, 14, 3)))
+    return folder
+
+
+def test_prepare_and_check_take_an_added_dataset(toy, tmp_path, capsys):
+    out = tmp_path / "prepared"
+    assert main(["data", "prepare", "toy", "--src", str(toy), "--out", str(out), "--every", "3"]) == 0
+    assert "8 records of h36m_17, 1 files or records skipped" in capsys.readouterr().out
+    dataset = Dataset(out)
+    assert (dataset.name, dataset.header["licence"], dataset.header["source"]) == ("toy", "CC0-1.0", "this test")
+    assert [skip["file"] for skip in dataset.header["skipped"]] == ["odd"]
+    assert dataset.select(subject="bert", split="test").tolist() == [4, 5, 6, 7]
+    assert dataset[5].id == "bert_3"
+    np.testing.assert_allclose(dataset[5].joints_mm + dataset[5].root_mm, np.load(toy / "bert.npy")[3], atol=1e-3)
+    assert dataset.read_image(dataset[5]).size == (400, 400)
+    assert main(["data", "check", str(out), "--samples", "4"]) == 0
+    assert "no problem found" in capsys.readouterr().out
+    assert (out / "check/sheet.png").is_file()
+    (tmp_path / "empty").mkdir()
+    for words, message in (
+        (["toy", "--src", str(tmp_path / "empty")], "no clip.npy in"),
+        (["toy"], "toy needs --src DIR, the dataset as it was downloaded from this test"),
+        (["broken"], "no dataset is called 'broken'" if "toy" in READERS else "has no read(sources)"),
+        (["coco"], "choose from bvh" if "toy" in READERS else "mpi-inf-3dhp-processed, toy, broken"),
+    ):
+        assert main(["data", "prepare", *words, "--out", str(tmp_path / "out")]) == 2
+        assert message in capsys.readouterr().err

@@ -1,21 +1,19 @@
-"""3DPW's sequence pickles, with and without an SMPL model."""
+"""3DPW's cameras, boxes and splits, and joints regressed from SMPL models. test_readers.py has the contract."""
 
 import numpy as np
 import pytest
 from data import layouts
+from data.test_readers import SEQUENCE
 
-from di2pose.data.prepare import prepare
-from di2pose.data.sample import Dataset, Sources
+from di2pose.data import threedpw
+from di2pose.data.sample import Sources
 from di2pose.data.smpl import Models, Smpl
-from di2pose.data.threedpw import read
 from di2pose.errors import InputError
-from di2pose.pose.skeleton import H36M_17, SMPL_24
-
-SEQUENCE = "downtown_walking_00"
+from di2pose.pose.skeleton import H36M_17
 
 
-def pw3d(folder, **options):
-    return Sources("3dpw", folder, **options)
+def read(folder, **options):
+    return layouts.drain(threedpw.read(Sources("3dpw", folder, **options)))
 
 
 @pytest.fixture
@@ -24,125 +22,45 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_joints_are_where_their_names_say_and_project_onto_their_2d(tmp_path):
-    people = layouts.write_3dpw(tmp_path, "test", SEQUENCE)
-    layouts.write_picture(tmp_path / f"imageFiles/{SEQUENCE}/image_00000.jpg")
-    samples, left_out = layouts.drain(read(pw3d(tmp_path)))
-    assert left_out == {}
-    assert next(iter(read(pw3d(tmp_path)))).skeleton is SMPL_24
-    for sample in samples:
-        layouts.assert_true(sample, people[sample.extra["person"]], SMPL_24)
-    first = samples[0]
-    assert (first.id, first.sequence, first.split) == (f"{SEQUENCE}/p0/00000", SEQUENCE, "test")
-    assert first.image == f"imageFiles/{SEQUENCE}/image_00000.jpg"
-
-
 def test_each_person_of_each_frame_with_an_aligned_camera_is_a_record(folder):
-    samples, _ = layouts.drain(read(pw3d(folder)))
+    samples, _ = read(folder)
     frames = {person: [s.frame for s in samples if s.extra["person"] == person] for person in (0, 1)}
     assert frames == {0: [0, 2, 3, 4, 5], 1: [0, 1, 2, 3, 4, 5]}
-    thinned, _ = layouts.drain(read(pw3d(folder, every=2)))
-    assert {sample.frame for sample in thinned} == {0, 2, 4}
-
-
-def test_the_camera_is_the_sequence_s_own_and_takes_the_world_to_the_joints(folder):
-    sample = layouts.drain(read(pw3d(folder)))[0][0]
-    np.testing.assert_allclose(sample.camera.rotation, layouts.WORLD_ROTATION)
-    np.testing.assert_allclose(sample.camera.translation_mm, 1000 * layouts.WORLD_TRANSLATION)
-    assert (sample.camera.focal, sample.camera.centre) == ((1961.85, 1969.23), (540, 960))
-
-
-def test_box_is_round_the_detection_or_the_projected_joints(folder):
-    samples, _ = layouts.drain(read(pw3d(folder)))
+    camera = samples[0].camera
+    np.testing.assert_allclose(camera.rotation, layouts.WORLD_ROTATION)
+    np.testing.assert_allclose(camera.translation_mm, 1000 * layouts.WORLD_TRANSLATION)
+    assert (camera.focal, camera.centre) == ((1961.85, 1969.23), (540, 960))
     assert [s.extra["box"] for s in samples[:2]] == ["detected 2D joints", "projected joints"]
+    named = [j for j, name in enumerate(layouts.SMPL_24) if name != "-"]
     for sample in samples:
         x0, y0, x1, y1 = sample.box
-        assert x1 - x0 == pytest.approx(y1 - y0)
-        named = [j for j, name in enumerate(layouts.SMPL_24) if name != "-"]
-        inside = (sample.joints_2d[named] > (x0, y0)) & (sample.joints_2d[named] < (x1, y1))
-        assert inside.all()
+        assert ((sample.joints_2d[named] > (x0, y0)) & (sample.joints_2d[named] < (x1, y1))).all()
 
 
-def test_splits_come_from_the_folders_and_pictures_give_the_size(folder):
+def test_splits_come_from_the_folders_and_pictures_give_the_size(folder, tmp_path):
+    assert read(folder)[0][0].image is None
+    layouts.write_picture(tmp_path / f"photos/{SEQUENCE}/image_00000.jpg", (108, 192))
+    elsewhere = read(folder, images=tmp_path / "photos")[0][0]
+    assert (elsewhere.image, elsewhere.camera.size) == (f"{SEQUENCE}/image_00000.jpg", (108, 192))
     layouts.write_3dpw(folder, "train", "courtyard_box_00", persons=1)
     layouts.write_3dpw(folder, "validation", "outdoors_parcours_01", persons=1)
     layouts.write_picture(folder / "imageFiles/courtyard_box_00/image_00000.jpg", (1080, 1920))
-    samples, _ = layouts.drain(read(pw3d(folder)))
-    assert {(s.split, s.sequence, s.camera.size) for s in samples} == {
+    assert {(s.split, s.sequence, s.camera.size) for s in read(folder)[0]} == {
         ("train", "courtyard_box_00", (1080, 1920)),
         ("validation", "outdoors_parcours_01", None),
         ("test", SEQUENCE, None),
     }
 
 
-def test_pictures_may_lie_elsewhere_or_nowhere(folder, tmp_path):
-    layouts.write_picture(tmp_path / f"photos/{SEQUENCE}/image_00000.jpg", (108, 192))
-    elsewhere = layouts.drain(read(pw3d(folder, images=tmp_path / "photos")))[0][0]
-    assert (elsewhere.image, elsewhere.camera.size) == (f"{SEQUENCE}/image_00000.jpg", (108, 192))
-    assert layouts.drain(read(pw3d(folder)))[0][0].image is None
-
-
-def test_prepare_and_read_back(folder, tmp_path):
-    for frame in range(6):
-        layouts.write_picture(folder / f"imageFiles/{SEQUENCE}/image_{frame:05d}.jpg", (108, 192))
-    prepare("3dpw", tmp_path / "out", src=folder)
-    dataset = Dataset(tmp_path / "out")
-    assert (len(dataset), dataset.skeleton) == (11, SMPL_24)
-    assert dataset.read_image(dataset[3]).size == (108, 192)
-
-
-# damage
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"jointPositions": [np.zeros((6, 57))] * 2}, "24 joints"),
-        ({"cam_poses": None}, "without cam_poses"),
-        ({"cam_poses": np.zeros((6, 3, 3))}, "(frames, 4, 4)"),
-        ({"cam_poses": np.tile(np.eye(4), (5, 1, 1))}, "one per frame expected"),
-    ],
-)
-def test_damaged_sequences_are_listed_and_others_kept(folder, changes, message):
-    layouts.write_3dpw(folder, "test", "office_phoneCall_00", **changes)
-    samples, left_out = layouts.drain(read(pw3d(folder)))
-    assert {sample.sequence for sample in samples} == {SEQUENCE}
-    assert message in left_out["test/office_phoneCall_00"]
-
-
-@pytest.mark.parametrize("keep", [0, 50, 900, -10])
-def test_truncated_pickles_are_listed(folder, keep):
-    path = folder / f"sequenceFiles/test/{SEQUENCE}.pkl"
-    path.write_bytes(path.read_bytes()[:keep])
-    samples, left_out = layouts.drain(read(pw3d(folder)))
-    assert samples == []
-    assert "damaged" in left_out[f"test/{SEQUENCE}"]
-
-
-def test_frames_with_a_broken_camera_or_nan_joints_are_left_out_one_by_one(tmp_path):
+def test_frames_with_a_broken_camera_are_left_out_one_by_one(tmp_path):
     poses = np.tile(np.eye(4), (6, 1, 1))
     poses[:, 2, 3] = 9
     poses[3] = np.nan
     poses[4, :3, :3] *= 2
-    positions = np.random.default_rng(0).uniform(-0.5, 0.5, (6, 72))
-    positions[5, 3] = np.nan
-    layouts.write_3dpw(tmp_path, "test", SEQUENCE, persons=1, cam_poses=poses, jointPositions=[positions])
-    samples, left_out = layouts.drain(read(pw3d(tmp_path)))
-    assert [sample.frame for sample in samples] == [0, 2]
-    assert {key.rsplit("/")[-1] for key in left_out} == {"00003", "00004", "00005"}
-
-
-def test_an_empty_folder_says_what_to_unpack(tmp_path):
-    with pytest.raises(InputError, match=r"sequenceFiles\.zip"):
-        list(read(pw3d(tmp_path)))
-
-
-def test_a_pickle_that_runs_code_is_refused_and_does_not_run(folder, tmp_path):
-    layouts.write_pickle(folder / "sequenceFiles/test/evil_00.pkl", {"poses": layouts.Spy(tmp_path / "ran")})
-    samples, left_out = layouts.drain(read(pw3d(folder)))
-    assert len(samples) == 11
-    assert "mkdir" in left_out["test/evil_00"]
-    assert not (tmp_path / "ran").exists()
+    layouts.write_3dpw(tmp_path, "test", SEQUENCE, persons=1, cam_poses=poses)
+    samples, left_out = read(tmp_path)
+    assert [sample.frame for sample in samples] == [0, 2, 5]
+    assert {key.rsplit("/")[-1] for key in left_out} == {"00003", "00004"}
 
 
 # SMPL
@@ -225,7 +143,7 @@ def test_with_smpl_records_are_17_joints_in_the_camera_of_the_frame(folder):
     poses = [np.concatenate([np.tile(turn_over, (6, 1)), rng.normal(0, 0.1, (6, 69))], 1) for _ in range(2)]
     trans = [np.tile(layouts.to_world(np.array([0.2, 0.1, 5.0])), (6, 1)) for _ in range(2)]
     layouts.write_3dpw(folder, "test", SEQUENCE, poses=poses, trans=trans, betas=[np.full(300, 0.5)] * 2)
-    parts = list(read(pw3d(folder, smpl=folder / "smpl")))
+    parts = list(threedpw.read(Sources("3dpw", folder, smpl=folder / "smpl")))
     assert parts[0].skeleton is H36M_17
     samples, left_out = layouts.drain(parts)
     assert left_out == {}
@@ -255,30 +173,32 @@ def test_models_as_protocol_1_pickles_and_as_npz_are_the_same(tmp_path):
 def test_missing_model_files_are_named_with_their_origin(folder):
     (folder / "smpl").mkdir()
     with pytest.raises(InputError, match=r"SMPL_FEMALE.pkl, SMPL_MALE.pkl, J_regressor_h36m.npy.*smpl\.is\.tue"):
-        list(read(pw3d(folder, smpl=folder / "smpl")))
+        list(threedpw.read(Sources("3dpw", folder, smpl=folder / "smpl")))
 
 
-def test_a_regressor_whose_sides_cannot_be_told_is_refused(folder):
-    write_smpl(folder)
+def no_sides(folder):
     even = layouts.regressor_h36m(layouts.H36M_17)
     even[1:7] = even[0]
-    np.save(folder / "smpl/J_regressor_h36m.npy", even)
-    _, left_out = layouts.drain(read(pw3d(folder, smpl=folder / "smpl")))
-    assert "cannot tell left from right" in left_out[f"test/{SEQUENCE}"]
+    np.save(folder / "J_regressor_h36m.npy", even)
 
 
-@pytest.mark.parametrize("rows", [(14, 60), (17, 61)])
-def test_a_regressor_of_another_size_is_refused(folder, rows):
+def runs_code(folder):
+    model = layouts.smpl_model() | {"shapedirs": layouts.Spy(folder / "ran")}
+    layouts.write_python2_pickle(folder / "basicModel_m_lbs_10_207_0_v1.0.0.pkl", model)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (no_sides, "cannot tell left from right"),
+        (lambda folder: np.save(folder / "J_regressor_h36m.npy", np.zeros((14, 60))), "expected (17, 60)"),
+        (lambda folder: np.save(folder / "J_regressor_h36m.npy", np.zeros((17, 61))), "expected (17, 60)"),
+        (runs_code, "mkdir"),
+    ],
+)
+def test_models_that_cannot_be_used_are_refused(folder, damage, message):
     write_smpl(folder)
-    np.save(folder / "smpl/J_regressor_h36m.npy", np.zeros(rows))
-    _, left_out = layouts.drain(read(pw3d(folder, smpl=folder / "smpl")))
-    assert "expected (17, 60)" in left_out[f"test/{SEQUENCE}"]
-
-
-def test_a_model_that_runs_code_is_refused(folder, tmp_path):
-    write_smpl(folder)
-    path = folder / "smpl/basicModel_m_lbs_10_207_0_v1.0.0.pkl"
-    layouts.write_python2_pickle(path, layouts.smpl_model() | {"shapedirs": layouts.Spy(tmp_path / "ran")})
-    _, left_out = layouts.drain(read(pw3d(folder, smpl=folder / "smpl")))
-    assert "mkdir" in left_out[f"test/{SEQUENCE}"]
-    assert not (tmp_path / "ran").exists()
+    damage(folder / "smpl")
+    _, left_out = read(folder, smpl=folder / "smpl")
+    assert message in left_out[f"test/{SEQUENCE}"]
+    assert not (folder / "smpl/ran").exists()

@@ -3,19 +3,33 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from di2pose_experiments.results import FORMAT_VERSION
+import torch
+from di2pose_experiments.results import FORMAT_VERSION, read_results
 from fuzz.corpus import add
 from fuzz.media import picture
 from output.people import person, result
+from stick_figures import write_set
+
+from di2pose import checkpoint, recipes
+from di2pose.calibration import Calibration
+from di2pose.data.feature_cache import FeatureCache, write_features
+from di2pose.data.sample import Dataset, Sample
+from di2pose.errors import InputError
+from di2pose.evaluation.compare import compare_reports, read_report
+from di2pose.evaluation.record_log import RecordLog
+from di2pose.image.encoder import FeatureLayout, TokenBlock
+from di2pose.model import load_model, save_model
+from di2pose.network import Di2PoseNetwork
+from di2pose.output.parquet import read_notes
+from di2pose.pose.camera import Camera
+from di2pose.result import Motion, Result
+from di2pose.training.log import plot, read_rows
+from di2pose.training.state import check_identity, read_state, write_state
 
 
 def _read_result(folder: Path) -> object:
-    from di2pose.errors import InputError
-    from di2pose.result import Motion, Result
-
     try:
         found = [Result.load(folder / "r.json")]
     except InputError:
@@ -29,52 +43,33 @@ def _read_result(folder: Path) -> object:
     return found
 
 
-def _make_result(folder: Path) -> None:
-    result([person(hypotheses=2)], image="a.jpg").save(folder / "r.json")
-
-
 def _make_motion(folder: Path) -> None:
-    from di2pose.result import Motion
-
     frames = [result([person(k, track=0, hypotheses=1)], frame_index=k, time_s=k / 10) for k in range(2)]
     Motion(frames, 10.0).save(folder / "r.json")
+
+
+def _make_result(folder: Path) -> None:
+    result([person(hypotheses=2)], image="a.jpg").save(folder / "r.json")
 
 
 add("result", "r.json", _make_result, _read_result, kind="json", count=150)
 add("motion", "r.json", _make_motion, _read_result, kind="json", count=60)
 
 
-def _make_calibration(folder: Path) -> None:
-    from di2pose.calibration import Calibration
-
-    Calibration.neutral().write(folder)
-
-
 def _read_calibration(folder: Path) -> object:
-    from di2pose.calibration import Calibration
-
     found = Calibration.read(folder)
     return found and found.covariance_mm2(np.zeros((2, 17, 3)), np.array(["seen"] * 17))
 
 
-add("calibration", "calibration.json", _make_calibration, _read_calibration, kind="json", count=90)
+add("calibration", "calibration.json", Calibration.neutral().write, _read_calibration, kind="json", count=90)
 
 
 def _make_checkpoint(folder: Path) -> None:
-    import torch
-
-    from di2pose import recipes
-    from di2pose.model import save_model
-    from di2pose.network import Di2PoseNetwork
-
     torch.manual_seed(0)
     save_model(Di2PoseNetwork(recipes.tiny()), folder / "model", notes="fuzz")
 
 
 def _read_checkpoint(folder: Path) -> object:
-    from di2pose import checkpoint
-    from di2pose.model import load_model
-
     checkpoint.read_notes(folder / "model")
     return load_model(folder / "model")
 
@@ -95,18 +90,11 @@ add("checkpoint inside", "model/tokenizer.safetensors", _make_checkpoint, _read_
 
 
 def _make_state(folder: Path) -> None:
-    import torch
-
-    from di2pose.training.state import write_state
-
-    write_state(
-        folder / "last.safetensors", {"model": {"a": torch.ones(3, 4)}, "ema": {"a": torch.ones(3)}}, {"iteration": 4}
-    )
+    groups = {"model": {"a": torch.ones(3, 4)}, "ema": {"a": torch.ones(3)}}
+    write_state(folder / "last.safetensors", groups, {"iteration": 4})
 
 
 def _read_state(folder: Path) -> object:
-    from di2pose.training.state import check_identity, read_state
-
     groups, facts = read_state(folder / "last.safetensors")
     check_identity(folder / "last.safetensors", facts, facts)
     return groups
@@ -118,8 +106,7 @@ add("training state", "last.safetensors", _make_state, _read_state, count=90)
 class _Crops:
     """Crops without pictures, for a feature cache."""
 
-    layout: Any = None
-    name = "fuzz"
+    name, layout = "fuzz", FeatureLayout((TokenBlock("map", 4, 6, 0),))
 
     def __len__(self) -> int:
         return 5
@@ -134,17 +121,10 @@ class _Crops:
 
 
 def _make_cache(folder: Path) -> None:
-    from di2pose.data.feature_cache import write_features
-    from di2pose.image.encoder import FeatureLayout, TokenBlock
-
-    source = _Crops()
-    source.layout = FeatureLayout((TokenBlock("map", 4, 6, 0),))
-    write_features(source, source, folder, {"source": "fuzz"}, rows=3)
+    write_features(_Crops(), _Crops(), folder, {"source": "fuzz"}, rows=3)
 
 
 def _read_cache(folder: Path) -> object:
-    from di2pose.data.feature_cache import FeatureCache
-
     cache = FeatureCache(folder)
     cache.select(split="test")
     cache.column("joints_mm")
@@ -157,74 +137,36 @@ add("feature index", "shard-00000.jsonl", _make_cache, _read_cache, count=40)
 
 
 def _make_dataset(folder: Path) -> None:
-    from di2pose.data.sample import Sample, Writer
-    from di2pose.pose.camera import Camera
-    from di2pose.pose.skeleton import H36M_17
-
-    writer = Writer(folder / "set", "fuzz", H36M_17, image_root=".")
+    poses = np.random.default_rng(0).normal(0, 300, (3, 17, 3)).astype(np.float32)
+    about = {"image": "a.jpg", "box": (1.0, 2.0, 30.0, 38.0), "camera": Camera((100.0, 100.0), (24.0, 20.0), (48, 40))}
+    samples = [Sample(f"r{k}", pose - pose[:1], **about, extra={"k": k}) for k, pose in enumerate(poses)]
+    write_set(folder / "set", samples, "fuzz", image_root=".")
     picture(folder / "set", "a.jpg")
-    with writer.part("one"):
-        for k in range(3):
-            pose = np.random.default_rng(k).normal(0, 300, (17, 3)).astype(np.float32)
-            camera = Camera((100.0, 100.0), (24.0, 20.0), (48, 40))
-            writer.add(
-                Sample(
-                    f"r{k}", pose - pose[:1], image="a.jpg", box=(1.0, 2.0, 30.0, 38.0), camera=camera, extra={"k": k}
-                )
-            )
-    writer.finish()
 
 
 def _read_dataset(folder: Path) -> object:
-    from di2pose.data.sample import Dataset
-
     records = Dataset(folder / "set")
     records.select(split="test")
-    for k in range(min(len(records), 3)):
-        sample = records[k]
+    for sample in records[:3]:
         sample.fault(records.skeleton)
         records.read_image(sample)
     return records
 
 
-for _file, _kind in (
-    ("dataset.json", "json"),
-    ("cameras.json", "json"),
-    ("index.jsonl", "bytes"),
-    ("joints_mm.npy", "bytes"),
-):
+for _file in ("dataset.json", "cameras.json", "index.jsonl", "joints_mm.npy"):
+    _kind = "json" if _file.endswith(".json") else "bytes"
     add(f"dataset {_file}", f"set/{_file}", _make_dataset, _read_dataset, kind=_kind, count=60)
 add("dataset picture", "set/a.jpg", _make_dataset, _read_dataset, count=40)
 
 
-def _make_records(folder: Path) -> None:
-    from di2pose.evaluation.record_log import RecordLog
-
+def _make_lines(folder: Path) -> None:
     RecordLog(folder, "all", 0).append([{"row": k, "id": f"r{k}", "results": {}} for k in range(4)])
+    rows = [json.dumps({"iteration": k, "loss": 2.0 / k}) + "\n" for k in range(1, 6)]
+    (folder / "metrics.jsonl").write_text("".join(rows))
 
 
-def _read_records(folder: Path) -> object:
-    from di2pose.evaluation.record_log import RecordLog
-
-    return RecordLog(folder, "all", 1).read()
-
-
-add("record log", "all.rank0000.jsonl", _make_records, _read_records, count=50)
-
-
-def _make_rows(folder: Path) -> None:
-    (folder / "metrics.jsonl").write_text(
-        "".join(json.dumps({"iteration": k, "loss": 2.0 / k}) + "\n" for k in range(1, 6))
-    )
-
-
-def _read_rows(folder: Path) -> object:
-    from di2pose.training.log import plot, read_rows
-
-    return plot(read_rows(folder / "metrics.jsonl"))
-
-
-add("training log", "metrics.jsonl", _make_rows, _read_rows, count=50)
+add("record log", "all.rank0000.jsonl", _make_lines, lambda folder: RecordLog(folder, "all", 1).read(), count=50)
+add("training log", "metrics.jsonl", _make_lines, lambda folder: plot(read_rows(folder / "metrics.jsonl")), count=50)
 
 
 def _make_report(folder: Path) -> None:
@@ -236,8 +178,6 @@ def _make_report(folder: Path) -> None:
 
 
 def _read_report(folder: Path) -> object:
-    from di2pose.evaluation.compare import compare_reports, read_report
-
     report = read_report(folder / "report.json")
     return list(compare_reports(report, report, 0, "sequence"))
 
@@ -249,13 +189,7 @@ def _make_parquet(folder: Path) -> None:
     result([person(hypotheses=1)]).save(folder / "r.parquet")
 
 
-def _read_parquet(folder: Path) -> object:
-    from di2pose.output.parquet import read_notes
-
-    return read_notes(folder / "r.parquet")
-
-
-add("parquet", "r.parquet", _make_parquet, _read_parquet, count=60)
+add("parquet", "r.parquet", _make_parquet, lambda folder: read_notes(folder / "r.parquet"), count=60)
 
 
 def _make_table(folder: Path) -> None:
@@ -267,8 +201,6 @@ def _make_table(folder: Path) -> None:
 
 
 def _read_table(folder: Path) -> object:
-    from di2pose_experiments.results import read_results
-
     return read_results(folder / "t.json")
 
 

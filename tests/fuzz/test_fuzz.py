@@ -12,7 +12,7 @@ from fuzz.damage import broken_bytes, broken_json
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def failures(tmp_path_factory):
     """Parser -> what failed, from one run of all of them in a process of its own."""
     program = [sys.executable, str(Path(__file__).with_name("run.py")), str(tmp_path_factory.mktemp("fuzz"))]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
@@ -25,8 +25,8 @@ def told(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", [parser.name for parser in PARSERS])
-def test_bad_input_is_refused_or_read(told, name):
-    assert told.get(name, ["it was not reached"]) == []
+def test_bad_input_is_refused_or_read(failures, name):
+    assert failures.get(name, ["it was not reached"]) == []
 
 
 def test_the_corpus_is_the_same_every_time_and_differs_from_what_is_good():
@@ -42,5 +42,5 @@ def test_the_corpus_is_the_same_every_time_and_differs_from_what_is_good():
 
 
 def test_every_file_that_is_written_and_read_again_is_in_the_corpus():
-    """Whoever adds a parser adds it here."""
+    """A new parser is added to the corpus, too."""
     assert len({parser.name for parser in PARSERS}) == len(PARSERS) >= 40

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from output.people import person, result
+from stick_figures import write_set
 
 from di2pose import recipes
 from di2pose.calibration import Calibration
@@ -23,7 +24,7 @@ from di2pose.data.mpi_inf_3dhp import read_calibration
 from di2pose.data.pickles import load_npz, load_pickle
 from di2pose.data.pose2sim import read_camera as read_toml
 from di2pose.data.pose2sim import read_trc
-from di2pose.data.sample import Dataset, Sample, Writer
+from di2pose.data.sample import Dataset, Sample
 from di2pose.errors import InputError
 from di2pose.evaluation.prediction_file import PredictionFile
 from di2pose.evaluation.record_log import RecordLog
@@ -36,9 +37,7 @@ from di2pose.training.state import read_state, write_state
 quick = settings(
     max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-wide = settings(
-    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+wide = settings(quick, max_examples=40)
 lengths = st.floats(-1e4, 1e4)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=12)
 
@@ -118,13 +117,13 @@ boxes = st.tuples(st.floats(0, 500), st.floats(0, 500), st.floats(1, 500), st.fl
 
 @quick
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,8}\.jpg", fullmatch=True), st.lists(boxes, min_size=1, max_size=3)))
-def test_boxes_come_back_from_json_and_csv(tmp_path, told):
-    (tmp_path / "b.json").write_text(json.dumps(told))
-    lines = [f"{name},{','.join(map(repr, box))}" for name, several in told.items() for box in several]
+def test_boxes_come_back_from_json_and_csv(tmp_path, given_boxes):
+    (tmp_path / "b.json").write_text(json.dumps(given_boxes))
+    lines = [f"{name},{','.join(map(repr, box))}" for name, several in given_boxes.items() for box in several]
     (tmp_path / "b.csv").write_text("\n".join(["file,x0,y0,x1,y1", *lines]))
     for file in ("b.json", "b.csv"):
         found = BoxFile(tmp_path / file)
-        for name, several in told.items():
+        for name, several in given_boxes.items():
             assert found.of(Path(name)) == several
         assert found.unused == []
 
@@ -180,12 +179,7 @@ def test_a_dataset_comes_back(tmp_path_factory, data):
         pose = data.draw(arrays.arrays(np.float32, (17, 3), elements=st.floats(-1e3, 1e3, width=32)))
         labels = {name: data.draw(texts) for name in ("subject", "action", "sequence", "split")}
         samples.append(Sample(f"r{k}", pose, frame=k, extra={"a": data.draw(texts)}, **labels))
-    writer = Writer(folder, "x", H36M_17)
-    with writer.part("one"):
-        for sample in samples:
-            writer.add(sample)
-    writer.finish()
-    for before, after in zip(samples, Dataset(folder), strict=True):
+    for before, after in zip(samples, Dataset(write_set(folder, samples)), strict=True):
         np.testing.assert_array_equal(after.joints_mm, before.joints_mm)
         plain = ("id", "subject", "action", "sequence", "split", "frame", "extra", "image", "box", "camera")
         assert [getattr(after, name) for name in plain] == [getattr(before, name) for name in plain]

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from stick_figures import stick_figures
+from stick_figures import stick_figures, write_set
 
 from di2pose.data.feature_cache import write_features
-from di2pose.data.sample import Sample, Writer
+from di2pose.data.sample import Sample
 from di2pose.image.encoder import FeatureLayout, TokenBlock
-from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of
 
 POSES = 60
@@ -40,6 +39,11 @@ class Crops:
         return {"tokens": np.concatenate([seen, seen**2], -1).astype(np.float16)}
 
 
+def write_cache(crops, folder):
+    write_features(crops, crops, folder, {"skeleton": "h36m_17"}, rows=16)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def figures():
     """(60, 17, 3) mm."""
@@ -49,22 +53,14 @@ def figures():
 @pytest.fixture(scope="session")
 def poses(figures, tmp_path_factory):
     """A prepared dataset of the figures; every fourth is held out."""
-    folder = tmp_path_factory.mktemp("poses") / "set"
-    writer = Writer(folder, "figures", H36M_17)
-    with writer.part("all"):
-        for i, joints_mm in enumerate(figures):
-            writer.add(Sample(id=f"f{i}", joints_mm=joints_mm, split=split_of(i)))
-    writer.finish()
-    return folder
+    samples = (Sample(f"f{i}", joints_mm, split=split_of(i)) for i, joints_mm in enumerate(figures))
+    return write_set(tmp_path_factory.mktemp("poses") / "set", samples)
 
 
 @pytest.fixture(scope="session")
 def features(figures, tmp_path_factory):
     """A feature cache of the same figures."""
-    folder = tmp_path_factory.mktemp("features") / "cache"
-    crops = Crops(figures)
-    write_features(crops, crops, folder, {"skeleton": "h36m_17"}, rows=16)
-    return folder
+    return write_cache(Crops(figures), tmp_path_factory.mktemp("features") / "cache")
 
 
 @pytest.fixture(autouse=True)

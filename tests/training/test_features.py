@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from stick_figures import write_set
 
 from di2pose.cli import main
 from di2pose.data.feature_cache import FeatureCache, write_features
-from di2pose.data.sample import Dataset, Sample, Writer
+from di2pose.data.sample import Dataset, Sample
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePose
 from di2pose.image.crop import Roi, apply, crop, warp
@@ -53,15 +54,11 @@ def people(count):
 def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
     (folder / "images").mkdir()
-    rng = np.random.default_rng(1)
-    writer = Writer(folder / "set", "figures", H36M_17, image_root=str(folder / "images"))
-    with writer.part("all"):
-        for sample in people(5):
-            Image.fromarray(rng.integers(0, 256, (480, 640, 3), dtype=np.uint8)).save(folder / "images" / sample.image)
-            writer.add(sample)
-        writer.add(Sample(id="unseen", joints_mm=np.zeros((17, 3), np.float32)))
-    writer.finish()
-    return folder / "set"
+    for sample in people(5):
+        pixels = np.random.default_rng(int(sample.id[1:])).integers(0, 256, (480, 640, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "images" / sample.image)
+    unseen = Sample("unseen", np.zeros((17, 3), np.float32))
+    return write_set(folder / "set", [*people(5), unseen], image_root=str(folder / "images"))
 
 
 class Numbers:
@@ -95,6 +92,12 @@ def content(out):
     return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
+def assert_close(cached, seen):
+    """Within fp16."""
+    wanted = np.asarray(seen.features)
+    assert np.abs(cached.numpy() - wanted).max() < 2e-3 * np.abs(wanted).max()
+
+
 def test_the_command_writes_what_the_encoder_sees(prepared, tmp_path):
     assert main(["features", str(prepared), "--encoder", "blazepose-lite", "--out", str(tmp_path)]) == 0
     cache, dataset, encoder = FeatureCache(tmp_path), Dataset(prepared), BlazePose("lite")
@@ -106,8 +109,7 @@ def test_the_command_writes_what_the_encoder_sees(prepared, tmp_path):
         sample = dataset[i]
         pixels = crop(dataset.read_image(sample), labelled(sample, H36M_17).roi)
         assert np.array_equal(source.crop(i)[0], pixels)
-        expected = encoder(torch.from_numpy(pixels)[None]).features
-        assert (cache.features(np.array([i])) - expected).abs().max() < 2e-3 * expected.abs().max()
+        assert_close(cache.features(np.array([i])), encoder(torch.from_numpy(pixels)[None]))
 
 
 def test_vitpose_sees_the_upright_box_in_camera_axes(prepared, vitpose, tmp_path):
@@ -130,8 +132,7 @@ def test_vitpose_sees_the_upright_box_in_camera_axes(prepared, vitpose, tmp_path
         np.testing.assert_array_equal(labels["joints_mm"], sample.joints_mm)
         np.testing.assert_allclose(apply(matrix, labels["joints_2d"]), sample.joints_2d, atol=0.01)
         assert np.isnan(labels["focal"])
-        expected = encoder.encode(torch.from_numpy(pixels)[None]).features
-        assert (cache.features(np.array([i])) - expected).abs().max() < 2e-3 * expected.abs().max()
+        assert_close(cache.features(np.array([i])), encoder.encode(torch.from_numpy(pixels)[None]))
 
 
 def test_flags_that_do_not_fit_the_encoder_are_named(prepared, tmp_path):
@@ -143,26 +144,19 @@ def test_flags_that_do_not_fit_the_encoder_are_named(prepared, tmp_path):
             features(prepared, tmp_path, **flags)
 
 
-def test_the_name_of_the_encoder_tells_all_that_rebuilds_it(prepared, tmp_path):
-    words = ["features", str(prepared), "--encoder", "blazepose-lite", "--movenet", "--out", str(tmp_path)]
+@pytest.mark.parametrize("flags", [("--movenet", "--mirrored"), ("--flip",)])
+def test_the_name_rebuilds_the_encoder_and_mirror_images_are_kept(prepared, tmp_path, flags):
+    words = ["features", str(prepared), "--encoder", "blazepose-lite", *flags, "--out", str(tmp_path)]
     assert main(words) == 0
     cache = FeatureCache(tmp_path)
-    assert cache.header["encoder"] == "blazepose-lite+movenet"
-    assert load_encoder(cache.header["encoder"]).layout == cache.layout
-
-
-@pytest.mark.parametrize("flag", ["--mirrored", "--flip"])
-def test_the_mirror_images_are_kept_where_asked_for(prepared, tmp_path, flag):
-    words = ["features", str(prepared), "--encoder", "blazepose-lite", flag, "--out", str(tmp_path)]
-    assert main(words) == 0
-    cache, encoder = FeatureCache(tmp_path), BlazePose("lite")
+    assert cache.header["encoder"] == "blazepose-lite" + "+movenet" * ("--movenet" in flags)
+    encoder = load_encoder(cache.header["encoder"])
+    assert encoder.layout == cache.layout
     source = DatasetCrops(Dataset(prepared), encoder)
     assert cache.has_flipped
     pixels = np.stack([source.crop(i)[0] for i in range(2)])
     for flipped, seen in ((False, pixels), (True, pixels[:, :, ::-1])):
-        expected = encoder(torch.from_numpy(seen.copy())).features
-        found = cache.features(np.arange(2), flipped=flipped)
-        assert (found - expected).abs().max() < 2e-3 * expected.abs().max()
+        assert_close(cache.features(np.arange(2), flipped=flipped), encoder(torch.from_numpy(seen.copy())))
 
 
 def test_labels_are_in_the_crop_and_come_back(prepared, tmp_path):
@@ -209,11 +203,8 @@ def test_workers_give_the_identical_files_and_their_errors(prepared, tmp_path):
     write(tmp_path / "alone")
     write(tmp_path / "workers", workers=3)
     assert content(tmp_path / "alone") == content(tmp_path / "workers")
-    writer = Writer(tmp_path / "boxed", "figures", H36M_17, image_root=str(prepared.parent / "images"))
-    with writer.part("all"):
-        for sample in people(5):
-            writer.add(replace(sample, box=(90.0, 80.0, 210.0, 300.0)))
-    writer.finish()
+    boxed = [replace(sample, box=(90.0, 80.0, 210.0, 300.0)) for sample in people(3)]
+    write_set(tmp_path / "boxed", boxed, image_root=str(prepared.parent / "images"))
     for folder, detect in ((prepared, False), (tmp_path / "boxed", True)):  # workers have a detector of their own
         for workers in (0, 2):
             out = tmp_path / f"{folder.name}-{workers}"
@@ -242,28 +233,21 @@ def test_two_ranks_give_the_identical_files(tmp_path, monkeypatch):
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
-def test_a_finished_shard_is_not_encoded_again(tmp_path):
-    write(tmp_path)
-    write(tmp_path, fail_at=5)  # crop 5 lies in a finished shard: it is not asked for
-
-
-def test_a_cache_can_be_extended(tmp_path):
+def test_a_cache_can_be_extended_and_finished_shards_are_not_encoded_again(tmp_path):
     write(tmp_path / "grown", count=10)
     write(tmp_path / "grown", count=15, fail_at=2)
     write(tmp_path / "whole", count=15)
     assert content(tmp_path / "grown") == content(tmp_path / "whole")
 
 
-def test_another_encoder_is_refused(tmp_path):
+def test_caches_of_another_encoder_or_format_are_refused(tmp_path):
+    with pytest.raises(InputError, match="di2pose features"):
+        FeatureCache(tmp_path)
     write(tmp_path, encoder="a")
     with pytest.raises(InputError, match="other encoder"):
         write(tmp_path, encoder="b")
-    assert json.loads((tmp_path / "features.json").read_text())["encoder"] == "a"
-
-
-def test_a_cache_of_the_older_format_is_to_be_made_again(tmp_path):
-    write(tmp_path)
     header = json.loads((tmp_path / "features.json").read_text())
+    assert header["encoder"] == "a"
     (tmp_path / "features.json").write_text(json.dumps(header | {"format_version": 1}))
     for use in (FeatureCache, write):
         with pytest.raises(InputError, match=r"of format 1, this program reads 2: .*make the features again"):
@@ -283,15 +267,7 @@ def test_reading_by_number_by_split_and_by_column(tmp_path):
     assert isinstance(cache.shards[0], np.memmap)
 
 
-def test_a_folder_without_features_is_named(tmp_path):
-    with pytest.raises(InputError, match="di2pose features"):
-        FeatureCache(tmp_path)
-
-
 def test_a_dataset_without_images_is_refused(tmp_path):
-    writer = Writer(tmp_path, "poses", H36M_17)
-    with writer.part("all"):
-        writer.add(Sample(id="a", joints_mm=np.zeros((17, 3), np.float32)))
-    writer.finish()
+    write_set(tmp_path, [Sample("a", np.zeros((17, 3), np.float32))])
     with pytest.raises(InputError, match="nothing to encode"):
         DatasetCrops(Dataset(tmp_path), BlazePose("lite"))

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from di2pose_people.store import People, agree
 from PIL import Image
+from stick_figures import write_set
 
 from di2pose.cli import main
 from di2pose.data.feature_cache import FeatureCache
-from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Dataset, Sample, Writer
+from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Dataset, Sample
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePose
 from di2pose.image.crop import roi_from_box
@@ -31,22 +32,16 @@ def folder(tmp_path_factory):
     words = {"pose_class": "upright", "occlusion": "none", "crop": "detector"}
     settings = {"seed": 1, "split": "test", **{name: [word] for name, word in words.items()}}
     Image.new("RGB", (256, 256), (90, 90, 90)).save(out / "grey.jpg")
-    writer = Writer(out, "people", H36M_17, image_root=".", settings=settings)
-    with writer.part("all"):
-        for i in range(COUNT):
-            points = rng.uniform(-30, 286, (17, 2)).astype(np.float32)
-            outside = ((points < 0) | (points >= 256)).any(-1)
-            state = np.where(outside, OUT_OF_FRAME, rng.choice([SEEN, SELF_OCCLUDED], 17)).astype(np.int8)
-            extra = {"roi": [128, 128, 256, 0], "truncated": False, **words, **dict.fromkeys(NUMBERS, 0.0)}
-            writer.add(
-                Sample(
-                    f"people_test_1_{i:07d}", rng.normal(0, 300, (17, 3)).astype(np.float32),
-                    root_mm=np.array([0.0, 0.0, 4000.0]), joints_2d=points, visibility=state, image="grey.jpg",
-                    camera=Camera((500.0, 500.0), (128.0, 128.0), (256, 256)), action="upright", split="test",
-                    extra=extra,
-                )
-            )  # fmt: skip
-    writer.finish()
+    extra = {"roi": [128, 128, 256, 0], "truncated": False, **words, **dict.fromkeys(NUMBERS, 0.0)}
+    camera, samples = Camera((500.0, 500.0), (128.0, 128.0), (256, 256)), []
+    for i in range(COUNT):
+        points = rng.uniform(-30, 286, (17, 2)).astype(np.float32)
+        outside = ((points < 0) | (points >= 256)).any(-1)
+        state = np.where(outside, OUT_OF_FRAME, rng.choice([SEEN, SELF_OCCLUDED], 17)).astype(np.int8)
+        labels = {"image": "grey.jpg", "camera": camera, "action": "upright", "split": "test", "extra": extra}
+        pose, root = rng.normal(0, 300, (17, 3)).astype(np.float32), np.array([0.0, 0.0, 4000.0])
+        samples.append(Sample(f"people_test_1_{i:07d}", pose, root, points, state, **labels))
+    write_set(out, samples, "people", image_root=".", settings=settings)
     agree(out, settings)
     return out
 
@@ -85,9 +80,6 @@ def test_the_command_says_in_the_cache_which_protocol_it_is(folder, tmp_path):
     assert plain.header.keys() == cache.header.keys() - {"occlusion"}
     with pytest.raises(InputError, match="other occlusion"):
         features(folder, tmp_path / "patched", encoder="blazepose-lite", occlusion="occ-80")
-
-
-def test_what_cannot_be_detected_or_patched_is_refused(folder, tmp_path):
     with pytest.raises(InputError, match="no picture for --detect"):
         features(folder, tmp_path, encoder="blazepose-lite", detect=True)
 
@@ -105,11 +97,7 @@ def pictures(tmp_path_factory):
         "a", joints, root_mm=root, joints_2d=camera.project(joints + root).astype(np.float32), image="a.png",
         box=(100.0, 60.0, 220.0, 180.0), camera=camera, split="test",
     )  # fmt: skip
-    writer = Writer(folder / "set", "figures", H36M_17, image_root=str(folder))
-    with writer.part("all"):
-        writer.add(record)
-    writer.finish()
-    return Dataset(folder / "set")
+    return Dataset(write_set(folder / "set", [record], image_root=str(folder)))
 
 
 def test_a_found_region_replaces_the_labels_region_and_the_patch_lies_on_the_picture(pictures):
@@ -129,6 +117,8 @@ def test_a_found_region_replaces_the_labels_region_and_the_patch_lies_on_the_pic
     found = find(sample, made.image)
     np.testing.assert_allclose(labels["roi"], [*found.centre, found.side, found.angle], rtol=1e-6)
     assert (pixels != plain.crop(0)[0]).any()
+    with pytest.raises(InputError, match="tries the detector"):
+        DatasetCrops(pictures, encoder, occlusion="occ-80")
 
 
 def test_vitpose_looks_at_found_and_patched_people_too(pictures, vitpose):
@@ -140,8 +130,3 @@ def test_vitpose_looks_at_found_and_patched_people_too(pictures, vitpose):
         np.testing.assert_allclose(labels["roi"], [160, 120, 1.25 * 120 * 256 / 192, 0], rtol=1e-6)
     assert (made[0][0] != made[1][0]).any()
     assert (made[1][1]["visibility"] == OCCLUDED).any()
-
-
-def test_a_protocol_without_a_detector_is_refused(pictures):
-    with pytest.raises(InputError, match="tries the detector"):
-        DatasetCrops(pictures, BlazePose("lite"), occlusion="occ-80")

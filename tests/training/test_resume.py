@@ -1,4 +1,4 @@
-"""A run that was killed goes on bit for bit: real processes, a real kill -9."""
+"""Runs that were killed go on bit for bit, and two ranks train as one process: real processes, a real kill -9."""
 
 import os
 import shutil
@@ -8,10 +8,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
-from di2pose import recipes
+from di2pose import Di2Pose, recipes
+from di2pose.cli import main
 from di2pose.training.log import read_rows
 from di2pose.training.loop import train
 from di2pose.training.options import RunOptions
@@ -19,14 +21,19 @@ from di2pose.training.overrides import overridden
 from di2pose.training.stages import denoiser_job, model_job, tokenizer_job
 
 
-def di2pose(*arguments, program=("-m", "di2pose"), **environment):
+def run(program, *words, **environment):
+    """Another process: python PROGRAM WORDS."""
     return subprocess.run(
-        [sys.executable, *map(str, program), *map(str, arguments)],
+        [sys.executable, *map(str, (*program, *words))],
         env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def di2pose(*words):
+    return main([*map(str, words)])
 
 
 def assert_equal_runs(one, other):
@@ -41,34 +48,31 @@ def assert_equal_runs(one, other):
         assert (one / file).read_bytes() == (other / file).read_bytes(), file
 
 
-def test_kill_9_in_the_middle_of_a_checkpoint_then_resume_equals_the_uninterrupted_run(poses, tmp_path):
-    command = ("train", "tokenizer", "--recipe", "tiny", "--data", poses, "--iterations", 25, "--batch", 16)
-    command += ("--log-every", 3, "--validate-every", 10, "--save-minutes", 0, "--threads", 1)
-    whole = di2pose(*command, "--out", tmp_path / "whole")
-    assert whole.returncode == 0, whole.stderr
-    killer = Path(__file__).with_name("killed.py")
-    killed = di2pose(*command, "--out", tmp_path / "cut", program=(killer,), KILL_AT="14")
+def test_kill_9_in_the_middle_of_a_checkpoint_then_resume_equals_the_uninterrupted_run(poses, tmp_path, capsys):
+    command = ("train", "tokenizer", "--recipe", "tiny", "--data", poses, "--iterations", 12, "--batch", 16)
+    command += ("--log-every", 3, "--validate-every", 5, "--save-minutes", 0, "--threads", 1)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert di2pose(*command, "--out", whole) == 0
+    killed = run((Path(__file__).with_name("killed.py"),), *command, "--out", cut, KILL_AT="7")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert len(list((tmp_path / "cut").glob(".last.*"))) == 1  # the half-written file
-    assert not (tmp_path / "cut" / "metrics.csv").exists()
-    (tmp_path / "cut" / ".tmpA1b2C3").write_bytes(b"half")  # as safetensors leaves it, killed while it writes
-    again = di2pose(*command, "--out", tmp_path / "cut")
-    assert again.returncode == 0, again.stderr
-    assert not list((tmp_path / "cut").glob(".*"))
-    assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
+    assert len(list(cut.glob(".last.*"))) == 1  # the half-written file
+    assert not (cut / "metrics.csv").exists()
+    (cut / ".tmpA1b2C3").write_bytes(b"half")  # as safetensors leaves it, killed while it writes
+    assert di2pose(*command, "--out", cut) == 0
+    assert not list(cut.glob(".*"))
+    assert_equal_runs(whole, cut)
 
     # Killed after the last checkpoint, while the model was written: the next one writes it.
-    shutil.rmtree(tmp_path / "cut" / "model")
-    (tmp_path / "cut" / "metrics.csv").unlink()
-    (tmp_path / "cut" / ".model.half").mkdir()
-    assert di2pose(*command, "--out", tmp_path / "cut").returncode == 0
-    assert (tmp_path / "cut" / "metrics.csv").is_file()
-    assert not list((tmp_path / "cut").glob(".*"))
-    assert_equal_runs(tmp_path / "whole", tmp_path / "cut")
-
-    other = di2pose(*command, "--out", tmp_path / "cut", "--learning-rate", 0.1)
-    assert other.returncode == 2
-    assert "config.tokenizer_training.learning_rate was 0.002, is 0.1" in other.stderr
+    shutil.rmtree(cut / "model")
+    (cut / "metrics.csv").unlink()
+    (cut / ".model.half").mkdir()
+    assert di2pose(*command, "--out", cut) == 0
+    assert (cut / "metrics.csv").is_file()
+    assert not list(cut.glob(".*"))
+    assert_equal_runs(whole, cut)
+    capsys.readouterr()
+    assert di2pose(*command, "--out", cut, "--learning-rate", 0.1) == 2
+    assert "config.tokenizer_training.learning_rate was 0.002, is 0.1" in capsys.readouterr().err
 
 
 def test_the_denoiser_goes_on_bit_for_bit(poses, features, tmp_path):
@@ -128,3 +132,29 @@ def test_a_learned_codebook_and_the_baselines_go_on_bit_for_bit(poses, features,
             options,
             at=4,
         )
+
+
+def test_two_ranks_give_the_curve_of_one_process(poses, features, tmp_path):
+    """Both stages; the learned codebook moves by the latents of all ranks."""
+    command = ("train", "all", "--recipe", "tiny", "--data", poses, "--features", features, "--iterations", 6, 6, 6)
+    command += ("--set", "tokenizer.quantiser=vq", "--set", "tokenizer_training.batch=30", "--log-every", 1)
+    command += ("--validate-every", 6, "--threads", 1)
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert di2pose(*command, "--out", one) == 0
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "di2pose")
+    done = run(torchrun, *command, "--out", two)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("6 iterations") == 2  # only rank 0 prints, once a stage
+    stages = {"tokenizer": ("loss", "mpjpe_mm", "commitment"), "denoiser": ("loss", "vlb", "aux")}
+    for stage, names in stages.items():
+        rows, others = (read_rows(folder / stage / "metrics.jsonl") for folder in (one, two))
+        assert [row["iteration"] for row in rows] == [row["iteration"] for row in others]
+        for name in (*names, "gradient_norm"):
+            wanted = [row[name] for row in rows]
+            assert [row[name] for row in others] == pytest.approx(wanted, rel=2e-4, abs=1e-6), (stage, name)
+        assert others[-1]["held_out_mm"] == pytest.approx(rows[-1]["held_out_mm"], rel=0.02)
+    key = "model/tokenizer.quantiser.size"
+    sizes = [load_file(folder / "tokenizer/last.safetensors")[key] for folder in (one, two)]
+    torch.testing.assert_close(*sizes, atol=0.5, rtol=0)
+    assert float(sizes[0].sum()) == pytest.approx(float(sizes[1].sum()), rel=1e-5)
+    assert Di2Pose.from_pretrained(two / "denoiser" / "model").config.name == "tiny"

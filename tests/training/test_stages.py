@@ -10,16 +10,16 @@ import pytest
 import torch
 from di2pose_people.store import agree
 from safetensors.torch import load_file
+from stick_figures import write_set
 
 from di2pose import Di2Pose, recipes
 from di2pose.checkpoint import read_part
 from di2pose.cli import main
-from di2pose.data.sample import Sample, Writer
+from di2pose.data.sample import Sample
 from di2pose.errors import InputError
 from di2pose.model import find_model, load_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import mpjpe
-from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import generator_of, training_generators
 from di2pose.training.distributed import ALONE
 from di2pose.training.log import read_rows
@@ -189,11 +189,8 @@ def test_the_recipe_takes_over_the_tokenizer_that_was_trained(features):
 
 
 def test_poses_come_from_datasets_caches_and_rendered_people(poses, features, figures, tmp_path):
-    writer = Writer(tmp_path, "people", H36M_17, settings={"split": "train", "seed": 0})
-    with writer.part("all"):
-        for i, pose in enumerate(figures[:5]):
-            writer.add(Sample(f"people_{i}", np.asarray(pose, np.float32), split="train"))
-    writer.finish()
+    samples = [Sample(f"people_{i}", pose, split="train") for i, pose in enumerate(figures[:5])]
+    write_set(tmp_path, samples, "people", settings={"split": "train", "seed": 0})
     agree(tmp_path, {"split": "train", "seed": 0})
     for folder, count in ((poses, 60), (features, 60), (tmp_path, 5)):
         joints, splits, ids = read_poses(folder)

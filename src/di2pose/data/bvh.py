@@ -80,7 +80,7 @@ class Bvh:
 
     @cached_property
     def leading_t_poses(self) -> int:
-        """How many frames at the start are a T-pose that nobody took.
+        """How many frames at the start are a T-pose that was not recorded.
 
         The CMU conversion puts one first, where the recording's first frame stands: facing +z, arms straight out, legs
         straight down (rotations of up to 21 degrees) or as in the rest pose. Ten recordings begin with all channels 0.

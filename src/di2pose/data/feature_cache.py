@@ -29,6 +29,7 @@ from tqdm import tqdm
 from di2pose.errors import InputError
 from di2pose.files import Json, read_json, reading, replacing, write_text
 from di2pose.image.encoder import FeatureLayout, TokenBlock
+from di2pose.pose.skeleton import H36M_17, Skeleton, get
 
 FORMAT_VERSION = 2
 ROWS = 1024
@@ -36,7 +37,7 @@ BATCH = 8
 FLIPPED = "flipped_"
 """Begins the names of what the encoder saw in the mirror images of the crops."""
 MOST = 10**6
-"""Tokens or channels of a block that a header may tell of."""
+"""Largest number of tokens or channels of a block in a header."""
 AGAIN = "make the features again, by the command that made them"
 TEXT = ("id", "subject", "action", "sequence", "split")
 
@@ -166,26 +167,27 @@ class FeatureCache:
             self.rows = int(self.header["rows"])
             wanted = -(-len(self) // self.rows)
             if len(self) < 0 or self.rows < 1 or not self.layout.blocks:
-                raise ValueError("it tells of no crop")
+                raise ValueError("a number of crops and rows a shard expected")
             dtype = _dtype(self.header["fields"])
-        there = sum(1 for _ in self.folder.glob("shard-*.npy"))
-        if wanted > there:
-            raise InputError(
-                f"{self.folder}: {wanted - there} of {wanted} shards are not there yet: run `di2pose features` on"
-            )
-        shards = [_shard(self.folder, k) for k in range(wanted)]
-        expected = [min(self.rows, len(self) - k * self.rows) for k in range(len(shards))]
-        missing = sum(_rows_in(shard) != count for shard, count in zip(shards, expected, strict=True))
+        there = min(wanted, sum(1 for _ in self.folder.glob("shard-*.npy")))  # a damaged header may claim any number
+        shards = [_shard(self.folder, k) for k in range(there)]
+        expected = [min(self.rows, len(self) - k * self.rows) for k in range(there)]
+        missing = wanted - sum(_rows_in(shard) == count for shard, count in zip(shards, expected, strict=True))
         if missing:
             raise InputError(
-                f"{self.folder}: {missing} of {len(shards)} shards are not there yet: run `di2pose features` on"
+                f"{self.folder}: {missing} of {wanted} shards are not there yet: run `di2pose features` again"
             )
         self.shards: list[np.ndarray] = [_load(shard) for shard in shards]
         if wrong := [shard.name for shard, rows in zip(shards, self.shards, strict=True) if rows.dtype != dtype]:
-            raise InputError(f"{self.folder}: {wrong[0]} holds other fields than features.json tells of: {AGAIN}")
+            raise InputError(f"{self.folder}: {wrong[0]} holds other fields than features.json lists: {AGAIN}")
 
     def __len__(self) -> int:
         return int(self.header["count"])
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """Of the labels."""
+        return get(self.header.get("skeleton", H36M_17.name))
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -233,7 +235,7 @@ class FeatureCache:
         prefix = FLIPPED if flipped else ""
         parts = self.read(crops, *(prefix + block.name for block in self.layout.blocks))
         named = {name.removeprefix(prefix): torch.from_numpy(x) for name, x in parts.items()}
-        return (layout or self.layout).assemble(named)
+        return torch.as_tensor((layout or self.layout).assemble(named))
 
 
 def _shard(folder: Path, k: int) -> Path:

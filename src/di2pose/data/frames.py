@@ -138,7 +138,7 @@ def set_decoder(stream: Any, most_pixels: int = MOST_FRAME_PIXELS) -> None:
     """Before the first frame: use all cores, and refuse larger frames before there is memory for them. A stream may
     change its size at any frame."""
     stream.thread_type = "AUTO"
-    if stream.codec_context is not None:  # of a codec that this FFmpeg does not know
+    if stream.codec_context is not None:  # None for a codec that this FFmpeg lacks
         stream.codec_context.options["max_pixels"] = str(most_pixels)
 
 
@@ -167,6 +167,14 @@ def upright(frame: Any) -> Image.Image:
     if frame.rotation:  # phones store the turn as a matrix beside the picture, counter-clockwise degrees
         image = image.rotate(frame.rotation, expand=True)
     return image
+
+
+def frames_of_poses(root: Path, video: Path, poses: int) -> int | None:
+    """How many of `poses` poses have a frame in root/video: 0 where the video is missing among others in its folder,
+    None where there is no such folder."""
+    if not (root / video.parent).is_dir():
+        return None
+    return min(poses, video_frames(root / video) or poses) if (root / video).exists() else 0
 
 
 def video_frames(path: Path) -> int | None:

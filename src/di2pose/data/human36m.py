@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from di2pose.data import processed
 from di2pose.data.bvh import before_camera
-from di2pose.data.frames import video_frames
+from di2pose.data.frames import frames_of_poses
 from di2pose.data.pickles import DAMAGED, load_npz, text
 from di2pose.data.processed import CameraKey, PictureName, load_cameras
 from di2pose.data.record import Extra, Labels, Part, Sample, Skip, Sources
@@ -72,7 +72,7 @@ def read(sources: Sources) -> Iterator[Part]:
 
 
 def parse_clip(subject: str, stem: str) -> Labels | None:
-    """What a video's name tells, from 'S1' and 'Directions 1.54138969'; None for '_ALL', the recording of no action."""
+    """The labels of 'S1' and 'Directions 1.54138969'; None for '_ALL', which is the recording of no action."""
     base, _, camera = stem.rpartition(".")
     if base.strip("_ 0123456789") == "ALL":
         return None
@@ -146,14 +146,12 @@ def _official_samples(
         raise InputError(f"{path}: {len(joints_mm)} frames in 3D, {len(joints_2d)} in D2_Positions")
     subject, (base, _, number) = clip["subject"], path.stem.rpartition(".")
     video = Path(subject) / "Videos" / f"{path.stem}.mp4"
-    count, pictures = len(joints_mm), (sources.image_root / video.parent).is_dir()
-    if pictures and not (sources.image_root / video).exists():
+    filmed = frames_of_poses(sources.image_root, video, len(joints_mm))
+    if filmed == 0:
         known = (subject, base, number) == KNOWN_GAP
         reason = "the official release does not have this video" if known else "the video is missing"
-        yield Skip(video.as_posix(), f"{reason}: its {count} poses are left out")
+        yield Skip(video.as_posix(), f"{reason}: its {len(joints_mm)} poses are left out")
         return
-    if pictures:
-        count = min(count, video_frames(sources.image_root / video) or count)
     extra: Extra = {}
     if cameras is None:
         fit = fit_camera(joints_mm.reshape(-1, 3), joints_2d.reshape(-1, 2), CAMERA_SIZES[number])
@@ -166,8 +164,8 @@ def _official_samples(
         camera = cameras[subject, number]
     else:
         raise InputError(f"{sources.cameras} has no camera ('{subject}', '{number}')")
-    for frame in range(0, count, sources.every):
-        image = f"{video.as_posix()}#{frame}" if pictures else None
+    for frame in range(0, filmed or len(joints_mm), sources.every):
+        image = f"{video.as_posix()}#{frame}" if filmed else None
         labels = clip | Labels(image=image, frame=frame, extra=extra)
         # As the processed layout names its images, so that records of both layouts have the same ids.
         id = f"{labels['sequence']}_{frame + 1:06d}"

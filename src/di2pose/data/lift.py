@@ -16,12 +16,12 @@ import tyro
 from jaxtyping import Float
 
 from di2pose.data.feature_cache import ROWS, TEXT, FeatureCache, write_features
-from di2pose.data.poses import augment
+from di2pose.data.poses import augment, whole_poses
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, Dataset
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.image.movenet import OBSERVER
-from di2pose.pose.skeleton import COCO_17, H36M_17, convert
+from di2pose.pose.skeleton import COCO_17, H36M_17
 from di2pose.randomness import generator_of, seed_of
 
 CHANNELS = 4
@@ -70,7 +70,7 @@ class Keypoints:
 
     name = "keypoints"
     layout = FeatureLayout(tuple(TokenBlock(name, 1, CHANNELS, CHANNELS * j) for j, name in enumerate(COCO_17.joints)))
-    """A block of channels for each keypoint, so that attention to the tokens knows whose they are."""
+    """A block of channels for each keypoint, so that attention can tell the tokens apart."""
 
     def __init__(
         self, poses_mm: np.ndarray, texts: list[dict[str, str]], observer: Observer, count: int, seed: int
@@ -215,13 +215,13 @@ def lift(
         write_features(real, real, out, {name: cache.header[name] for name in ("skeleton", "source")})
         return
     dataset = Dataset(data)
-    joints, _ = convert(np.asarray(dataset.joints_mm, np.float32), dataset.skeleton, H36M_17)
-    rows = np.flatnonzero(np.isfinite(joints).all((1, 2)) & (dataset.column("split") == split))
+    joints, rows = whole_poses(dataset.joints_mm, dataset.skeleton)
+    chosen = dataset.column("split")[rows] == split
+    poses, rows = joints[chosen], rows[chosen]
     if not len(rows) or count < 1:
         raise InputError(f"nothing to write: {data} has {len(rows)} whole poses of split {split}, --count is {count}")
     lines = (dict(dataset.index[row]) for row in rows.tolist())
     texts = [{name: str(line[name]) for name in TEXT} for line in lines]
-    poses = joints[rows] - joints[rows][:, [H36M_17.root]]
     source = Keypoints(poses, texts, OBSERVERS[observer], count, seed)
     about = {"skeleton": H36M_17.name, "source": dataset.name, "observer": observer, "split": split, "seed": seed}
     write_features(source, source, out, about)

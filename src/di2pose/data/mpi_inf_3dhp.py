@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from di2pose.data import processed
-from di2pose.data.frames import video_frames
+from di2pose.data.frames import frames_of_poses
 from di2pose.data.pickles import DAMAGED
 from di2pose.data.processed import PictureName, ProcessedLayout
 from di2pose.data.record import Labels, Part, Sample, Skip, Sources
@@ -23,7 +23,7 @@ from di2pose.pose.skeleton import H36M_17, MPI_INF_3DHP_17, MPI_INF_3DHP_28, Ske
 
 SITE = "vcai.mpi-inf.mpg.de/3dhp-dataset"
 CAMERAS = (0, 1, 2, 4, 5, 6, 7, 8)
-"""The eight cameras of the 14 that everybody uses: the others look down from the ceiling or up from the floor."""
+"""The eight cameras of the 14 that the literature uses: the others are on the ceiling or the floor."""
 ACTIVITIES = ("Stand/Walk", "Exercise", "Sit on Chair", "Reach/Crouch", "On Floor", "Sports", "Misc")
 """`activity_annotation` of the test set, counted from 1."""
 VARIABLES = ("annot2", "annot3", "valid_frame", "activity_annotation")
@@ -84,15 +84,13 @@ def _train_samples(sources: Sources, path: Path, number: int) -> Iterator[Sample
     )
     video = path.parent.relative_to(sources.src) / "imageSequence" / f"video_{number}.avi"
     count = min(len(joints_mm), len(joints_2d))
-    pictures = (sources.image_root / video).exists()
-    if not pictures and (sources.image_root / video.parent).is_dir():
+    filmed = frames_of_poses(sources.image_root, video, count)  # some sequences have more annotations than pictures
+    if filmed == 0:
         yield Skip(video.as_posix(), f"the video is missing: its {count} poses are left out")
         return
-    if pictures:  # some sequences have more annotations than pictures
-        count = min(count, video_frames(sources.image_root / video) or count)
     labels = Labels(subject=subject, action=take, sequence=sequence, split="train")
-    for frame in range(0, count, sources.every):
-        labels |= {"image": f"{video.as_posix()}#{frame}" if pictures else None, "frame": frame}
+    for frame in range(0, filmed or count, sources.every):
+        labels |= {"image": f"{video.as_posix()}#{frame}" if filmed else None, "frame": frame}
         id = f"{sequence}_{frame + 1:06d}"
         yield Sample.from_camera(id, joints_mm[frame], joints_2d[frame], camera, **labels)
 
@@ -147,7 +145,7 @@ def _frames_first(array: np.ndarray, width: int) -> np.ndarray:
     return array.reshape(len(array), -1)
 
 
-@lru_cache(maxsize=1)  # the cameras of a sequence are asked for one after the other
+@lru_cache(maxsize=1)  # all cameras of a sequence are read from one file
 def _load_mat(path: Path) -> dict[str, np.ndarray]:
     """The variables of a .mat file: by scipy up to version 7, by h5py from version 7.3, as the test set is."""
     matlab = require("scipy.io", extra="mpi")

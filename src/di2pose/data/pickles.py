@@ -1,8 +1,8 @@
 """Third-party pickles and npz files, opened without running anything that they name.
 
 A pickle is a program. `load_pickle` lets it build plain containers, strings, numbers and numpy arrays, and refuses
-every other name; Python 2 strings come back as str (latin1). numpy's own builders trust what a pickle tells them, and
-crash when it lies: types and arrays are built here, of checked parts.
+every other name; Python 2 strings come back as str (latin1). numpy's own builders do not check the sizes and types in
+a pickle, and crash where they are wrong: types and arrays are built here, of checked parts.
 """
 
 import io
@@ -12,21 +12,18 @@ import re
 import struct
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.lib import format as npy
 
+from di2pose import files
 from di2pose.errors import InputError
 
-# fmt: off
-DAMAGED = (
-    pickle.UnpicklingError, zipfile.BadZipFile, EOFError, OSError, ValueError, KeyError, IndexError, AttributeError,
-    TypeError, MemoryError, OverflowError, NotImplementedError, AssertionError, RecursionError, struct.error,
-)
-# fmt: on
+DAMAGED = (*files.DAMAGED, pickle.UnpicklingError, zipfile.BadZipFile)
 """What reading a truncated or overwritten pickle, zip or npy can raise; callers turn it into an InputError."""
 
 MOST_TEXT_BYTES = 1 << 20
@@ -177,7 +174,7 @@ for _core in ("numpy.core", "numpy._core"):  # the two names that numpy's module
 
 
 class _Whole(io.BytesIO):
-    """Gives what is asked for, or raises: a cut line is not a shorter name."""
+    """Raises EOFError where fewer bytes are left than requested, or a line has no end."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(size)
@@ -203,14 +200,14 @@ class NumpyUnpickler(pickle._Unpickler):
     stack: list[Any]
     append: Callable[[Any], None]
     read: Callable[[int], bytes]
-    pop_mark: Callable[[], list[Any]]
+    metastack: list[list[Any]]
 
     def __init__(self, data: bytes, also: Allowed | None = None) -> None:
         super().__init__(_Whole(data), encoding="latin1")
         self.allowed = {**_ALLOWED, **(also or {})}
         self.stand_ins = tuple(kind for kind in (also or {}).values() if isinstance(kind, type) and kind is not object)
         self.arrays: dict[int, np.ndarray] = {}
-        """Those that were filled, by id: a second time would pull the memory from under somebody's feet."""
+        """Arrays that were filled, by id. Filling one again would free memory that views of it still use."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.allowed:
@@ -236,99 +233,69 @@ class NumpyUnpickler(pickle._Unpickler):
         else:
             raise Refused(f"it sets the state of a {type(built).__name__}")
 
-    def load_setitem(self) -> None:
-        value, key = self.stack.pop(), self.stack.pop()
-        self._set_items([key, value])
-
-    def load_setitems(self) -> None:
-        self._set_items(self.pop_mark())
-
-    def load_dict(self) -> None:
-        items = self.pop_mark()
-        self.append({})
-        self._set_items(items)
-
-    def _set_items(self, items: list[Any]) -> None:
-        target = self.stack[-1]
-        if not isinstance(target, dict) or len(items) % 2:
-            raise Refused(f"it gives keys to a {type(target).__name__}")
-        for key, value in zip(items[::2], items[1::2], strict=True):
-            _check_key(key)
-            target[key] = value
-
-    def load_additems(self) -> None:
-        items, target = self.pop_mark(), self.stack[-1]
-        if not isinstance(target, set):
-            raise Refused(f"it gives members to a {type(target).__name__}")
-        for item in items:
-            _check_key(item)
-            target.add(item)
-
-    def load_frozenset(self) -> None:
-        items = self.pop_mark()
-        for item in items:
-            _check_key(item)
-        self.append(frozenset(items))
-
-    def load_append(self) -> None:
-        value = self.stack.pop()
-        self._extend([value])
-
-    def load_appends(self) -> None:
-        self._extend(self.pop_mark())
-
-    def _extend(self, items: list[Any]) -> None:
-        if not isinstance(self.stack[-1], list):
-            raise Refused(f"it appends to a {type(self.stack[-1]).__name__}")
-        self.stack[-1].extend(items)
-
     def load_bytearray8(self) -> None:
         (length,) = struct.unpack("<Q", self.read(8))
-        self.append(bytearray(self.read(length)))  # what is there, before memory is asked for
+        self.append(bytearray(self.read(length)))  # read before memory of that length is allocated
 
 
-for _operation, _method in (
-    (pickle.BUILD, NumpyUnpickler.load_build),
-    (pickle.SETITEM, NumpyUnpickler.load_setitem),
-    (pickle.SETITEMS, NumpyUnpickler.load_setitems),
-    (pickle.DICT, NumpyUnpickler.load_dict),
-    (pickle.ADDITEMS, NumpyUnpickler.load_additems),
-    (pickle.FROZENSET, NumpyUnpickler.load_frozenset),
-    (pickle.APPEND, NumpyUnpickler.load_append),
-    (pickle.APPENDS, NumpyUnpickler.load_appends),
-    (pickle.BYTEARRAY8, NumpyUnpickler.load_bytearray8),
-):
-    NumpyUnpickler.dispatch[_operation[0]] = _method  # type: ignore[assignment]
+def _guard(
+    operation: bytes,
+    kind: type = object,
+    target: Callable[[NumpyUnpickler], object] | None = None,
+    keys: Callable[[list[Any]], list[Any]] | None = None,
+) -> None:
+    """Let `operation` change only a `target` of that kind, and check the `keys` of the stack before they are hashed."""
+    run: Callable[[Any], None] = pickle._Unpickler.dispatch[operation[0]]
+
+    def load(self: NumpyUnpickler) -> None:
+        if target is not None and not isinstance(changed := target(self), kind):
+            raise Refused(f"it gives items to a {type(changed).__name__}")
+        for key in [] if keys is None else keys(self.stack):
+            _check_key(key)
+        run(self)
+
+    NumpyUnpickler.dispatch[operation[0]] = load  # type: ignore[assignment]
+
+
+# Items of an operation on many stand above a mark: they are the stack, and what they are given to is below it.
+_guard(pickle.APPEND, list, lambda self: self.stack[-2])
+_guard(pickle.APPENDS, list, lambda self: self.metastack[-1][-1])
+_guard(pickle.SETITEM, dict, lambda self: self.stack[-3], lambda stack: stack[-2:-1])
+_guard(pickle.SETITEMS, dict, lambda self: self.metastack[-1][-1], lambda stack: stack[::2])
+_guard(pickle.ADDITEMS, set, lambda self: self.metastack[-1][-1], list)
+_guard(pickle.DICT, keys=lambda stack: stack[::2])
+_guard(pickle.FROZENSET, keys=list)
+NumpyUnpickler.dispatch[pickle.BUILD[0]] = NumpyUnpickler.load_build  # type: ignore[assignment]
+NumpyUnpickler.dispatch[pickle.BYTEARRAY8[0]] = NumpyUnpickler.load_bytearray8  # type: ignore[assignment]
 
 
 def load_pickle(path: Path, also: Allowed | None = None) -> Any:
     """The object of a pickle file. Raises InputError when the file is missing, damaged, or wants to run something."""
-    try:
+    with _reading(path, "a pickle"):
         return NumpyUnpickler(path.read_bytes(), also).load()
-    except FileNotFoundError as error:
-        raise InputError(f"there is no file {path}") from error
-    except Refused as error:
-        raise InputError(f"the pickle {path} was not opened: {error}") from error
-    except DAMAGED as error:
-        raise InputError(f"{path} is damaged or not a pickle ({error}); fetch or make it again") from error
 
 
 def load_npz(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
     """Named arrays of an npz file. An object array (a pickle inside the npz) goes through `NumpyUnpickler`."""
+    with _reading(path, "an npz file"), zipfile.ZipFile(path) as archive:
+        names = {name.removesuffix(".npy") for name in archive.namelist()}
+        missing = [name for name in required if name not in names]
+        if missing:
+            raise Refused(f"it has no array {', '.join(missing)}; it has {', '.join(sorted(names))}")
+        wanted = (*required, *(name for name in optional if name in names))
+        return {name: _member(archive, f"{name}.npy") for name in wanted}
+
+
+@contextmanager
+def _reading(path: Path, kind: str) -> Iterator[None]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = {name.removesuffix(".npy") for name in archive.namelist()}
-            missing = [name for name in required if name not in names]
-            if missing:
-                raise Refused(f"it has no array {', '.join(missing)}; it has {', '.join(sorted(names))}")
-            wanted = (*required, *(name for name in optional if name in names))
-            return {name: _member(archive, f"{name}.npy") for name in wanted}
+        yield
     except FileNotFoundError as error:
         raise InputError(f"there is no file {path}") from error
     except Refused as error:
-        raise InputError(f"{path} was not read: {error}") from error
+        raise InputError(f"{path} was not opened: {error}") from error
     except DAMAGED as error:
-        raise InputError(f"{path} is damaged or not an npz file ({error}); fetch or make it again") from error
+        raise InputError(f"{path} is damaged or not {kind} ({error}); fetch or make it again") from error
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> Any:

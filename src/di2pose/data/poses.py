@@ -9,7 +9,7 @@ from torch import Tensor
 
 from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
-from di2pose.pose.skeleton import H36M_17, convert, mirror
+from di2pose.pose.skeleton import H36M_17, Skeleton, convert, mirror
 from di2pose.randomness import Noise, uniform
 
 ROLL = math.radians(55)
@@ -22,15 +22,19 @@ UPRIGHT_SHARE = 0.3
 PELVIS, THORAX = H36M_17.indices("pelvis", "thorax")
 
 
+def whole_poses(joints_mm: np.ndarray, skeleton: Skeleton) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray]:
+    """Root-relative poses on Human3.6M's skeleton of the records that have all 17 joints, and their row numbers."""
+    joints, _ = convert(np.asarray(joints_mm, np.float32), skeleton, H36M_17)
+    rows = np.flatnonzero(np.isfinite(joints).all((1, 2)))
+    return joints[rows] - joints[rows, :1], rows
+
+
 def dataset_poses(dataset: Dataset) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray, np.ndarray]:
-    """Root-relative mm in camera axes, Human3.6M's joints, of every record that has them all; each one's split and id.
-    """
-    joints, _ = convert(np.asarray(dataset.joints_mm, np.float32), dataset.skeleton, H36M_17)
-    whole = np.flatnonzero(np.isfinite(joints).all((1, 2)))
-    if not len(whole):
+    """`whole_poses` of a dataset, in camera axes; each one's split and id."""
+    joints, rows = whole_poses(dataset.joints_mm, dataset.skeleton)
+    if not len(rows):
         raise InputError(f"no record of {dataset.folder} has all 17 joints of Human3.6M ({dataset.skeleton.name})")
-    joints, ids = joints[whole], np.array([line["id"] for line in dataset.index], object)[whole]
-    return joints - joints[:, [PELVIS]], dataset.column("split")[whole], ids
+    return joints, dataset.column("split")[rows], np.array([dataset.index[row]["id"] for row in rows.tolist()], object)
 
 
 def crop_turns(count: int, noise: Noise) -> Float[Tensor, "count 3 3"]:

@@ -3,7 +3,8 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,8 @@ from di2pose.errors import InputError
 
 @dataclass(frozen=True)
 class Reader:
-    """How a dataset is read, whose it is, and `fetch` where the program itself can get the files."""
+    """A dataset: how it is read, its licence and origin, `fetch` where the program can download it, and whether its
+    records have images."""
 
     read: Callable[[Sources], Iterator[Part]]
     licence: str
@@ -46,7 +48,23 @@ READERS: dict[str, Reader] = {
     "mpi-inf-3dhp": Reader(mpi_inf_3dhp.read, *_MPI),
     "mpi-inf-3dhp-processed": Reader(mpi_inf_3dhp.read, *_MPI),
 }
-"""A new dataset is a file with a `read` and a line here."""
+"""A new dataset is a file with a `read` and a line here, or an entry point of another distribution (`find_reader`)."""
+ENTRY_POINTS = "di2pose.datasets"
+
+
+def find_reader(name: str) -> Reader:
+    """A reader of READERS, or an entry point of the group `di2pose.datasets` of an installed distribution: a module or
+    object with `read(sources)`; `licence`, `origin`, `fetch` and `images` where it has them."""
+    if name in READERS:
+        return READERS[name]
+    added = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name not in added:
+        raise InputError(f"no dataset is called '{name}': choose from {', '.join((*READERS, *added))}")
+    module = added[name].load()
+    about = {each.name: getattr(module, each.name) for each in fields(Reader) if hasattr(module, each.name)}
+    if "read" not in about:
+        raise InputError(f"the entry point {name} of {ENTRY_POINTS} ({added[name].value}) has no read(sources)")
+    return Reader(**{"licence": "", "origin": added[name].value} | about)
 
 
 def prepare(
@@ -77,9 +95,7 @@ def prepare(
         every: Keep every n-th frame.
         unit_mm: Length of one unit of a BVH file in mm; the default is CMU's.
     """
-    if name not in READERS:
-        raise InputError(f"no dataset is called '{name}': choose from {', '.join(READERS)}")
-    reader = READERS[name]
+    reader = find_reader(name)
     if src is None:
         if reader.fetch is None:
             raise InputError(f"{name} needs --src DIR, the dataset as it was downloaded from {reader.origin}")
@@ -99,7 +115,7 @@ def prepare(
         return 0
     parts = list(reader.read(sources))
     if not parts:
-        raise InputError(f"{src} holds nothing that the reader of {name} knows; it comes from {reader.origin}")
+        raise InputError(f"{src} holds no file that the reader of {name} reads; it comes from {reader.origin}")
     twice = [key for key, count in Counter(part.key for part in parts).items() if count > 1]
     if twice:
         raise InputError(f"the reader of {name} gave the part {twice[0]} twice")

@@ -29,8 +29,8 @@ from di2pose.pose.skeleton import H36M_17, Skeleton, convert
 
 MOST_MEDIAN_PX = 20.0
 """Beyond this the 3D is in another frame or unit, or the camera is another one: not noise of annotation."""
-MOST_LOOKED_AT = 20
-"""Pictures of a sequence that are looked for, until one is found."""
+MOST_TRIED = 20
+"""Pictures of a sequence that are tried until one exists."""
 MOST_CENTRE = 1.5
 """A principal point this many times beyond the picture's edge: the size in the camera file is wrong."""
 CAMERA_FILES = "cameras*.pkl"
@@ -39,7 +39,7 @@ CameraKey = tuple[str, ...]
 
 @dataclass(frozen=True)
 class PictureName:
-    """What a picture's file name tells."""
+    """What a picture's file name holds."""
 
     camera: CameraKey
     frame: int
@@ -56,7 +56,7 @@ class ProcessedLayout:
     skeleton: Skeleton
     parse: Callable[[str], PictureName]
     folders: tuple[str, ...]
-    """Where the npz files are looked for below the source folder, first come."""
+    """Folders below the source folder that may hold the npz files, the first that does is taken."""
 
 
 def find(sources: Sources, layout: ProcessedLayout) -> list[Path]:
@@ -109,7 +109,7 @@ class _Table:
 
     @cached_property
     def sequences(self) -> dict[str, list[tuple[int, PictureName | str]]]:
-        """Sequence -> its rows, by frame. Rows with a name that tells nothing stand under their own name."""
+        """Sequence -> its rows, by frame. Rows whose name cannot be parsed stand under that name."""
         found: dict[str, list[tuple[int, PictureName | str]]] = {}
         for row, file in enumerate(self.files):
             try:
@@ -163,7 +163,7 @@ class _Table:
             lambda file: f"images/{PurePosixPath(file).name}",
         ]
         for way in ways:
-            if any((root / way(file)).exists() for file in self.files[:MOST_LOOKED_AT]):
+            if any((root / way(file)).exists() for file in self.files[:MOST_TRIED]):
                 return way
         if (root / "images").is_dir():
             return ways[1]
@@ -200,24 +200,24 @@ class _Table:
 
     def sized(self, camera: Camera, rows: list[int]) -> tuple[Camera, Extra]:
         """The camera with the size of the first of these pictures that is there, for camera files may be wrong (2048 x
-        204 for 2048 x 2048). Without a picture a size far from which the principal point lies is forgotten."""
+        204 for 2048 x 2048). Without a picture, a size that the principal point lies far outside of is dropped."""
         stated, size = camera.size, camera.size
-        for row in rows[:MOST_LOOKED_AT]:
+        for row in rows[:MOST_TRIED]:
             place = self.place(self.files[row])
             try:
                 if place is not None:
                     with Image.open(self.sources.image_root / place) as picture:
                         size = picture.size
                     break
-            except (OSError, UnidentifiedImageError):  # a damaged picture is told where it is read
+            except (OSError, UnidentifiedImageError):  # reported where the picture is read
                 continue
         else:
             if stated is not None and (np.array(camera.centre) > MOST_CENTRE * np.array(stated)).any():
                 size = None
         if size == stated:
             return camera, {}
-        told = f"{size[0]}x{size[1]} as the picture is" if size else "unknown"
-        note = {} if stated is None else {"picture_size": f"{told}; the camera file says {stated[0]}x{stated[1]}"}
+        shown = f"{size[0]}x{size[1]} as the picture is" if size else "unknown"
+        note = {} if stated is None else {"picture_size": f"{shown}; the camera file says {stated[0]}x{stated[1]}"}
         return dataclasses.replace(camera, size=size), note
 
     def samples(self, sequence: str) -> Iterator[Sample | Skip]:

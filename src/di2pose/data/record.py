@@ -47,7 +47,7 @@ def row_arrays(joints: int) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One person in one frame. Arrays as in the head of sample.py; None where a dataset does not tell."""
+    """One person in one frame. Arrays as in the head of sample.py; None where a dataset does not have them."""
 
     id: str
     joints_mm: np.ndarray
@@ -66,6 +66,8 @@ class Sample:
     frame: int = 0
     split: str = ""
     extra: Extra = field(default_factory=dict)
+    row: int | None = None
+    """Its number in the dataset or feature cache that it was read from."""
 
     def __post_init__(self) -> None:
         if not self.valid.size:
@@ -83,8 +85,8 @@ class Sample:
     ) -> "Sample":
         """From joints in the camera frame (mm, not root-relative, the pelvis first) and in pixels.
 
-        Without a box: the square round the finite 2D joints. Joints outside the picture are marked; whether the others
-        are hidden, no published dataset tells.
+        Without a box: the square round the finite 2D joints. Joints outside the picture are OUT_OF_FRAME, the others
+        UNKNOWN: no published dataset labels occlusion.
         """
         visibility = None
         if box is None and np.isfinite(joints_2d).all(-1).any():
@@ -155,8 +157,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Sources:
-    """What the user pointed at. A reader module has `read(sources: Sources) -> Iterator[Part]`, which raises InputError
-    before the first part if files are missing, naming each and where it comes from."""
+    """Where the files of a dataset are, and how to read them. A reader module has `read(sources) -> Iterator[Part]`,
+    which raises InputError before the first part if files are missing, naming each and its origin."""
 
     name: str
     src: Path

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict, overload
+from typing import Any, Literal, overload
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -32,7 +32,7 @@ from di2pose.data import record
 from di2pose.data.frames import Frames
 from di2pose.data.record import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Part, Sample, Skip, Sources
 from di2pose.errors import InputError
-from di2pose.files import DAMAGED, read_json, reading, replacing, write_json
+from di2pose.files import DAMAGED, Json, read_json, reading, replacing, write_json
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import Skeleton, get
 
@@ -55,22 +55,8 @@ class IndexLine(record.Labels):
     camera: str | None
 
 
-class Header(TypedDict):
-    """dataset.json. The last two are known at the end."""
-
-    format_version: int
-    name: str
-    skeleton: str
-    image_root: str | None
-    licence: str
-    source: str
-    settings: record.Extra
-    count: NotRequired[int]
-    skipped: NotRequired[list[dict[str, str]]]
-
-
 class Index:
-    """The lines of index.jsonl, parsed when asked for."""
+    """The lines of index.jsonl, parsed on access."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -99,7 +85,7 @@ class Index:
 
 
 class Dataset:
-    """A prepared folder: a sequence of Samples. `image_root` overrides where the images are looked for."""
+    """A prepared folder: a sequence of Samples. `image_root` replaces the folder of the images."""
 
     joints_mm: np.ndarray
     root_mm: np.ndarray
@@ -114,7 +100,7 @@ class Dataset:
         if not path.exists():
             state = "an unfinished preparation" if (self.folder / "parts.tmp").exists() else "no dataset.json"
             raise InputError(f"{self.folder} holds {state}: make it with `di2pose data prepare NAME --out {folder}`")
-        self.header: Header = _read_header(path)
+        self.header: Json = _read_header(path)
         self.name = self.header["name"]
         self.skeleton = get(self.header["skeleton"])
         for name, (_, shape) in record.row_arrays(self.skeleton.count).items():
@@ -164,7 +150,7 @@ class Dataset:
         return np.flatnonzero(keep)
 
     def __len__(self) -> int:
-        return self.header["count"]
+        return int(self.header["count"])
 
     @overload
     def __getitem__(self, i: int) -> Sample: ...
@@ -177,11 +163,12 @@ class Dataset:
         line: Any = dict(self.index[i])
         camera = line.pop("camera")
         if camera is not None and camera not in self.cameras:
-            raise InputError(f"{self.folder}: record {i} has a camera that cameras.json does not know: {AGAIN}")
+            raise InputError(f"{self.folder}: record {i} has a camera that is not in cameras.json: {AGAIN}")
         root_mm, joints_2d, visibility = (np.array(a[i]) for a in (self.root_mm, self.joints_2d, self.visibility))
         x0, y0, x1, y1 = self.box[i].tolist()
         return Sample(
             **line,
+            row=i,
             joints_mm=np.array(self.joints_mm[i]),
             valid=np.array(self.valid[i]),
             root_mm=None if np.isnan(root_mm).any() else root_mm,
@@ -205,8 +192,8 @@ class Dataset:
         return self.frames.read(sample.image)
 
 
-def _read_header(path: Path) -> Header:
-    header: Header = read_json(path, AGAIN)
+def _read_header(path: Path) -> Json:
+    header: Json = read_json(path, AGAIN)
     with reading(path, AGAIN):
         if header["format_version"] != FORMAT_VERSION:
             raise InputError(
@@ -222,7 +209,7 @@ def _read_header(path: Path) -> Header:
 
 
 class Writer:
-    """Writes a prepared folder part by part. Finished parts survive a kill and are not asked for again:
+    """Writes a prepared folder part by part. Finished parts survive a kill and are not written again:
 
     writer = Writer(folder, "h36m", H36M_17, settings={"every": 5})
     for key in keys:
@@ -244,7 +231,7 @@ class Writer:
         settings: record.Extra | None = None,
     ) -> None:
         self.folder, self.skeleton = Path(folder), skeleton
-        self.header: Header = {
+        self.header: Json = {
             "format_version": FORMAT_VERSION,
             "name": name,
             "skeleton": skeleton.name.lower(),

@@ -116,7 +116,7 @@ class Regressed:
 
 
 class Models:
-    """The model files of a folder, opened when their gender is first asked for."""
+    """The model files of a folder, opened when first needed."""
 
     def __init__(self, folder: Path) -> None:
         files = sorted(path for path in folder.rglob("*") if path.suffix in (".pkl", ".npz"))

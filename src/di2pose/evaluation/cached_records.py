@@ -27,7 +27,7 @@ HEADER = "features.json"
 
 
 class CachedRecords:
-    """The crops of a feature cache. They have no picture, box or camera; `extra["row"]` is the crop's number."""
+    """The crops of a feature cache. They have no picture, box or camera; `row` is the crop's number."""
 
     def __init__(self, folder: Path | str) -> None:
         self.cache = FeatureCache(folder)
@@ -52,11 +52,11 @@ class CachedRecords:
     @cached_property
     def index(self) -> list[dict[str, Any]]:
         """id, subject, action, sequence, split of every crop, and its frame, which is the number that ends its id."""
-        lines = []
+        lines: list[dict[str, Any]] = []
         for row, line in enumerate(self.cache.index):
             digits = re.search(r"\d+$", line["id"])
             frame = row if digits is None else int(digits.group())
-            lines.append({**line, "frame": frame, "image": None, "extra": {"row": row}})
+            lines.append({**line, "frame": frame, "image": None, "extra": {}, "row": row})
         return lines
 
     def column(self, name: str) -> np.ndarray:

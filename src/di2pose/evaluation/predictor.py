@@ -163,7 +163,7 @@ class CachedPredictor:
     def predict(
         self, images: Pictures, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
     ) -> Predictions:
-        rows = np.array([sample.extra["row"] for sample in samples])
+        rows = np.array([sample.row for sample in samples])
         features = self.cache.features(rows).to(self.device)
         flipped = self.cache.features(rows, flipped=True).to(self.device) if self.flipped else None
         noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)

@@ -35,7 +35,7 @@ def train_tokenizer(
     """Stage 1: train the pose tokenizer on poses, mirrored, of other bodies and turned as crops are.
 
     Writes RUN/model (averaged weights), RUN/best (those of the best validation so far), RUN/last.safetensors (to go on
-    from), metrics.jsonl, metrics.csv, plot.png. The same command goes on with a run that was stopped.
+    from), metrics.jsonl, metrics.csv, plot.png. The same command resumes a stopped run.
 
     Args:
         data: prepared datasets, rendered people or feature caches; split train is learned from, the rest measured on
@@ -59,7 +59,7 @@ def train_adapter(
     """Before stage 2, for recipes with an adapter: train it alone to read poses off cached image features.
 
     Cheap, so that it can see every crop many times; `train denoiser --adapter RUN` goes on with it. Writes the files of
-    `train tokenizer`. The same command goes on with a run that was stopped.
+    `train tokenizer`. The same command resumes a stopped run.
 
     Args:
         features: caches of `di2pose features`; split train is learned from, the rest measured on
@@ -85,7 +85,7 @@ def train_denoiser(
     """Stage 2: train the denoiser on cached image features, with a frozen tokenizer.
 
     Writes RUN/model, the whole Di2Pose for `Di2Pose.from_pretrained`, and the files of `train tokenizer`. The same
-    command goes on with a run that was stopped.
+    command resumes a stopped run.
 
     Args:
         tokenizer: run of `di2pose train tokenizer`, or a checkpoint folder
@@ -118,7 +118,7 @@ def train_model(
     """Train a kind of model that learns in one stage on cached image features, by the kind's own recipe.
 
     Writes RUN/model, which `evaluate`, `calibrate` and `predict` take, and the files of `train tokenizer`. The same
-    command goes on with a run that was stopped.
+    command resumes a stopped run.
 
     Args:
         features: caches of `di2pose features`; split train is learned from, the rest measured on
@@ -128,9 +128,7 @@ def train_model(
             stays as it is. Left out: it is trained along
         share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
-    job = model_job(
-        kind, features, out, stage.seed, stage.over, stage.init, stage.settings, share, tokenizer, adapter
-    )
+    job = model_job(kind, features, out, stage.seed, stage.over, stage.init, stage.settings, share, tokenizer, adapter)
     return _run(job, out, options)
 
 
@@ -149,7 +147,7 @@ def train_all(
     """All stages, one after the other: RUN/tokenizer, RUN/adapter where the recipe has one, RUN/denoiser, whose `model`
     is the whole Di2Pose.
 
-    The same command goes on with a run that was stopped, in the stage where it was.
+    The same command resumes a stopped run in the stage where it stopped.
 
     Args:
         data: poses for the tokenizer, as for `train tokenizer`

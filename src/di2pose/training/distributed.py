@@ -78,5 +78,3 @@ def join(device: str) -> Iterator[Ranks]:
     finally:
         if outermost:
             dist.destroy_process_group()
-
-

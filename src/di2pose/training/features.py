@@ -1,4 +1,4 @@
-"""`di2pose features`: run a frozen encoder once over all crops of a prepared dataset, and keep what it saw."""
+"""`di2pose features`: run a frozen encoder once over all crops of a prepared dataset, and cache the features."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -28,17 +28,13 @@ BODY_TO_SIDE = 1.15
 class DatasetCrops:
     """An encoder's crops of a prepared dataset's records that have an image and a place in it: what `labelled` says.
 
-    With `find` the place is what the detector does find in the picture, and no annotation but the record's box is
-    looked at. `occlusion` first puts that protocol's patch on the picture, sized by what is found without it; then the
-    detector meets it as a user's would, and the joints under it are labelled as occluded.
+    With `find` the region is the detector's, and no annotation but the record's box is used. `occlusion` first puts
+    that protocol's patch on the picture, sized by the region found without it; the detector then runs on the patched
+    picture, and the joints under the patch are labelled as occluded.
     """
 
     def __init__(
-        self,
-        dataset: Dataset,
-        encoder: Encoder,
-        find: Finder | None = None,
-        occlusion: OcclusionProtocol | None = None,
+        self, dataset: Dataset, encoder: Encoder, find: Finder | None = None, occlusion: OcclusionProtocol | None = None
     ) -> None:
         if occlusion is not None and find is None:
             raise InputError("an occlusion protocol tries the detector, too: give a Finder with it")
@@ -69,9 +65,7 @@ class DatasetCrops:
             patched = occlude_limb(image, sample, self.dataset.skeleton, size, PATCH_SEED, roi=clean)
             image, seen = patched.image, np.where(patched.hidden, OCCLUDED, seen)
         skeleton = self.dataset.skeleton
-        region = self.encoder.region(
-            labelled(sample, skeleton) if self.find is None else self.find.find(sample, image)
-        )
+        region = self.encoder.region(labelled(sample, skeleton) if self.find is None else self.find.find(sample, image))
         rotation, focal = np.eye(3), np.nan
         if sample.camera is not None:
             rotation = self.encoder.rotation(region, sample.camera)
@@ -142,23 +136,23 @@ def features(
         encoder: the frozen backbone: blazepose-heavy (-full, -lite; +movenet behind it adds tokens), or
             vitpose:FOLDER-OR-HUB-NAME
         movenet: +movenet, which the default has
-        runtime: of BlazePose: litert runs on the CPU, torch on --device
+        runtime: accepted and ignored: BlazePose runs in LiteRT, ViTPose in PyTorch
         weights: hub name or folder of ViTPose's weights: vitpose:WEIGHTS
         images: where the images are, if not where the dataset says
         device: cpu, cuda, mps; under torchrun `cuda` is each rank's own GPU
         workers: processes that read and crop pictures while the encoder runs, so many for each rank; for a GPU 8 or
             more. 0: the encoder's own process does it
         detect: crop what BlazePose's detector finds at the record's box, instead of the region that the labels give
-        occlusion: put the patch of this protocol on every picture before the detector looks at it: to measure on
-        flip: keep what the encoder sees in the mirror, too: to measure with the flip test, as photos are looked at
+        occlusion: put the patch of this protocol on every picture before detection, for evaluation
+        flip: keep the features of the mirror images, too, for evaluation with the flip test
     """
     if workers < 0:
         raise InputError(f"--workers must be 0 or more, got {workers}")
     place = choose_device(device)
-    network = load_encoder(_encoder_name(encoder, movenet, weights), place, runtime)
+    network = load_encoder(_encoder_name(encoder, movenet, weights), place)
     source = _source(folder, images, network, detect, occlusion)
     batch = GPU_BATCH if place.type == "cuda" else BATCH
-    about = {"runtime": getattr(network, "runtime", "torch"), **source.about}  # ViTPose is PyTorch's
+    about = {"runtime": "litert" if encoder.startswith("blazepose") else "torch", **source.about}
     write_features(source, network, out, about, flip, batch=batch, workers=workers)
 
 

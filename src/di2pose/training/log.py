@@ -1,4 +1,4 @@
-"""What a run tells: metrics.jsonl as it goes, metrics.csv and a plot of it, a progress bar, TensorBoard if asked."""
+"""The log of a run: metrics.jsonl, metrics.csv, plot.png, a progress bar, and TensorBoard files on request."""
 
 import csv
 import json

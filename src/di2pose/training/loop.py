@@ -31,7 +31,7 @@ from di2pose.randomness import Noise, training_generators
 from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock
 from di2pose.training.distributed import Ranks, join
 from di2pose.training.log import Log, progress_bar
-from di2pose.training.optimiser import Average, Model, Order, adamw, learning_rate
+from di2pose.training.optimiser import EMA, EpochSampler, Model, adamw, learning_rate
 from di2pose.training.options import RunOptions, out_of_memory, stop_signals
 from di2pose.training.state import check_identity, load_optimiser, optimiser_tensors, read_state, write_state
 
@@ -52,8 +52,8 @@ class Trainable(Protocol):
 
 
 @runtime_checkable
-class Learner(Protocol):
-    """A Trainable that also learns without gradients: called once a step, after the weights have moved."""
+class LearnsCodebook(Protocol):
+    """A Trainable with a codebook that is updated without gradients, once a step, after the weights."""
 
     def update_codebook(self) -> None: ...
 
@@ -138,16 +138,15 @@ class _Trainer(Generic[Model]):
         self.model = job.model.to(ranks.device).train()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         # The average reaches back over a tenth of the run at most: more would drag the first weights into the last.
-        self.average = Average(self.model, min(job.training.ema, max(0.0, 1 - 10 / job.iterations)))
+        self.average = EMA(self.model, min(job.training.ema, max(0.0, 1 - 10 / job.iterations)))
         if options.compile:  # block by block: alike, they are compiled once; names of weights stay as they are
             for block in (module for module in self.model.modules() if isinstance(module, BLOCKS)):
                 block.compile()
         self.optimiser = adamw(self.model, job.training)
         half = precision_of(options.precision, ranks.device) == torch.float16
         self.scaler = torch.amp.GradScaler(ranks.device.type, enabled=half)
-        self.order = Order(len(job.source), job.seed)
-        self.iteration = self.saved = 0
-        self.seconds = 0.0
+        self.sampler = EpochSampler(len(job.source), job.seed)
+        self.iteration, self.saved, self.seconds = 0, 0, 0.0
         self.sums: dict[str, float] = {}  # of the losses since the last row of the log
         self.figures: dict[str, float] = {}  # of the last validation
         self.best_mm: float | None = None
@@ -209,7 +208,7 @@ class _Trainer(Generic[Model]):
         count = self.options.accumulate
         cuts = [first + (last - first) * k // count for k in range(count + 1)]
         start = iteration * self.job.training.batch
-        parts = [(a, self.job.source.batch(self.order.rows(start + a, start + b))) for a, b in pairwise(cuts)]
+        parts = [(a, self.job.source.batch(self.sampler.rows(start + a, start + b))) for a, b in pairwise(cuts)]
         if self.ranks.device.type != "cuda":
             return parts
         with torch.cuda.device(self.ranks.device):  # this thread's own current device is the first GPU
@@ -256,7 +255,7 @@ class _Trainer(Generic[Model]):
             self._check_finite("gradient", norm)
         self.scaler.step(self.optimiser)
         self.scaler.update()
-        if isinstance(self.model, Learner):
+        if isinstance(self.model, LearnsCodebook):
             self.model.update_codebook()
         self.iteration += 1
         self.average.update(self.model, self.iteration)
@@ -282,8 +281,7 @@ class _Trainer(Generic[Model]):
         count = self.sums.pop("count")
         row = {"iteration": self.iteration, "epoch": self.iteration * self.job.training.batch / len(self.job.source)}
         row |= {name: value / count for name, value in self.sums.items()}
-        row["learning_rate"] = float(self.optimiser.param_groups[0]["lr"])
-        row["seconds"] = round(self.seconds, 1)
+        row |= {"learning_rate": float(self.optimiser.param_groups[0]["lr"]), "seconds": round(self.seconds, 1)}
         self.sums = {}
         if check:
             row |= {f"held_out_{name}": value for name, value in self.figures.items()}
@@ -297,10 +295,8 @@ class _Trainer(Generic[Model]):
             "average": self.average.model.state_dict(),
             "optimiser": optimiser_tensors(self.model, self.optimiser),
         }
-        facts = {"identity": self.job.identity, "iteration": self.iteration, "seconds": self.seconds}
-        facts |= {"sums": self.sums, "figures": self.figures, "best_mm": self.best_mm}
-        facts |= {"scaler": self.scaler.state_dict()}
-        write_state(self.path, groups, facts)
+        facts = {name: getattr(self, name) for name in ("iteration", "seconds", "sums", "figures", "best_mm")}
+        write_state(self.path, groups, {"identity": self.job.identity, **facts, "scaler": self.scaler.state_dict()})
         self.saved = self.iteration
         self._export()
 

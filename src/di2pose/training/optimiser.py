@@ -16,7 +16,7 @@ Model = TypeVar("Model", bound=nn.Module)
 DECAYED = (nn.Linear, nn.Conv1d, nn.Conv2d)
 
 
-class Order:
+class EpochSampler:
     """An endless stream over `count` records: epoch after epoch, each a fresh permutation by (seed, epoch) alone, so
     that there is nothing to save and nothing to share among ranks."""
 
@@ -61,7 +61,7 @@ def learning_rate(iteration: int, iterations: int, config: TrainingConfig) -> fl
     return config.learning_rate * 0.5 * (1 + math.cos(math.pi * (iteration - warmup) / (iterations - warmup)))
 
 
-class Average(Generic[Model]):
+class EMA(Generic[Model]):
     """Exponential moving average of the weights, free of the bias to its start.
 
     a_n = sum_i d^(n-i) w_i / sum_i d^(n-i), computed as a_n = a_(n-1) + (w_n - a_(n-1)) (1 - d) / (1 - d^n).

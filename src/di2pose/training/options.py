@@ -40,9 +40,9 @@ class StageOptions:
     follows from it follows (--set diffusion.steps=25 is enough). May be given many times"""
 
     def over(self, training: TrainingConfig) -> TrainingConfig:
-        """The recipe's, with what is said here."""
-        said = {name: getattr(self, name) for name in ("iterations", "epochs", "batch", "learning_rate")}
-        return replace(training, **{name: value for name, value in said.items() if value is not None})
+        """The recipe's training, with the values given here."""
+        given = {name: getattr(self, name) for name in ("iterations", "epochs", "batch", "learning_rate")}
+        return replace(training, **{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class RunOptions:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Is this one of the ways in which torch and Python say so?"""
+    """Whether torch or Python ran out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and "allocate memory" in str(error)

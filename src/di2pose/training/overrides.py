@@ -12,8 +12,8 @@ C = TypeVar("C")
 
 
 def overridden(config: C, settings: Sequence[str]) -> C:
-    """The configuration with the fields that `settings` name, each "path.to.field=value"; values are JSON, and what is
-    no JSON is a string. What follows from other fields follows, unless it is set, too."""
+    """The configuration with the fields of `settings` replaced, each "path.to.field=value"; values are JSON, else text.
+    Fields that are derived from others (`_derive`) are derived again, unless they are set, too."""
     if not settings:
         return config
     data, given = to_json(config), set()
@@ -25,15 +25,13 @@ def overridden(config: C, settings: Sequence[str]) -> C:
         inner = data
         *groups, name = path.split(".")
         for group in groups:
-            _check(part, group, setting)
-            part, inner = getattr(part, group), inner[group]
-        _check(part, name, setting)
-        if dataclasses.is_dataclass(getattr(part, name)):
-            raise InputError(f"--set {setting}: {path} is a group; name a field of it: {_names(getattr(part, name))}")
+            part, inner = _field(part, group, setting), inner[group]
+        if dataclasses.is_dataclass(value := _field(part, name, setting)):
+            raise InputError(f"--set {setting}: {path} is a group; name a field of it: {_names(value)}")
         inner[name] = _value(text)
         given.add(path)
     if isinstance(config, Config):
-        _follow(data, given)
+        _derive(data, given)
     return from_json(type(config), data)
 
 
@@ -44,8 +42,8 @@ def check_tokenizer(config: Any, tokenizer: TokenizerConfig, settings: Sequence[
             raise InputError(f"--set tokenizer.{name}: the tokenizer that was trained has {there}; leave it out")
 
 
-def _follow(data: dict[str, Any], given: set[str]) -> None:
-    """The denoiser's fields that are as other parts have them."""
+def _derive(data: dict[str, Any], given: set[str]) -> None:
+    """Fields of the denoiser that other parts determine."""
     tokenizer = from_json(TokenizerConfig, data["tokenizer"])
     denoiser, steps = data["denoiser"], data["diffusion"]["steps"]
     hint = tokenizer.channels if denoiser["hint_channels"] and denoiser["adapter_layers"] else 0
@@ -55,11 +53,12 @@ def _follow(data: dict[str, Any], given: set[str]) -> None:
         data["sample_steps"] = min(data["sample_steps"], steps)
 
 
-def _check(part: object, name: str, setting: str) -> None:
+def _field(part: object, name: str, setting: str) -> Any:
     if not dataclasses.is_dataclass(part):
         raise InputError(f"--set {setting}: nothing is below a plain value, '{name}' cannot be")
     if name not in {field.name for field in dataclasses.fields(part)}:
         raise InputError(f"--set {setting}: {type(part).__name__} has no '{name}'; it has {_names(part)}")
+    return getattr(part, name)
 
 
 def _names(part: Any) -> str:

@@ -83,7 +83,7 @@ def about_people(settings: Json) -> Json:
 
 
 def person_crop(picture: Image.Image, sample: Sample, settings: Json) -> Crop:
-    """What a feature cache keeps of a picture. The camera looks at the crop's centre: crop axes are camera axes."""
+    """What a feature cache keeps of a picture. The camera points at the crop's centre: crop axes are camera axes."""
     extra = sample.extra
     labels: dict[str, np.ndarray] = {
         "joints_mm": np.asarray(sample.joints_mm, np.float32),

@@ -10,11 +10,11 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from di2pose.data.feature_cache import FeatureCache
-from di2pose.data.poses import dataset_poses
+from di2pose.data.poses import dataset_poses, whole_poses
 from di2pose.data.sample import UNKNOWN, Dataset
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout
-from di2pose.pose.skeleton import H36M_17, convert, get
+from di2pose.pose.skeleton import H36M_17
 from di2pose.randomness import seed_of
 
 TRAIN = "train"
@@ -41,7 +41,7 @@ def read_poses(folder: Path) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray, n
     """Root-relative poses, their splits and ids, of a prepared dataset, of rendered people or of a feature cache."""
     if (folder / "features.json").is_file():
         cache = FeatureCache(folder)
-        joints, rows = _cached_poses(cache)
+        joints, rows = whole_poses(cache.column("joints_mm"), cache.skeleton)
         splits, ids = (np.array([line[name] for line in cache.index])[rows] for name in ("split", "id"))
         return joints, splits, ids
     return dataset_poses(Dataset(folder))
@@ -72,13 +72,10 @@ def _shared(rows: np.ndarray, ids: Sequence[str], share: float) -> np.ndarray:
 
 class FeatureSource:
     """Crops of feature caches that hold the same kind of features, some perhaps without the second observer; read from
-    the memory map when asked for."""
+    the memory map batch by batch."""
 
     def __init__(
-        self,
-        caches: Sequence[FeatureCache],
-        places: Int64[np.ndarray, "n 2"],
-        joints_mm: Float32[np.ndarray, "n 17 3"],
+        self, caches: Sequence[FeatureCache], places: Int64[np.ndarray, "n 2"], joints_mm: Float32[np.ndarray, "n 17 3"]
     ) -> None:
         self.caches = list(caches)
         self.places = places
@@ -122,7 +119,7 @@ def feature_sources(folders: Sequence[Path], share: float = 1.0) -> tuple[Featur
         raise InputError(f"the features of {named} differ in kind: make them all with the same encoder options")
     joints, places, train = [], [], []
     for number, cache in enumerate(caches):
-        poses, rows = _cached_poses(cache)
+        poses, rows = whole_poses(cache.column("joints_mm"), cache.skeleton)
         joints.append(poses)
         places.append(np.stack([np.full(len(rows), number), rows], 1))
         train.append(np.array([cache.index[row]["split"] == TRAIN for row in rows.tolist()], bool))
@@ -142,20 +139,12 @@ def _fullest(caches: Sequence[FeatureCache]) -> FeatureCache:
     return max(caches, key=lambda cache: cache.layout.length)
 
 
-def _cached_poses(cache: FeatureCache) -> tuple[np.ndarray, np.ndarray]:
-    """(poses, their crop numbers) of the crops that have all 17 joints."""
-    skeleton = get(cache.header.get("skeleton", H36M_17.name))
-    joints, _ = convert(cache.column("joints_mm").astype(np.float32), skeleton, H36M_17)
-    rows = np.flatnonzero(np.isfinite(joints).all((1, 2)))
-    return joints[rows] - joints[rows, :1], rows
-
-
 def _visibility(caches: Sequence[FeatureCache], places: np.ndarray) -> np.ndarray:
     """(n, 17) visibility of H36M's joints; UNKNOWN where a cache has none, or other joints."""
     found = np.full((len(places), H36M_17.count), UNKNOWN, np.int64)
     for number, cache in enumerate(caches):
         mine = places[:, 0] == number
-        if "visibility" in cache.fields and get(cache.header.get("skeleton", H36M_17.name)) == H36M_17:
+        if "visibility" in cache.fields and cache.skeleton == H36M_17:
             found[mine] = cache.column("visibility")[places[mine, 1]]
     return found
 

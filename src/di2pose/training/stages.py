@@ -14,6 +14,7 @@ from di2pose.config import Config, TrainingConfig, to_json
 from di2pose.data.poses import augment, crop_turns
 from di2pose.device import in_float32
 from di2pose.diffusion.adapter import Adapter, adapter_losses
+from di2pose.diffusion.denoiser import Denoiser
 from di2pose.errors import InputError
 from di2pose.model import PoseModel, Recipe, TokenRecipe, find_model, kind_of, save_model, training_of
 from di2pose.network import Di2PoseNetwork
@@ -25,7 +26,6 @@ from di2pose.training.loop import Batch, Job
 from di2pose.training.optimiser import Model
 from di2pose.training.overrides import check_tokenizer, overridden
 from di2pose.training.sources import FeatureSource, feature_sources, pose_sources
-from di2pose.training.warm_start import start_adapter, start_denoiser
 
 HELD_OUT_POSES, HELD_OUT_READINGS, HELD_OUT_CROPS, HYPOTHESES = 2000, 1024, 256, 4
 VALIDATION_STEPS = 10
@@ -36,8 +36,7 @@ CHUNK = 64
 
 
 class TokenizerStage(nn.Module):
-    """Stage 1: the tokenizer learns to give back poses; where its configuration says so they are augmented (`augment`).
-    """
+    """Stage 1: the tokenizer learns to reconstruct poses, augmented where its configuration says so (`augment`)."""
 
     def __init__(self, tokenizer: PoseTokenizer) -> None:
         super().__init__()
@@ -78,9 +77,7 @@ def tokenizer_job(
 
 @torch.no_grad()
 @in_float32
-def reconstruction_mm(
-    tokenizer: PoseTokenizer, joints_mm: Tensor, seed: int, ranks: Ranks = ALONE
-) -> dict[str, float]:
+def reconstruction_mm(tokenizer: PoseTokenizer, joints_mm: Tensor, seed: int, ranks: Ranks = ALONE) -> dict[str, float]:
     """`mm` and `turned_mm`: MPJPE through the tokens and back, as the poses are and turned as crops are."""
     joints_mm = joints_mm.to(tokenizer.order.device)
     turned = joints_mm @ crop_turns(len(joints_mm), generator_of(seed, "turns")).to(joints_mm).mT
@@ -116,7 +113,7 @@ def adapter_job(
     identity = _identity("adapter", config, seed, train.fingerprint, share)
     stage.adapter.standardise(_standard_features(train))
     if init is not None:
-        start_adapter(stage.adapter, model_folder(init))
+        load_adapter(stage.adapter, model_folder(init))
         identity["init"] = _digest(stage.adapter)
 
     rows = _spread(len(held_out), HELD_OUT_READINGS)
@@ -159,10 +156,10 @@ def denoiser_job(
     checkpoint.load(folder, {"tokenizer": model.tokenizer})
     if init is not None:
         _same_tokenizer(model, model_folder(init))
-        start_denoiser(model.denoiser, model_folder(init))
+        load_denoiser(model.denoiser, model_folder(init))
     if (reader := getattr(model.denoiser, "adapter", None)) is not None:
         if adapter is not None:
-            start_adapter(reader, model_folder(adapter))
+            load_adapter(reader, model_folder(adapter))
         elif init is None:
             reader.standardise(_standard_features(train))
         reader.requires_grad_(adapter is None and init is None)
@@ -225,7 +222,7 @@ def model_job(
         reader = getattr(model.parts().get("trunk"), "adapter", None)
         if not isinstance(reader, Adapter):
             raise InputError(f"--adapter {adapter} cannot be used: this model of kind '{kind}' has no place for one")
-        start_adapter(reader, model_folder(adapter))
+        load_adapter(reader, model_folder(adapter))
         reader.requires_grad_(False)
         identity["adapter"] = _digest(reader)
     return _model_job(kind, model, train, held_out, training_of(config), out, seed, identity)
@@ -339,6 +336,44 @@ def _same_tokenizer(model: Di2PoseNetwork, init: Path) -> None:
         raise InputError(
             f"--init {init} was trained with another tokenizer: give --tokenizer {init}, or leave --init out"
         )
+
+
+def load_adapter(adapter: Adapter, folder: Path) -> None:
+    """Load the adapter of its own run or of a whole model. Image tokens and channels behind those that it was trained
+    with keep the statistics of `adapter`, and their weights start at 0."""
+    _load(adapter, _grown(checkpoint.read_part(folder, "adapter"), adapter), folder)
+
+
+def load_denoiser(denoiser: Denoiser, folder: Path) -> None:
+    """Load the denoiser of another run; its adapter as `load_adapter` does."""
+    state = checkpoint.read_part(folder, "denoiser")
+    if denoiser.adapter is not None:
+        own = {key.removeprefix("adapter."): value for key, value in state.items() if key.startswith("adapter.")}
+        state |= {f"adapter.{key}": value for key, value in _grown(own, denoiser.adapter).items()}
+    _load(denoiser, state, folder)
+
+
+def _grown(state: dict[str, Tensor], adapter: Adapter) -> dict[str, Tensor]:
+    """An adapter's weights, extended to more image tokens and channels; unchanged where there are no more."""
+    wanted = adapter.state_dict()
+    if "mean" not in state or state["mean"].shape == wanted["mean"].shape:
+        return state
+    (tokens, width), (all_tokens, all_channels) = state["mean"].shape, wanted["mean"].shape
+    if tokens > all_tokens or width > all_channels:
+        return state
+    grown = dict(state)
+    for name, kept in (("mean", (tokens, width)), ("scale", (tokens, width)), ("narrow.weight", (None, width))):
+        grown[name] = wanted[name].clone()
+        grown[name][tuple(slice(end) for end in kept)] = state[name]
+    old = state["join.weight"].unflatten(1, (tokens, -1))
+    joined = torch.zeros(len(old), all_tokens, old.shape[2])
+    joined[:, :tokens] = old
+    return grown | {"join.weight": joined.flatten(1)}
+
+
+def _load(part: Adapter | Denoiser, state: dict[str, Tensor], folder: Path) -> None:
+    checkpoint.check_state(state, part.state_dict(), folder)
+    part.load_state_dict(state)
 
 
 def _identity(stage: str, config: object, seed: int, data: str, share: float = 1.0) -> dict[str, object]:
