@@ -51,7 +51,7 @@ def _make_predictions(folder: Path) -> None:
 
 
 def _read_predictions(folder: Path) -> object:
-    from di2pose.evaluation.prediction_file import PredictionFile
+    from di2pose.evaluation.predictors import PredictionFile
 
     file = PredictionFile(folder / "p.npz")
     return file.predict([], [SimpleNamespace(id=name) for name in file.rows], 1, None, 0)

@@ -198,13 +198,13 @@ add("dataset picture", "set/a.jpg", _make_dataset, _read_dataset, count=40)
 
 
 def _make_records(folder: Path) -> None:
-    from di2pose.evaluation.record_log import RecordLog
+    from di2pose.evaluation.records import RecordLog
 
     RecordLog(folder, "all", 0).append([{"row": k, "id": f"r{k}", "results": {}} for k in range(4)])
 
 
 def _read_records(folder: Path) -> object:
-    from di2pose.evaluation.record_log import RecordLog
+    from di2pose.evaluation.records import RecordLog
 
     return RecordLog(folder, "all", 1).read()
 

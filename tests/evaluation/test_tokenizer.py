@@ -11,7 +11,7 @@ from di2pose import Di2Pose, checkpoint, recipes
 from di2pose.cli import main
 from di2pose.data.sample import Sample, Writer
 from di2pose.errors import InputError
-from di2pose.evaluation.reconstruction import perplexity_per_position, read_poses, reconstruction
+from di2pose.evaluation.tokenizer import perplexity_per_position, read_poses, reconstruction
 from di2pose.pose.skeleton import H36M_17
 
 
