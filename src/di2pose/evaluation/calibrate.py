@@ -133,8 +133,8 @@ def seen_threshold(seen_probability: Float[np.ndarray, " n"], seen: Bool[np.ndar
 def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
     """Fitted on the joints whose true place is known; the pelvis, which is 0, has no error."""
     known = answers.known
-    told = known & (answers.true_state != "")
-    threshold = seen_threshold(answers.visibility[told][:, 0], answers.true_state[told] == "seen")
+    labelled = known & (answers.true_state != "")
+    threshold = seen_threshold(answers.visibility[labelled][:, 0], answers.true_state[labelled] == "seen")
     hidden = (answers.visibility[..., 0] < threshold) | answers.unclear
     trace = np.trace(sample_covariance(answers.samples_mm), axis1=-2, axis2=-1)
     squared = np.square(answers.error_mm(answers.estimate_mm)) + DEFINITION_MM**2
@@ -157,24 +157,20 @@ def collect(
 ) -> Answers:
     """Predictions for some crops, and the truth. Without a visibility head all joints count as seen."""
     predictor = CachedPredictor(model, records, device=device)
-    samples_mm, visibility, estimate_mm, unclear = [], [], [], []
+    parts = []
     for some in tqdm(np.array_split(rows, max(-(-len(rows) // BATCH), 1)), unit="batch", disable=None):
         crops = [records[row] for row in some.tolist()]
         found = predictor.predict([None] * len(crops), crops, hypotheses, steps, seed)
-        samples_mm.append(found.samples_mm)
         all_seen = np.broadcast_to([1.0, 0.0, 0.0, 0.0], (len(crops), H36M_17.count, 4))
-        visibility.append(all_seen if found.visibility is None else found.visibility)
-        estimate_mm.append(found.samples_mm.mean(1) if found.fitted_mm is None else found.fitted_mm)
-        unclear.append(np.zeros(all_seen.shape[:2], bool) if found.unclear is None else found.unclear)
-    told = records.visibility[rows].astype(int)
-    return Answers(
-        samples_mm=np.concatenate(samples_mm),
-        visibility=np.concatenate(visibility),
-        truth_mm=records.truth_17(rows),
-        true_state=true_states(told if records.skeleton == H36M_17 else np.full((len(rows), H36M_17.count), UNKNOWN)),
-        estimate_mm=np.concatenate(estimate_mm),
-        unclear=np.concatenate(unclear),
-    )
+        visibility = all_seen if found.visibility is None else found.visibility
+        estimate_mm = found.samples_mm.mean(1) if found.fitted_mm is None else found.fitted_mm
+        unclear = np.zeros(all_seen.shape[:2], bool) if found.unclear is None else found.unclear
+        parts.append((found.samples_mm, visibility, estimate_mm, unclear))
+    samples_mm, visibility, estimate_mm, unclear = map(np.concatenate, zip(*parts, strict=True))
+    labels = records.visibility[rows].astype(int)
+    if records.skeleton != H36M_17:
+        labels = np.full((len(rows), H36M_17.count), UNKNOWN)
+    return Answers(samples_mm, visibility, records.truth_17(rows), true_states(labels), estimate_mm, unclear)
 
 
 def coverage_report(answers: Answers, calibration: Calibration) -> Json:

@@ -117,7 +117,7 @@ def read_report(path: Path) -> Json:
     if not isinstance(report, dict) or not {"run", "records", "numbers"} <= report.keys():
         raise InputError(f"{file} is not a report.json of `di2pose evaluate` (of one model)")
     if not isinstance(report.get("format_version"), int):
-        raise InputError(f"{file} does not tell its format version: run the evaluation again")
+        raise InputError(f"{file} has no format version: run the evaluation again")
     if report["format_version"] > FORMAT_VERSION:
         raise InputError(
             f"{file} is of format version {report['format_version']}, this program reads up to {FORMAT_VERSION}: read "

@@ -158,7 +158,7 @@ def select_records(protocol: Protocol, dataset: Records) -> np.ndarray:
 
 
 def _track(line: IndexLine | dict[str, Any]) -> tuple[str, ...]:
-    """One person seen by one camera in one take. The view is told by the video or the folder of the picture, since a
+    """One person seen by one camera in one take. The view is the video or the folder of the picture, since a
     moving camera has other parameters in every frame."""
     image = line["image"] or ""
     view = image.partition("#")[0] if "#" in image else image.rpartition("/")[0]

@@ -30,11 +30,13 @@ class Rectangle:
 
     def strictly_contains(self, points: Float[np.ndarray, "J 2"]) -> Bool[np.ndarray, " J"]:
         """Which points lie inside, the border excluded. NaN points (not annotated) do not."""
-        return ((points > (self.x0, self.y0)) & (points < (self.x1, self.y1))).all(1)
+        x, y = points[:, 0], points[:, 1]
+        return (self.x0 < x) & (x < self.x1) & (self.y0 < y) & (y < self.y1)
 
     def contains(self, points: Float[np.ndarray, "J 2"]) -> Bool[np.ndarray, " J"]:
         """Which points lie inside or on the border."""
-        return ((points >= (self.x0, self.y0)) & (points <= (self.x1, self.y1))).all(1)
+        x, y = points[:, 0], points[:, 1]
+        return (self.x0 <= x) & (x <= self.x1) & (self.y0 <= y) & (y <= self.y1)
 
 
 def keyed_generator(*key: str | int) -> np.random.Generator:
