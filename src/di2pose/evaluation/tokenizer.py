@@ -17,7 +17,7 @@ from di2pose.evaluation.records import CachedRecords, open_records
 from di2pose.files import write_json
 from di2pose.model import find_model
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_17, convert
 from di2pose.randomness import generator_of, uniform, uniform_integers
 from di2pose.text_table import aligned
 from di2pose.tokenizer.tokenizer import PoseTokenizer
@@ -94,9 +94,9 @@ def read_poses(folder: Path, split: str) -> Float[Tensor, "n 17 3"]:
     """The poses of one split of a prepared dataset, rendered people or a feature cache; `all` takes every one."""
     records = open_records(folder)
     if isinstance(records, CachedRecords):
-        joints = records.truth_17(np.arange(len(records)))
+        joints, _ = convert(records.joints_mm, records.skeleton, H36M_17)
         whole = np.isfinite(joints).all((1, 2))
-        joints, splits = joints[whole], records.column("split")[whole]
+        joints, splits = joints[whole] - joints[whole, :1], records.column("split")[whole]
     else:
         joints, splits, _ = dataset_poses(records)
     if split != "all":
