@@ -28,8 +28,8 @@ from di2pose.image.boxes import Box
 from di2pose.image.crop import roi_from_box
 from di2pose.image.detect import Detection
 from di2pose.image.read import read_image
-from di2pose.occlusion.patch_textures import ProceduralTextures
 from di2pose.occlusion.patches import Rectangle, keyed_generator, paste
+from di2pose.occlusion.textures import ProceduralTextures
 from di2pose.result import Person
 from di2pose.text_table import markdown
 

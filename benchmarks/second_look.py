@@ -19,9 +19,9 @@ import tyro
 
 from di2pose import Di2Pose
 from di2pose.data.sample import Dataset
-from di2pose.evaluation.evaluate import evaluate_dataset
-from di2pose.evaluation.predictor import PEER, PicturePredictor
+from di2pose.evaluation.predictors import PEER, PicturePredictor
 from di2pose.evaluation.protocol import parse_protocols
+from di2pose.evaluation.run import evaluate_dataset
 from di2pose.image.crop import Roi
 from di2pose.image.find import Finder
 from di2pose.pipeline.crops import EncodedCrops

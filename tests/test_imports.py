@@ -22,7 +22,7 @@ LEVEL |= {"pipeline": MODEL | {"call_options", "image", "calibration", "network"
 # In `onnx` only what writes a folder may know PyTorch's side; what reads one runs without it (tests/onnx).
 LEVEL |= {"onnx": MODEL | {"pipeline", "network", "assets", "image", "calibration", "prediction"}}
 BELOW = {*LEVEL, *BASE}
-LEVEL |= {"training": BELOW, "evaluation": BELOW | {"training"}, "video": BELOW - {"occlusion"}}
+LEVEL |= {"training": BELOW, "evaluation": BELOW, "video": BELOW - {"occlusion"}}
 LEVEL |= {"commands": BELOW | {"video"}, "serve": BELOW | {"video", "commands"}}
 # Of the image room, the dataset side may use the crop and the reader only.
 FROM_FEATURES = ("feature_cache", "lift")

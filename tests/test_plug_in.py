@@ -139,7 +139,7 @@ def test_an_encoder_and_a_model_of_ones_own_go_from_a_picture_to_a_person(added)
 
 def test_it_is_trained_and_evaluated_by_the_ordinary_commands(added, tmp_path):
     from di2pose.data.feature_cache import write_features
-    from di2pose.evaluation.evaluate_models import evaluate
+    from di2pose.evaluation.run import evaluate
     from di2pose.training.command import train_model
 
     poses = np.random.default_rng(0).normal(0, 200, (17, 3)).astype(np.float32)

@@ -14,7 +14,7 @@ import di2pose
 from di2pose import Di2Pose
 from di2pose.assets import fetch
 from di2pose.errors import InputError
-from di2pose.evaluation.predictor import load_predictor
+from di2pose.evaluation.predictors import load_predictor
 from di2pose.image.blazepose import BlazePose
 from di2pose.image.blazepose_detector import BlazePoseDetector
 from di2pose.image.detect import load_detector

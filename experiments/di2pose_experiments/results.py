@@ -11,14 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import cast
 
 from safetensors import safe_open
 
 from di2pose import __version__, checkpoint
 from di2pose.errors import InputError
 from di2pose.evaluation.compare import read_report
-from di2pose.evaluation.predictor import PEER, PEER_FLIPPED
+from di2pose.evaluation.predictors import PEER, PEER_FLIPPED
 from di2pose.evaluation.protocol import PROTOCOLS
 from di2pose.files import Json
 from di2pose.text_table import markdown
@@ -190,7 +189,7 @@ def figures_of(measure: Measure, peer: bool) -> list[Json]:
         if PROTOCOLS[protocol].by_action and estimate in PLAIN:
             table = report["actions"][protocol]
             entry["actions"] = dict(zip(table["names"], table["mean_mm"][key], strict=True))
-    calibration: Json = {} if peer else cast(Json, report).get("calibration", {})
+    calibration: Json = {} if peer else report.get("calibration", {})
     for protocol, counts in calibration.items():
         for count, groups in counts.items():
             for group in ("all", "seen", "hidden"):

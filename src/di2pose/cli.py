@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data prepare": ("di2pose.data.prepare:prepare", "bring a dataset into the one prepared form"),
     "data check": ("di2pose.data.check:check", "counts, ranges, bone lengths, reprojection, contact sheet"),
     "data lift": ("di2pose.data.lift:lift", "poses as simulated 2D keypoints, to compare lifting methods on"),
-    "evaluate": ("di2pose.evaluation.evaluate_models:evaluate", "named protocols on models or a prediction file"),
+    "evaluate": ("di2pose.evaluation.run:evaluate", "named protocols on models or a prediction file"),
     "compare": ("di2pose.evaluation.compare:compare", "paired differences of two evaluations"),
     "export": ("di2pose.commands.export:export", "a trained model in 16 bits, for use"),
     "calibrate": ("di2pose.evaluation.calibrate:calibrate", "learn what the spread of a model's hypotheses means"),
@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train denoiser": ("di2pose.training.command:train_denoiser", "stage 2: tokens from noise and image features"),
     "train model": ("di2pose.training.command:train_model", "a model of another kind: regression, gaussian, pct"),
     "train all": ("di2pose.training.command:train_all", "all stages, one after the other"),
-    "evaluate tokenizer": ("di2pose.evaluation.reconstruction:evaluate_tokenizer", "what tokens lose, and codes used"),
+    "evaluate tokenizer": ("di2pose.evaluation.tokenizer:evaluate_tokenizer", "what tokens lose, and codes used"),
 }
 
 BUILT_IN = {name.split()[0] for name in COMMANDS}

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from di2pose.errors import InputError
-from di2pose.evaluation.evaluate import evaluate_dataset
-from di2pose.evaluation.predictor import Predictor, load_predictor
+from di2pose.evaluation.predictors import Predictor, load_predictor
 from di2pose.evaluation.protocol import parse_protocols
+from di2pose.evaluation.run import evaluate_dataset
 from di2pose.image.find import Finder
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12

@@ -1,4 +1,4 @@
-"""A small prepared dataset of plausible poses before a camera, with plain grey pictures."""
+"""A small prepared dataset of plausible poses before a camera, with plain grey pictures; feature caches."""
 
 import json
 import runpy
@@ -30,53 +30,61 @@ def patch_seer():
     return runpy.run_path(str(Path(__file__).with_name("patch_seer.py")))["PatchSeer"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_samples():
     def make(count, *, seed=0, **fields):
         """`fields` may be functions of the record's number."""
-        rng = np.random.default_rng(seed)
+        rng, root = np.random.default_rng(seed), np.array([0.0, 0.0, 3000.0])
         samples = []
         for i in range(count):
             joints = STANDING + rng.normal(0, 30, STANDING.shape).astype(np.float32)
             joints[0] = 0
-            root = np.array([0.0, 0.0, 3000.0])
             points = CAMERA.project(joints + root).astype(np.float32)
-            whole = Sample(
-                f"r{i}",
-                joints,
-                root_mm=root,
-                joints_2d=points,
-                image=f"r{i}.png",
-                box=(28.0, 33.0, 182.0, 237.0),
-                camera=CAMERA,
-                subject="S9",
-                action="Walking",
-                sequence=f"take{i // 2}",
-                frame=i,
-                split="test",
-            )
+            place = {"root_mm": root, "joints_2d": points, "box": (28.0, 33.0, 182.0, 237.0), "camera": CAMERA}
+            words = {"subject": "S9", "action": "Walking", "sequence": f"take{i // 2}", "split": "test"}
+            whole = Sample(f"r{i}", joints, image=f"r{i}.png", frame=i, **place, **words)
             samples.append(replace(whole, **{k: v(i) if callable(v) else v for k, v in fields.items()}))
         return samples
 
     return make
 
 
-@pytest.fixture
-def write_dataset(tmp_path):
-    def write(samples, name="h36m", skeleton=H36M_17, folder="data"):
-        writer = Writer(tmp_path / folder, name, skeleton, image_root="images")
+@pytest.fixture(scope="session")
+def dataset_in():
+    def write(folder, samples, name="h36m", skeleton=H36M_17):
+        writer = Writer(folder, name, skeleton, image_root="images")
         with writer.part("all"):
             for sample in samples:
                 writer.add(sample)
         writer.finish()
         for sample in samples:
             if sample.image is not None:
-                path = tmp_path / folder / "images" / sample.image
+                path = folder / "images" / sample.image
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.new("RGB", (210, 270), (128, 128, 128)).save(path)
-        return Dataset(tmp_path / folder)
+        return Dataset(folder)
 
     return write
+
+
+@pytest.fixture
+def write_dataset(tmp_path, dataset_in):
+    return lambda samples, name="h36m": dataset_in(tmp_path / "data", samples, name)
+
+
+@pytest.fixture(scope="session")
+def predictions_in():
+    def write(folder, samples, joints_mm=None, file="poses.npz", **keys):
+        poses = np.stack([s.joints_mm for s in samples]) if joints_mm is None else joints_mm
+        np.savez(folder / file, **{"ids": np.array([s.id for s in samples]), "joints_mm": poses, **keys})
+        return folder / file
+
+    return write
+
+
+@pytest.fixture
+def write_predictions(tmp_path, predictions_in):
+    return lambda samples, joints_mm=None, **keys: predictions_in(tmp_path, samples, joints_mm, **keys)
 
 
 @pytest.fixture(scope="session")
@@ -111,15 +119,5 @@ def write_cache():
                 lines.append(json.dumps(text | ({} if actions is None else {"action": actions[i]})) + "\n")
             (folder / f"shard-{shard:05d}.jsonl").write_text("".join(lines))
         return folder
-
-    return write
-
-
-@pytest.fixture
-def write_predictions(tmp_path):
-    def write(samples, joints_mm=None, file="poses.npz", **keys):
-        poses = np.stack([s.joints_mm for s in samples]) if joints_mm is None else joints_mm
-        np.savez(tmp_path / file, **{"ids": np.array([s.id for s in samples]), "joints_mm": poses, **keys})
-        return tmp_path / file
 
     return write

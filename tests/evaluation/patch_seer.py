@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from di2pose.data.sample import Dataset
-from di2pose.evaluation.evaluate import evaluate_dataset
 from di2pose.evaluation.protocol import parse_protocols
+from di2pose.evaluation.run import evaluate_dataset
 
 GREY = 128
 CLEAN_MM, PEAK_MM = 30.0, 300.0

@@ -11,8 +11,16 @@ from PIL import Image
 from di2pose.baselines.regression import Regression
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
-from di2pose.evaluation.calibrate import calibrate, fit_calibration, fit_error, seen_threshold
-from di2pose.evaluation.coverage import Answers, coverage_report
+from di2pose.evaluation.calibrate import (
+    NOMINAL,
+    Answers,
+    calibrate,
+    coverage_report,
+    fit_calibration,
+    fit_error,
+    seen_threshold,
+)
+from di2pose.evaluation.run import evaluate
 from di2pose.model import load_model, save_model
 from di2pose.pipeline.person_score import PersonFit
 from di2pose.pipeline.pipeline import Di2Pose
@@ -86,17 +94,17 @@ def answers(count, seed, hidden_share=0.4, right=0.9):
 def test_the_balls_hold_nine_of_ten_of_other_people_seen_and_occluded_separately():
     calibration = fit_calibration(answers(1500, 1), "drawn")
     report = coverage_report(answers(1500, 2), calibration)
-    assert report.groups["all"].joints == 1500 * 16  # not the pelvis
+    assert report["groups"]["all"]["joints"] == 1500 * 16  # not the pelvis
     for group in ("said seen", "said occluded"):
-        assert report.groups[group].covered == pytest.approx(0.91, abs=0.01)
+        assert report["groups"][group]["covered"] == pytest.approx(0.91, abs=0.01)
     for group in ("true seen", "true occluded"):
-        assert 0.85 < report.groups[group].covered < 0.95
-    assert report.groups["true occluded"].mean_r90_mm > 1.5 * report.groups["true seen"].mean_r90_mm
+        assert 0.85 < report["groups"][group]["covered"] < 0.95
+    assert report["groups"]["true occluded"]["mean_r90_mm"] > 1.5 * report["groups"]["true seen"]["mean_r90_mm"]
     nominal_90 = 8
-    assert report.groups["all"].raw_curve[nominal_90] < 0.75
-    assert report.groups["all"].curve[nominal_90] == pytest.approx(0.9, abs=0.04)
-    assert report.states is not None
-    assert report.states.accuracy == pytest.approx(0.9, abs=0.02)
+    assert report["groups"]["all"]["raw_curve"][nominal_90] < 0.75
+    assert report["groups"]["all"]["curve"][nominal_90] == pytest.approx(0.9, abs=0.04)
+    assert report["states"] is not None
+    assert report["states"]["accuracy"] == pytest.approx(0.9, abs=0.02)
 
 
 def test_a_joint_with_few_samples_takes_the_fit_of_its_class_and_a_class_without_any_that_of_all():
@@ -117,8 +125,8 @@ def test_a_joint_with_few_samples_takes_the_fit_of_its_class_and_a_class_without
 def test_unknown_states_leave_the_confusion_out_but_not_the_balls():
     some = answers(300, 4)
     report = coverage_report(replace(some, true_state=np.full((300, 17), "")), fit_calibration(some, "drawn"))
-    assert report.states is None
-    assert set(report.groups) == {"all", "said seen", "said occluded"}
+    assert report["states"] is None
+    assert set(report["groups"]) == {"all", "said seen", "said occluded"}
 
 
 @pytest.fixture
@@ -158,7 +166,13 @@ def test_the_command_writes_a_calibration_that_the_model_loads(cached, tmp_path,
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["rendered, the other half"]["groups"]["all"]["joints"] == 20 * 16
     assert report["real"]["states"] is None
+    assert report["format_version"] == 2
     assert (tmp_path / "out" / "calibration.md").read_text().strip() in text
+    options = {"protocol": "all-17", "hypotheses": "2", "steps": "1", "worst": 0}
+    evaluate((str(model),), data=real, out=tmp_path / "evaluated", **options)
+    evaluated = json.loads((tmp_path / "evaluated" / "report.json").read_text())["calibration"]["all-17"]["2"]["all"]
+    assert evaluated["coverage_90"] == pytest.approx(report["real"]["groups"]["all"]["raw_curve"][NOMINAL.index(0.9)])
+    assert evaluated["calibrated_90"] == pytest.approx(report["real"]["groups"]["all"]["covered"])
     picture = np.asarray(Image.open(tmp_path / "out" / "calibration.png"))
     assert (picture == (255, 127, 14)).all(-1).sum() > 50  # the raw curve
 

@@ -1,23 +1,40 @@
+"""Errors, groups of joints, energy score, coverage and states: closed forms and plain loops."""
+
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 import torch
+from scipy.stats import chi2
 
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN
 from di2pose.errors import InputError
+from di2pose.evaluation.calibrate import NOMINAL, coverage
 from di2pose.evaluation.protocol import PROTOCOLS
-from di2pose.evaluation.scoring import Scorer, confusion, joint_groups, spread_figures, true_states
+from di2pose.evaluation.report import spread_figures
+from di2pose.evaluation.scoring import (
+    Scorer,
+    ball_level,
+    calibrated_hits,
+    confusion,
+    energy_score,
+    hypothesis_levels,
+    joint_groups,
+    true_states,
+)
 from di2pose.occlusion.patches import Rectangle
-from di2pose.occlusion.protocols import LIMB_12
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
-from di2pose.pose.skeleton import COCO_17, H36M_17, LSP_14, SMPL_24, convert
+from di2pose.pose.skeleton import COCO_17, H36M_17, LIMB_12, LSP_14, SMPL_24, convert
+
+WRIST = LIMB_12.index("left_wrist")
+NATIVE_14 = [3, 2, 1, 4, 5, 6, 16, 15, 14, 11, 12, 13, 8, 10]  # native H36M order -> LSP 14
 
 
-def scored(protocol, samples, poses, truth=H36M_17, prediction=H36M_17, hypotheses=1):
-    scorer = Scorer(PROTOCOLS[protocol], truth, prediction)
+def scored(protocol, samples, poses, prediction=H36M_17, hypotheses=1, groups=None):
+    scorer = Scorer(PROTOCOLS[protocol], H36M_17, prediction)
     target, mask = (torch.stack(parts) for parts in zip(*map(scorer.truth, samples), strict=True))
-    return scorer.score(scorer.prediction(poses), target, mask, hypotheses)
+    return scorer.score(scorer.prediction(poses), target, mask, hypotheses, groups)
 
 
 @pytest.fixture
@@ -28,75 +45,63 @@ def case(make_samples):
     return samples, torch.from_numpy(truth).double(), truth[:, None] + noise
 
 
-def test_human36m_numbers_are_the_metrics_of_17_joints_at_the_pelvis(case):
+@pytest.mark.parametrize(
+    ("protocol", "metric", "error"),
+    [
+        ("h36m-p1", "mpjpe", lambda pose, truth: mpjpe(pose, truth, root=0)),
+        ("h36m-p2", "pa_mpjpe", pa_mpjpe),
+        (
+            "limb-12",
+            "mpjpe",
+            lambda pose, truth: mpjpe(*(p[:, list(H36M_17.indices(*LIMB_12))] for p in (pose, truth)), root=(0, 3)),
+        ),
+        ("3dpw-14", "mpjpe", lambda pose, truth: mpjpe((pose - pose[:, :1])[:, NATIVE_14], truth[:, NATIVE_14])),
+    ],
+)
+def test_a_protocol_is_a_metric_of_its_joints_at_its_root(case, protocol, metric, error):
     samples, truth, poses = case
-    first = torch.from_numpy(poses[:, 0])
-    p1, p2 = (
-        scored(name, samples, poses)[f"1/single/{m}"] for name, m in (("h36m-p1", "mpjpe"), ("h36m-p2", "pa_mpjpe"))
-    )
-    assert torch.allclose(p1, mpjpe(first, truth, root=0), rtol=0, atol=1e-9)
-    assert torch.allclose(p2, pa_mpjpe(first, truth), rtol=0, atol=1e-9)
-
-
-def test_limb_12_counts_the_limbs_at_the_middle_of_the_hips(case):
-    samples, truth, poses = case
-    columns = list(H36M_17.indices(*LIMB_12))
-    first = torch.from_numpy(poses[:, 0])
-    expected = mpjpe(first[:, columns], truth[:, columns], root=(0, 3))
-    assert LIMB_12[0] == "right_hip"
-    assert LIMB_12[3] == "left_hip"
-    assert torch.allclose(scored("limb-12", samples, poses)["1/single/mpjpe"], expected, rtol=0, atol=1e-9)
-
-
-def test_the_14_joints_are_those_of_the_native_human36m_order_at_the_pelvis(case):
-    samples, truth, poses = case
-    native = [3, 2, 1, 4, 5, 6, 16, 15, 14, 11, 12, 13, 8, 10]  # native H36M order -> LSP 14
-    first = torch.from_numpy(poses[:, 0] - poses[:, 0, :1])
-    expected = mpjpe(first[:, native], truth[:, native])
-    assert torch.allclose(scored("3dpw-14", samples, poses)["1/single/mpjpe"], expected, rtol=0, atol=1e-9)
+    expected = error(torch.from_numpy(poses[:, 0]), truth)
+    assert torch.allclose(scored(protocol, samples, poses)[1, "single", metric], expected, rtol=0, atol=1e-9)
 
 
 def test_predictions_without_a_pelvis_stand_at_their_own_origin(case):
     samples, _, poses = case
     poses = poses - poses[:, :, :1]
     lsp, _ = convert(poses, H36M_17, LSP_14)
-    same = scored("3dpw-14", samples, poses)["1/single/mpjpe"]
-    assert torch.allclose(scored("3dpw-14", samples, lsp, prediction=LSP_14)["1/single/mpjpe"], same, rtol=0, atol=1e-9)
+    same, other = scored("3dpw-14", samples, poses), scored("3dpw-14", samples, lsp, LSP_14)
+    assert torch.allclose(other[1, "single", "mpjpe"], same[1, "single", "mpjpe"], rtol=0, atol=1e-9)
 
 
-def test_several_hypotheses_give_the_mean_and_labelled_oracles(case):
+def test_several_hypotheses_give_the_mean_and_oracles(case):
     samples, truth, poses = case
     values = scored("h36m-p1", samples, poses, hypotheses=4)
     moved = torch.from_numpy(poses - poses[:, :, :1])
     each = torch.stack([mpjpe(moved[:, h], truth) for h in range(4)])
     joints = torch.linalg.vector_norm(moved - truth[:, None], dim=-1)
-    assert set(values) == {f"4/{name}/mpjpe" for name in ("p-agg", "sample", "p-best", "j-best")}
-    assert torch.allclose(values["4/sample/mpjpe"], each.mean(0))
-    assert torch.allclose(values["4/p-agg/mpjpe"], mpjpe(moved.mean(1), truth))
-    assert torch.allclose(values["4/p-best/mpjpe"], each.amin(0))
-    assert torch.allclose(values["4/j-best/mpjpe"], joints.amin(1).mean(-1))
+    expected = {"p-agg": mpjpe(moved.mean(1), truth), "sample": each.mean(0)}
+    expected |= {"p-best": each.amin(0), "j-best": joints.amin(1).mean(-1)}
+    assert set(values) == {(4, name, "mpjpe") for name in expected}
+    assert all(torch.allclose(values[4, name, "mpjpe"], error) for name, error in expected.items())
+    few, many = (scored("limb-12", samples, some, hypotheses=2) for some in (poses[:, :2], poses))
+    assert all(torch.equal(few[key], many[key]) for key in few)  # the first ones
 
 
-def test_fewer_hypotheses_are_the_first_ones(case):
-    samples, _, poses = case
-    few, many = scored("limb-12", samples, poses[:, :2], hypotheses=2), scored("limb-12", samples, poses, hypotheses=2)
-    assert all(torch.equal(few[key], many[key]) for key in few)
+def test_one_sample_the_mean_and_the_best_of_opposite_errors(make_samples):
+    samples = make_samples(4)
+    poses = np.stack([s.joints_mm for s in samples]).astype(float)[:, None].repeat(3, axis=1)
+    poses[:, :, H36M_17.index("left_wrist"), 2] += [60, -90, 30]
+    values = scored("limb-12", samples, poses, hypotheses=3)
+    for estimate, expected in (("sample", 60.0), ("p-agg", 0.0), ("p-best", 30.0), ("j-best", 30.0)):
+        np.testing.assert_allclose(values[3, estimate, "mpjpe"], expected / 12, atol=1e-6)
 
 
 def test_joints_that_are_not_annotated_do_not_count(make_samples, case):
     _, truth, poses = case
-    valid = np.ones(17, bool)
-    valid[[3, 16]] = False
-    partly = make_samples(6, valid=valid)
-    first = torch.from_numpy(poses[:, 0])
-    expected = mpjpe(first, truth, torch.from_numpy(valid).expand(6, 17), root=0)
-    assert torch.allclose(scored("h36m-p1", partly, poses)["1/single/mpjpe"], expected, rtol=0, atol=1e-9)
-
-
-def test_a_record_whose_root_is_not_annotated_is_refused(make_samples):
-    valid = np.ones(17, bool)
-    valid[1] = False
-    (sample,) = make_samples(1, valid=valid)
+    valid = ~np.isin(np.arange(17), (3, 16))
+    expected = mpjpe(torch.from_numpy(poses[:, 0]), truth, torch.from_numpy(valid).expand(6, 17), root=0)
+    found = scored("h36m-p1", make_samples(6, valid=valid), poses)[1, "single", "mpjpe"]
+    assert torch.allclose(found, expected, rtol=0, atol=1e-9)
+    (sample,) = make_samples(1, valid=np.arange(17) != 1)
     with pytest.raises(InputError, match="not its root"):
         Scorer(PROTOCOLS["limb-12"], H36M_17, H36M_17).truth(sample)
 
@@ -113,52 +118,32 @@ def test_a_skeleton_without_the_protocols_joints_is_refused_with_the_name_of_ano
 
 def test_j_agg_takes_the_hypothesis_that_projects_nearest(make_samples):
     (sample,) = make_samples(1)
-    wrong = sample.joints_mm + np.where(np.arange(17)[:, None] == 13, 300, 0)
-    far = sample.joints_mm + np.where(np.arange(17)[:, None] == 3, 300, 0)
+    wrong, far = (sample.joints_mm + np.where(np.arange(17)[:, None] == joint, 300, 0) for joint in (13, 3))
     scorer = Scorer(PROTOCOLS["h36m-p1"], H36M_17, H36M_17)
     truth, mask = scorer.truth(sample)
     poses = scorer.prediction(np.stack([wrong, far])[None].astype(float))
     values = scorer.score(poses, truth[None], mask[None], 2, sample=sample)
-    mean = scorer.score(poses, truth[None], mask[None], 2)["2/p-agg/mpjpe"]
-    assert values["2/j-agg/mpjpe"] < 0.2 * float(mean)
-
-
-WRIST = LIMB_12.index("left_wrist")
+    assert values[2, "j-agg", "mpjpe"] < 0.2 * values[2, "p-agg", "mpjpe"]
 
 
 def test_a_displaced_wrist_is_the_only_error_and_a_shift_is_none(make_samples):
     (sample,) = make_samples(1)
     poses = sample.joints_mm[None, None] + np.float32([40, -30, 20])
     poses[0, 0, H36M_17.index("left_wrist"), 0] += 120
-    scorer = Scorer(PROTOCOLS["limb-12"], H36M_17, H36M_17)
-    truth, mask = scorer.truth(sample)
-    only = {"wrist": np.arange(12) == WRIST, "rest": np.arange(12) != WRIST}
-    values = scorer.score(scorer.prediction(poses), truth[None], mask[None], 1, only)
-    assert float(values["1/single/mpjpe"]) == pytest.approx(10, rel=1e-4)
-    assert float(values["1/single/mpjpe_wrist"]) == pytest.approx(120, rel=1e-4)
-    assert float(values["1/single/mpjpe_rest"]) == pytest.approx(0, abs=1e-3)
+    groups = {"wrist": np.arange(12) == WRIST, "rest": np.arange(12) != WRIST}
+    values = scored("limb-12", [sample], poses, groups=groups)
+    found = {metric: float(value) for (_, _, metric), value in values.items() if not metric.startswith("pa_")}
+    assert found == pytest.approx({"mpjpe": 10, "mpjpe_wrist": 120, "mpjpe_rest": 0}, rel=1e-4, abs=1e-3)
 
 
 def test_groups_share_the_alignment_of_all_joints_and_the_hypothesis_that_is_best_for_all(case):
     samples, _, poses = case
     half = np.arange(17) < 8
-    groups = {"lower": half, "upper": ~half}
-    scorer = Scorer(PROTOCOLS["all-17"], H36M_17, H36M_17)
-    target, mask = (torch.stack(parts) for parts in zip(*map(scorer.truth, samples), strict=True))
-    values = scorer.score(scorer.prediction(poses), target, mask, 4, groups)
+    values = scored("all-17", samples, poses, hypotheses=4, groups={"lower": half, "upper": ~half})
     for estimate in ("p-agg", "sample", "p-best", "j-best"):
         for metric in ("mpjpe", "pa_mpjpe"):
-            lower, upper = (values[f"4/{estimate}/{metric}_{name}"] for name in groups)
-            assert torch.allclose((8 * lower + 9 * upper) / 17, values[f"4/{estimate}/{metric}"])
-
-
-def test_one_sample_the_mean_and_the_best_of_opposite_errors(make_samples):
-    samples = make_samples(4)
-    poses = np.stack([s.joints_mm for s in samples]).astype(float)[:, None].repeat(3, axis=1)
-    poses[:, :, H36M_17.index("left_wrist"), 2] += [60, -90, 30]
-    values = scored("limb-12", samples, poses, hypotheses=3)
-    for estimate, expected in (("sample", 60.0), ("p-agg", 0.0), ("p-best", 30.0), ("j-best", 30.0)):
-        np.testing.assert_allclose(values[f"3/{estimate}/mpjpe"], expected / 12, atol=1e-6)
+            lower, upper = (values[4, estimate, f"{metric}_{name}"] for name in ("lower", "upper"))
+            assert torch.allclose((8 * lower + 9 * upper) / 17, values[4, estimate, metric])
 
 
 def test_mpi_inf_3dhp_counts_joints_nearer_than_150_mm(make_samples):
@@ -166,10 +151,9 @@ def test_mpi_inf_3dhp_counts_joints_nearer_than_150_mm(make_samples):
     pose = sample.joints_mm.astype(float)
     pose[H36M_17.indices("left_wrist", "right_wrist"), 0] += [149, 151]
     values = scored("mpi-inf-3dhp", [sample], pose[None, None])
-    assert float(values["1/single/pck"]) == pytest.approx(100 * 15 / 16)
     # 14 joints are below 30 of the 31 thresholds, one below the last (150) alone, one below none.
-    assert float(values["1/single/auc"]) == pytest.approx(100 * (14 * 30 + 1) / 31 / 16)
-    assert float(values["1/single/mpjpe"]) == pytest.approx(300 / 16)
+    expected = {"pck": 100 * 15 / 16, "auc": 100 * (14 * 30 + 1) / 31 / 16, "mpjpe": 300 / 16}
+    assert {metric: float(value) for (_, _, metric), value in values.items()} == pytest.approx(expected)
 
 
 def test_a_joint_under_the_patch_or_built_of_a_hidden_one_is_hidden(make_samples):
@@ -181,9 +165,7 @@ def test_a_joint_under_the_patch_or_built_of_a_hidden_one_is_hidden(make_samples
     hidden_hip = np.zeros(17, np.int8)
     hidden_hip[H36M_17.index("left_hip")] = OUT_OF_FRAME
     state = Scorer(PROTOCOLS["3dpw-14"], H36M_17, H36M_17).visibility(replace(sample, visibility=hidden_hip))
-    assert dict(zip(LSP_14.joints, state.tolist(), strict=True)) == {
-        name: OCCLUDED if name == "left_hip" else SEEN for name in LSP_14.joints
-    }
+    assert state.tolist() == [OCCLUDED if name == "left_hip" else SEEN for name in LSP_14.joints]
 
 
 def test_groups_by_visibility():
@@ -191,45 +173,104 @@ def test_groups_by_visibility():
     assert {name: int(mask.sum()) for name, mask in groups.items()} == {
         "seen": 1, "hidden": 3, "self_occluded": 1, "occluded": 1, "out_of_frame": 1,
     }  # fmt: skip
-
-
-def test_footage_that_labels_only_the_patch_counts_the_rest_as_seen_and_none_without_a_patch():
-    groups = joint_groups(np.array([[UNKNOWN, OCCLUDED, UNKNOWN]]), rest_seen=True)
-    assert groups["seen"].tolist() == [[True, False, True]]
+    groups = joint_groups(np.array([UNKNOWN, OCCLUDED, UNKNOWN]), rest_seen=True)
+    assert groups["seen"].tolist() == [True, False, True]
     assert joint_groups(np.full((1, 3), UNKNOWN)) == {}
 
 
-def ranked(a, b):
-    a, b = (np.array([x], dtype=float) for x in (a, b))
-    return spread_figures(a, b, {"all": np.ones(a.shape, bool)})["all"]["rank_correlation"]
-
-
-def test_rank_correlation_of_small_lists():
-    assert ranked([1, 2, 3, 4, 5], [1, 8, 27, 64, 125]) == pytest.approx(1)
-    assert ranked([1, 2, 3, 4, 5], [-1, -2, -3, -4, -5]) == pytest.approx(-1)
-    # Differences of rank 1, 1, 0, 1, 1: 1 - 6 * 4 / (5 * 24).
-    assert ranked([1, 2, 3, 4, 5], [20, 10, 30, 50, 40]) == pytest.approx(0.8)
-    # Equal values share their rank: 1, 2.5, 2.5, 4 against 1, 2, 3, 4: covariance 4.5, variances 4.5 and 5.
-    assert ranked([1, 7, 7, 9], [0, 1, 2, 3]) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
-    assert ranked([1, 1, 1, 1], [0, 1, 2, 3]) is None
+@pytest.mark.parametrize(
+    ("spread", "error", "expected"),
+    [
+        ([1, 2, 3, 4, 5], [1, 8, 27, 64, 125], 1),
+        ([1, 2, 3, 4, 5], [-1, -2, -3, -4, -5], -1),
+        ([1, 2, 3, 4, 5], [20, 10, 30, 50, 40], 0.8),  # differences of rank 1, 1, 0, 1, 1: 1 - 6 * 4 / (5 * 24)
+        # Equal values share their rank: 1, 2.5, 2.5, 4 against 1, 2, 3, 4: covariance 4.5, variances 4.5 and 5.
+        ([1, 7, 7, 9], [0, 1, 2, 3], 4.5 / (4.5 * 5) ** 0.5),
+        ([1, 1, 1, 1], [0, 1, 2, 3], None),
+    ],
+)
+def test_rank_correlation_of_small_lists(spread, error, expected):
+    table = pandas.DataFrame({"spread_mm": spread, "error_mm": error}, dtype=float)
+    found = spread_figures(table, {"all": np.ones(len(spread), bool)})["all"]["rank_correlation"]
+    assert found == (None if expected is None else pytest.approx(expected))
 
 
 def test_spread_ratio_against_error_ratio():
-    seen = np.array([[True, True, False, False]])
-    spread, error = np.array([[10.0, 20.0, 30.0, 60.0]]), np.array([[20.0, 40.0, 120.0, 60.0]])
-    found = spread_figures(spread, error, {"seen": seen, "hidden": ~seen, "alone": np.array([[True] + [False] * 3])})
+    seen = np.array([True, True, False, False])
+    table = pandas.DataFrame({"spread_mm": [10.0, 20.0, 30.0, 60.0], "error_mm": [20.0, 40.0, 120.0, 60.0]})
+    found = spread_figures(table, {"seen": seen, "hidden": ~seen, "alone": np.arange(4) == 0})
     assert set(found) == {"seen", "hidden", "hidden_over_seen"}  # one joint has no correlation
     assert found["hidden"] == {"joints": 2, "spread_mm": 45, "error_mm": 90, "rank_correlation": pytest.approx(-1)}
     assert found["hidden_over_seen"] == {"spread": 3.0, "error": 3.0, "spread_over_error": 1.0}
-    assert set(spread_figures(spread, error, {"seen": seen})) == {"seen"}
+    assert set(spread_figures(table, {"seen": seen})) == {"seen"}
 
 
 def test_states_and_their_confusion():
     true = true_states(np.array([[SEEN, SELF_OCCLUDED, OCCLUDED, OUT_OF_FRAME, UNKNOWN]]))
     assert true.tolist() == [["seen", "occluded", "occluded", "out_of_frame", ""]]
-    head = confusion(true, np.array([["seen", "seen", "occluded", "out_of_frame", "seen"]]))
-    assert head.counts == ((1, 0, 0), (1, 1, 0), (0, 0, 1))
-    assert head.accuracy == 0.75
-    assert head.balanced_accuracy == pytest.approx((1 + 0.5 + 1) / 3)
+    table = confusion(true, np.array([["seen", "seen", "occluded", "out_of_frame", "seen"]]))
+    assert table["counts"] == [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
+    assert (table["accuracy"], table["balanced_accuracy"]) == (0.75, pytest.approx((1 + 0.5 + 1) / 3))
     with pytest.raises(InputError, match="a known one"):
         confusion(np.array([[""]]), np.array([["seen"]]))
+
+
+def drawn(spread, records=400, hypotheses=8, joints=5, seed=0):
+    """Truths that vary by 50 mm along each axis round 0, and hypotheses that vary by `spread` about the same place."""
+    rng = np.random.default_rng(seed)
+    truth = torch.from_numpy(rng.normal(0, 50, (records, joints, 3)))
+    poses = torch.from_numpy(rng.normal(0, 1, (records, hypotheses, joints, 3)) * spread)
+    return poses, truth, torch.ones(records, joints, dtype=torch.bool)
+
+
+def test_energy_of_two_hypotheses_by_hand_and_of_one_pose_repeated():
+    """30 and 50 mm off on opposite sides: mean error 40, apart 80, so 40 - 80 / 2 = 0; on the same side 40 - 10."""
+    truth, mask = torch.zeros(1, 2, 3, dtype=torch.double), torch.tensor([[True, True]])
+    poses = torch.tensor([[[[30.0, 0, 0], [0, 30.0, 0]], [[-50.0, 0, 0], [0, 50.0, 0]]]], dtype=torch.double)
+    assert energy_score(poses, truth, mask)[0].tolist() == pytest.approx([0, 30])
+    assert energy_score(poses, truth, torch.tensor([[False, True]]))[0].isnan().tolist() == [True, False]
+    poses, truth, mask = drawn(20, records=3)
+    same = poses[:, :1].expand(-1, 6, -1, -1)
+    assert torch.allclose(energy_score(same, truth, mask), (same[:, 0] - truth).norm(dim=-1))
+
+
+def test_energy_is_least_for_the_true_spread_whatever_the_number_of_hypotheses():
+    energies = {spread: float(energy_score(*drawn(spread)).mean()) for spread in (5, 25, 50, 100, 200)}
+    assert min(energies, key=energies.get) == 50
+    few, many = (float(energy_score(*drawn(50, 3000, count)).mean()) for count in (2, 32))
+    assert few == pytest.approx(many, rel=0.03)
+
+
+@pytest.mark.parametrize("hypotheses", [2, 3, 8, 50])
+def test_balls_of_few_hypotheses_hold_what_they_say(hypotheses):
+    level = hypothesis_levels(*drawn(50, 2000, hypotheses))
+    assert (level <= 0.9).mean() == pytest.approx(0.9, abs=0.015)
+    assert (level <= 0.5).mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_too_narrow_a_spread_covers_too_little_and_too_wide_a_one_too_much():
+    assert (hypothesis_levels(*drawn(20)) <= 0.9).mean() < 0.4
+    assert (hypothesis_levels(*drawn(120)) <= 0.9).mean() > 0.99
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+def test_a_stated_spread_covers_what_the_chi_squared_distribution_says(factor):
+    """Of truths drawn with `factor` times the spread that is stated; a share of 0.5 has a standard error of 0.0025."""
+    rng = np.random.default_rng(0)
+    sigma = rng.uniform(5, 80, 40_000)
+    error = np.linalg.norm(factor * sigma[:, None] * rng.normal(size=(40_000, 3)), axis=-1)
+    expected = chi2.cdf(chi2.ppf(NOMINAL, 3) / factor**2, 3)
+    np.testing.assert_allclose(coverage(ball_level(error, np.square(sigma))), expected, atol=0.01)
+    many = ball_level(error, np.square(sigma), 100_000)
+    np.testing.assert_allclose(many, ball_level(error, np.square(sigma)), atol=1e-4)  # the limit of F
+
+
+def test_the_root_does_not_count_and_agreed_errors_are_not_covered():
+    truth, mask = torch.zeros(1, 2, 3, dtype=torch.double), torch.ones(1, 2, dtype=torch.bool)
+    poses = torch.tensor([0.0, 40.0], dtype=torch.double)[None, None, :, None].expand(1, 4, 2, 3)
+    assert hypothesis_levels(poses, truth, mask)[0].tolist() == pytest.approx([np.nan, 1], nan_ok=True)
+    assert ball_level(np.array([1.0, 50.0]), np.zeros(2)) == pytest.approx([1, 1])
+    truth, mask = torch.zeros(1, 3, 3, dtype=torch.double), torch.ones(1, 3, dtype=torch.bool)
+    pose = torch.tensor([[[0.0, 0, 0], [30, 0, 0], [0, 30, 0]]], dtype=torch.double)
+    hits = calibrated_hits(pose, np.array([[0.0, 29.0, 31.0]]), truth, mask)[0]
+    assert hits.tolist() == pytest.approx([np.nan, 0, 1], nan_ok=True)

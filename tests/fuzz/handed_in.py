@@ -19,7 +19,7 @@ from di2pose.data.human36m import read_cdf
 from di2pose.data.mpi_inf_3dhp import _load_mat, read_calibration
 from di2pose.data.pickles import load_npz, load_pickle
 from di2pose.errors import InputError
-from di2pose.evaluation.prediction_file import PredictionFile
+from di2pose.evaluation.predictors import PredictionFile
 from di2pose.result import Motion
 
 CAMERA = {"K": [[600, 0, 320], [0, 600, 240], [0, 0, 1]], "size": [640, 480], "distortion": [0.1, 0, 0, 0, 0]}

@@ -18,7 +18,7 @@ from di2pose.data.feature_cache import FeatureCache, write_features
 from di2pose.data.sample import Dataset, Sample
 from di2pose.errors import InputError
 from di2pose.evaluation.compare import compare_reports, read_report
-from di2pose.evaluation.record_log import RecordLog
+from di2pose.evaluation.records import RecordLog
 from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.model import load_model, save_model
 from di2pose.network import Di2PoseNetwork

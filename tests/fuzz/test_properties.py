@@ -26,8 +26,8 @@ from di2pose.data.pose2sim import read_camera as read_toml
 from di2pose.data.pose2sim import read_trc
 from di2pose.data.sample import Dataset, Sample
 from di2pose.errors import InputError
-from di2pose.evaluation.prediction_file import PredictionFile
-from di2pose.evaluation.record_log import RecordLog
+from di2pose.evaluation.predictors import PredictionFile
+from di2pose.evaluation.records import RecordLog
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Motion, Result

@@ -1,30 +1,39 @@
-"""`di2pose calibrate`: learn from held-out people how far a model's joints are off, and check it on other people.
+"""`di2pose calibrate`: fit on held-out people how far a model's joints are off, and check it on other people.
 
-The model of `di2pose.calibration`, fitted for each joint, apart where it is said to be seen and where it is not. Floor
+The model of `di2pose.calibration`, fitted for each joint, separately where it is predicted seen and where not. Floor
 and gain are the maximum likelihood ones of an isotropic Gaussian error of that mean square; the radius of the 90 % ball
 is then taken from the errors themselves, whose tails are heavier than a Gaussian's.
 """
 
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
 import tyro
 from jaxtyping import Bool, Float
+from PIL import Image, ImageDraw
 from tqdm import tqdm
 
 from di2pose import __version__
 from di2pose.calibration import GAUSSIAN_R90, Calibration, sample_covariance
 from di2pose.data.sample import UNKNOWN
 from di2pose.errors import InputError
-from di2pose.evaluation.cached_records import CachedRecords
-from di2pose.evaluation.coverage import Answers, coverage_report, coverage_text, draw_curves
-from di2pose.evaluation.predictor import CachedPredictor, fingerprint
-from di2pose.evaluation.scoring import true_states
-from di2pose.files import write_json, write_text
+from di2pose.evaluation.predictors import CachedPredictor, fingerprint
+from di2pose.evaluation.records import CachedRecords
+from di2pose.evaluation.scoring import STATES, ball_level, confusion, true_states
+from di2pose.evaluation.tables import confusion_text
+from di2pose.files import Json, replacing, write_json, write_text
 from di2pose.model import PoseModel, find_model, load_model
+from di2pose.output.overlay import font
 from di2pose.pose.skeleton import H36M_17
+from di2pose.text_table import markdown
+
+FORMAT_VERSION = 2
+"""Of calibrate's report.json. 1, without this number, had `raw_curve` by chi-squared about the fitted estimate: 2 has
+F(3, 3(H - 1)) about the mean of the hypotheses, the coverage that `di2pose evaluate` reports."""
+NOMINAL = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
 BATCH = 64
 FEWEST = 100
@@ -32,13 +41,47 @@ FEWEST = 100
 BLOCK = 10
 """Crops in a row that may show the same person in the same clothes: rendered people come in tens."""
 LEAST_MM2 = 1.0
-"""Mean square of an error below which no joint is believed to lie: keeps a weight finite where the spread is 0."""
+"""Lower bound of a joint's mean square error: keeps a weight finite where the spread is 0."""
 AIM = 0.91
-"""What a 90 % ball is to hold of the joints of the fit: people elsewhere are never quite those of the fit."""
+"""Share of the joints of the fit that a 90 % ball holds: above 90 %, since other people differ from them."""
 DEFINITION_MM = 22.0
-"""What two data sets disagree by about where a joint's centre is, about the least that is said of markerless labels:
-rendered people know it exactly, and nobody else does."""
+"""By how much datasets disagree about a joint's centre, about the least error reported for markerless labels; rendered
+people have none."""
 ROUNDS = 30
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Predictions for n crops, and the truth; crop axes, pelvis at 0."""
+
+    samples_mm: Float[np.ndarray, "n H J 3"]
+    visibility: Float[np.ndarray, "n J 4"]
+    """Probabilities of seen, hidden by the body, hidden by something else, out of the frame."""
+    truth_mm: Float[np.ndarray, "n J 3"]
+    """NaN where not annotated."""
+    true_state: np.ndarray
+    """(n, J) 'seen', 'occluded', 'out_of_frame'; '' where unknown."""
+    estimate_mm: Float[np.ndarray, "n J 3"]
+    """What a user gets: bones kept and fitted, or the mean of the samples without landmarks."""
+    unclear: Bool[np.ndarray, "n J"]
+    """Joints that are not called seen, whatever the visibility is."""
+
+    @classmethod
+    def join(cls, parts: Sequence["Answers"]) -> "Answers":
+        if not parts:
+            raise InputError("expected one feature cache or more, got none")
+        return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
+
+    @property
+    def known(self) -> Bool[np.ndarray, "n J"]:
+        """Joints that count: annotated, and not the pelvis."""
+        known: np.ndarray = np.isfinite(self.truth_mm).all(-1)
+        return known & (np.arange(known.shape[1]) != H36M_17.root)
+
+    def error_mm(self, joints_mm: Float[np.ndarray, "n J 3"]) -> Float[np.ndarray, "n J"]:
+        """NaN where not annotated."""
+        error: np.ndarray = np.linalg.norm(joints_mm - self.truth_mm, axis=-1)
+        return error
 
 
 class Fit(NamedTuple):
@@ -80,10 +123,8 @@ def _non_negative_line(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tupl
 
 
 def seen_threshold(seen_probability: Float[np.ndarray, " n"], seen: Bool[np.ndarray, " n"]) -> float:
-    """The probability from which on to say 'seen', so that as many joints are said to be seen as are.
-
-    Then as many of the seen are missed as others are taken for seen. A half where only one kind occurs.
-    """
+    """The probability threshold of 'seen' at which as many joints are predicted seen as are; a half where only one kind
+    occurs."""
     if not len(seen) or seen.all() or not seen.any():
         return 0.5
     return float(np.quantile(seen_probability, 1 - seen.mean()))
@@ -92,11 +133,11 @@ def seen_threshold(seen_probability: Float[np.ndarray, " n"], seen: Bool[np.ndar
 def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
     """Fitted on the joints whose true place is known; the pelvis, which is 0, has no error."""
     known = answers.known
-    told = known & (answers.true_state != "")
-    threshold = seen_threshold(answers.visibility[told][:, 0], answers.true_state[told] == "seen")
+    labelled = known & (answers.true_state != "")
+    threshold = seen_threshold(answers.visibility[labelled][:, 0], answers.true_state[labelled] == "seen")
     hidden = (answers.visibility[..., 0] < threshold) | answers.unclear
     trace = np.trace(sample_covariance(answers.samples_mm), axis1=-2, axis2=-1)
-    squared = np.square(answers.error_mm) + DEFINITION_MM**2
+    squared = np.square(answers.error_mm(answers.estimate_mm)) + DEFINITION_MM**2
     of_all = fit_error(trace[known], squared[known])
     classes: list[tuple[Fit, ...]] = []  # as CLASSES: seen, hidden
     for mine in (known & ~hidden, known & hidden):
@@ -114,26 +155,116 @@ def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
 def collect(
     model: PoseModel, records: CachedRecords, rows: np.ndarray, hypotheses: int, steps: int, seed: int, device: str
 ) -> Answers:
-    """What the model says of some crops, and the truth. Without a visibility head all joints count as seen."""
+    """Predictions for some crops, and the truth. Without a visibility head all joints count as seen."""
     predictor = CachedPredictor(model, records, device=device)
-    samples_mm, visibility, estimate_mm, unclear = [], [], [], []
+    parts = []
     for some in tqdm(np.array_split(rows, max(-(-len(rows) // BATCH), 1)), unit="batch", disable=None):
         crops = [records[row] for row in some.tolist()]
         found = predictor.predict([None] * len(crops), crops, hypotheses, steps, seed)
-        samples_mm.append(found.samples_mm)
         all_seen = np.broadcast_to([1.0, 0.0, 0.0, 0.0], (len(crops), H36M_17.count, 4))
-        visibility.append(all_seen if found.visibility is None else found.visibility)
-        estimate_mm.append(found.samples_mm.mean(1) if found.fitted_mm is None else found.fitted_mm)
-        unclear.append(np.zeros(all_seen.shape[:2], bool) if found.unclear is None else found.unclear)
-    told = records.visibility[rows].astype(int)
-    return Answers(
-        samples_mm=np.concatenate(samples_mm),
-        visibility=np.concatenate(visibility),
-        truth_mm=records.truth_17(rows),
-        true_state=true_states(told if records.skeleton == H36M_17 else np.full((len(rows), H36M_17.count), UNKNOWN)),
-        estimate_mm=np.concatenate(estimate_mm),
-        unclear=np.concatenate(unclear),
-    )
+        visibility = all_seen if found.visibility is None else found.visibility
+        estimate_mm = found.samples_mm.mean(1) if found.fitted_mm is None else found.fitted_mm
+        unclear = np.zeros(all_seen.shape[:2], bool) if found.unclear is None else found.unclear
+        parts.append((found.samples_mm, visibility, estimate_mm, unclear))
+    samples_mm, visibility, estimate_mm, unclear = map(np.concatenate, zip(*parts, strict=True))
+    labels = records.visibility[rows].astype(int)
+    if records.skeleton != H36M_17:
+        labels = np.full((len(rows), H36M_17.count), UNKNOWN)
+    return Answers(samples_mm, visibility, records.truth_17(rows), true_states(labels), estimate_mm, unclear)
+
+
+def coverage_report(answers: Answers, calibration: Calibration) -> Json:
+    """A calibration applied to answers that it was not fitted on: `groups` by 'all', 'true STATE' and 'said STATE', and
+    `states`, the confusion, None where the visibility is unknown.
+
+    Of each group: its number of `joints`, the share of them `covered` by their 90 % balls, `mean_r90_mm`,
+    `mean_error_mm`; `curve`, the share of truths inside the ball of each NOMINAL level of the calibrated covariance,
+    which is stated; `raw_curve`, the same of the spread of the hypotheses about their mean.
+    """
+    said, known, samples = calibration.state(answers.visibility, answers.unclear), answers.known, answers.samples_mm
+    covariance, error = calibration.covariance_mm2(samples, said), answers.error_mm(answers.estimate_mm)
+    radius = calibration.r90_mm(covariance, said)
+    level = ball_level(error, np.trace(covariance, axis1=-2, axis2=-1) / 3)
+    raw = ball_level(answers.error_mm(samples.mean(1)), samples.var(1, ddof=1).mean(-1), samples.shape[1])
+    states = {"true": answers.true_state, "said": said}
+    masks = {f"{kind} {state}": known & (table == state) for kind, table in states.items() for state in STATES}
+    groups = {
+        name: {
+            "joints": int(mask.sum()),
+            "covered": float((error[mask] <= radius[mask]).mean()),
+            "mean_r90_mm": float(radius[mask].mean()),
+            "mean_error_mm": float(error[mask].mean()),
+            "curve": coverage(level[mask]),
+            "raw_curve": coverage(raw[mask]),
+        }
+        for name, mask in {"all": known, **masks}.items()
+        if mask.any()
+    }
+    labelled = bool((answers.true_state[known] == "seen").any())  # not where only joints under a patch are
+    table = confusion(np.where(known, answers.true_state, ""), said) if labelled else None
+    return {"groups": groups, "states": table}
+
+
+def coverage(level: Float[np.ndarray, " n"]) -> list[float]:
+    """Share of the truths inside the ball of each NOMINAL level; equal to NOMINAL when the spread is right."""
+    shares: list[float] = (level[:, None] <= np.array(NOMINAL)).mean(0).tolist()
+    return shares
+
+
+def coverage_text(name: str, report: Json) -> str:
+    """Three Markdown tables: the 90 % balls, the curve, the states."""
+    balls = [
+        [group, str(f["joints"]), f"{f['covered']:.1%}", f"{f['mean_r90_mm']:.0f}", f"{f['mean_error_mm']:.0f}"]
+        for group, f in report["groups"].items()
+    ]
+    curves = _curves(report)
+    shares = [[f"{share:.0%}" for share in row] for row in zip(NOMINAL, *curves.values(), strict=True)]
+    parts = [
+        markdown([f"90 % balls, {name}", "joints", "hold the truth", "mean radius, mm", "mean error, mm"], balls),
+        markdown(["nominal", *curves], shares),
+    ]
+    return "\n\n".join(parts if report["states"] is None else [*parts, confusion_text(report["states"])])
+
+
+def _curves(report: Json) -> dict[str, list[float]]:
+    """The raw spread's, then by the true state where it is known, else by the predicted one."""
+    kind = "said" if report["states"] is None else "true"
+    chosen = {name: f["curve"] for name, f in report["groups"].items() if name == "all" or name.startswith(kind)}
+    return {"all, raw spread": report["groups"]["all"]["raw_curve"], **chosen}
+
+
+SIDE, LEFT, TOP, LEGEND = 420, 70, 50, 190
+INK, GRID = (30, 30, 30), (228, 228, 228)
+COLOURS = {
+    "all": INK, "spread": (255, 127, 14), "seen": (31, 119, 180), "occluded": (214, 39, 40),
+    "out_of_frame": (44, 160, 44),
+}  # fmt: skip
+"""By the last word of a curve's name."""
+
+
+def draw_curves(reports: dict[str, Json], path: Path) -> None:
+    """Nominal against actual coverage, a panel for each report; on the diagonal the spread is right."""
+    width, bottom = LEFT + SIDE + LEGEND, TOP + SIDE
+    picture = Image.new("RGB", (len(reports) * width, bottom + 60), "white")
+    pen = ImageDraw.Draw(picture)
+    for number, (name, report) in enumerate(reports.items()):
+        left = number * width + LEFT
+        right = left + SIDE
+        for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
+            x, y = left + SIDE * tick, bottom - SIDE * tick
+            pen.line([(left, y), (right, y)], fill=GRID)
+            pen.line([(x, bottom), (x, TOP)], fill=GRID)
+            pen.text((left - 8, y), f"{tick:.0%}", INK, font(14), anchor="rm")
+            pen.text((x, bottom + 8), f"{tick:.0%}", INK, font(14), anchor="mt")
+        pen.line([(left, bottom), (right, TOP)], fill=INK, width=1)
+        pen.text((left, 16), f"{name}: joints inside the ball, over its nominal level", INK, font(14))
+        for row, (title, curve) in enumerate(_curves(report).items()):
+            points = [(left + SIDE * x, bottom - SIDE * y) for x, y in zip(NOMINAL, curve, strict=True)]
+            colour = COLOURS[title.split()[-1]]
+            pen.line([(left, bottom), *points], fill=colour, width=2)
+            pen.text((right + 14, TOP + 20 * row), title.replace("_", " "), colour, font(14))
+    with replacing(path) as temporary:
+        picture.save(temporary, "PNG")
 
 
 def calibrate(
@@ -189,7 +320,7 @@ def calibrate(
     print(text)
     print(f"\nwritten: {calibration.write(folder)}")
     if out is not None:
-        found = {name: asdict(report) for name, report in reports.items()}
-        write_json(out / "report.json", {"program": f"di2pose {__version__}", "fitted_on": fitted_on, **found})
+        head = {"format_version": FORMAT_VERSION, "program": f"di2pose {__version__}", "fitted_on": fitted_on}
+        write_json(out / "report.json", head | reports)
         write_text(out / "calibration.md", text + "\n")
         draw_curves(reports, out / "calibration.png")

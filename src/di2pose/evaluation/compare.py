@@ -1,75 +1,64 @@
 """`di2pose compare`: two evaluations of the same records, number by number, with paired bootstrap intervals."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import tyro
 
-from di2pose.errors import InputError
-from di2pose.evaluation.bootstrap import bootstrap_interval
-from di2pose.evaluation.report import FORMAT_VERSION, METRICS, EvaluationReport
+from di2pose.errors import InputError, require
+from di2pose.evaluation.report import FORMAT_VERSION, KEY, METRICS, Frame, bootstrap_interval, keyed_table
 from di2pose.evaluation.scoring import SHARES
-from di2pose.files import reading
+from di2pose.files import Json, reading
 from di2pose.text_table import aligned
 
-
-@dataclass(frozen=True)
-class Difference:
-    """B minus A in mm: negative means that B is better (of PCK and AUC, in per cent: positive)."""
-
-    protocol: str
-    key: str
-    count: int
-    mean_a: float
-    mean_b: float
-    difference: float
-    low: float
-    high: float
-    wins_b: float
-    """Share of the records where B is the better one; ties count half."""
+By = Literal["record", "sequence"]
 
 
-def compare_reports(
-    a: EvaluationReport, b: EvaluationReport, seed: int = 0, by: Literal["record", "sequence"] = "record"
-) -> list[Difference]:
-    """Every number that both reports have, paired by record."""
+def compare_reports(a: Json, b: Json, seed: int = 0, by: By = "record") -> Frame:
+    """A row for every number that both reports have, paired by record: protocol, hypotheses, estimate, metric, count,
+    mean_a, mean_b, difference, low, high, wins_b.
+
+    The difference is B minus A in mm: negative means that B is better (of PCK and AUC, in per cent: positive). `wins_b`
+    is the share of the records where B is the better one; ties count half.
+    """
     with reading("one of the two reports", "run the evaluation again"):
-        return _differences(a, b, seed, by)
+        rows = []
+        for protocol in _shared_protocols(a, b):
+            first, second = (_values(report, protocol) for report in (a, b))
+            ids = [name for name in first.index if name in second.index]
+            if not ids:
+                raise InputError(f"{protocol}: the two evaluations have no record in common")
+            records = a["records"][protocol]
+            groups = dict(zip(records["ids"], records["ids" if by == "record" else "sequences"], strict=True))
+            drawn = np.array([groups[name] for name in ids])
+            for key in (key for key in first if key in second):
+                errors = np.stack([table.loc[ids, key] for table in (first, second)], axis=-1)
+                good = np.isfinite(errors).all(1)
+                if not good.any():
+                    continue
+                errors = errors[good]
+                difference = errors[:, 1] - errors[:, 0]
+                interval = bootstrap_interval(difference, drawn[good], np.random.default_rng(seed))
+                better = difference > 0 if key[2] in SHARES else difference < 0
+                wins = float(better.mean() + 0.5 * (difference == 0).mean())
+                means = (*errors.mean(0).tolist(), float(difference.mean()))
+                rows.append((protocol, *key, len(errors), *means, *interval, wins))
+        if not rows:
+            raise InputError("the two evaluations share protocols but no number: run both with the same --hypotheses")
+        columns = ["protocol", *KEY, "count", "mean_a", "mean_b", "difference", "low", "high", "wins_b"]
+        return require("pandas", "pandas").DataFrame(rows, columns=columns)
 
 
-def _differences(
-    a: EvaluationReport, b: EvaluationReport, seed: int, by: Literal["record", "sequence"]
-) -> list[Difference]:
-    found = []
-    for protocol in _shared_protocols(a, b):
-        first, second = a["records"][protocol], b["records"][protocol]
-        place = {name: at for at, name in enumerate(second["ids"])}
-        both = np.array([(at, place[name]) for at, name in enumerate(first["ids"]) if name in place])
-        if not len(both):
-            raise InputError(f"{protocol}: the two evaluations have no record in common")
-        groups = np.array(first["ids" if by == "record" else "sequences"])[both[:, 0]]
-        for key in (key for key in first["values"] if key in second["values"]):
-            pairs = [np.array(part["values"][key], float)[both[:, k]] for k, part in enumerate((first, second))]
-            good = np.isfinite(pairs).all(0)
-            if not good.any():
-                continue
-            errors = np.stack(pairs, axis=-1)[good]
-            difference = errors[:, 1] - errors[:, 0]
-            interval = bootstrap_interval(difference, groups[good], np.random.default_rng(seed))
-            better = difference > 0 if key.split("/")[2] in SHARES else difference < 0
-            wins = float(better.mean() + 0.5 * (difference == 0).mean())
-            mean_a, mean_b = errors.mean(0).tolist()
-            mean = float(difference.mean())
-            found.append(Difference(protocol, key, len(errors), mean_a, mean_b, mean, *interval, wins))
-    if not found:
-        raise InputError("the two evaluations share protocols but no number: run both with the same --hypotheses")
-    return found
+def _values(report: Json, protocol: str) -> Frame:
+    """Every record's values, by id."""
+    records = report["records"][protocol]
+    table = keyed_table(records["values"], records["ids"])
+    return table[~table.index.duplicated(keep="last")]
 
 
-def _shared_protocols(a: EvaluationReport, b: EvaluationReport) -> list[str]:
+def _shared_protocols(a: Json, b: Json) -> list[str]:
     first, second = ({protocol["id"]: protocol for protocol in report["run"]["protocols"]} for report in (a, b))
     shared = [name for name in first if name in second]
     if not shared:
@@ -92,13 +81,7 @@ def _shared_protocols(a: EvaluationReport, b: EvaluationReport) -> list[str]:
     return shared
 
 
-def compare(
-    a: tyro.conf.Positional[Path],
-    b: tyro.conf.Positional[Path],
-    *,
-    seed: int = 0,
-    by: Literal["record", "sequence"] = "record",
-) -> int:
+def compare(a: tyro.conf.Positional[Path], b: tyro.conf.Positional[Path], *, seed: int = 0, by: By = "record") -> int:
     """Paired differences of two evaluations (B minus A: negative means that B is better).
 
     Means are over the records that both have, also where a protocol's own average is over actions.
@@ -113,11 +96,11 @@ def compare(
     print(f"A: {first['run']['predictor']}\nB: {second['run']['predictor']}\n")
     head = ["protocol", "H/estimate", "metric", "n", "A", "B", "B - A", f"95 % interval (by {by})", "B better"]
     rows = []
-    for line in compare_reports(first, second, seed, by):
-        hypotheses, estimate, metric = line.key.split("/")
+    for line in compare_reports(first, second, seed, by).itertuples():
         numbers = [f"{line.mean_a:.2f}", f"{line.mean_b:.2f}", f"{line.difference:+.2f}"]
         numbers += [f"{line.low:+.2f} to {line.high:+.2f}", f"{line.wins_b:.1%}"]
-        rows.append([line.protocol, f"{hypotheses}/{estimate}", METRICS[metric][0], str(line.count), *numbers])
+        estimate = f"{line.hypotheses}/{line.estimate}"
+        rows.append([line.protocol, estimate, METRICS[line.metric][0], str(line.count), *numbers])
     print(aligned(head, rows))
     alone = first["records"].keys() ^ second["records"].keys()
     if alone:
@@ -125,16 +108,16 @@ def compare(
     return 0
 
 
-def read_report(path: Path) -> EvaluationReport:
+def read_report(path: Path) -> Json:
     file = path / "report.json" if path.is_dir() else path
     try:
-        report: EvaluationReport = json.loads(file.read_text(encoding="utf-8"))
+        report: Json = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"cannot read the evaluation {file}: {error}") from error
     if not isinstance(report, dict) or not {"run", "records", "numbers"} <= report.keys():
         raise InputError(f"{file} is not a report.json of `di2pose evaluate` (of one model)")
     if not isinstance(report.get("format_version"), int):
-        raise InputError(f"{file} does not tell its format version: run the evaluation again")
+        raise InputError(f"{file} has no format version: run the evaluation again")
     if report["format_version"] > FORMAT_VERSION:
         raise InputError(
             f"{file} is of format version {report['format_version']}, this program reads up to {FORMAT_VERSION}: read "

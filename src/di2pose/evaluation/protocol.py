@@ -7,7 +7,7 @@ import numpy as np
 
 from di2pose.data.sample import IndexLine
 from di2pose.errors import InputError
-from di2pose.evaluation.cached_records import Records
+from di2pose.evaluation.records import Records
 from di2pose.occlusion.protocols import SIZES, in_3dpw_occ
 from di2pose.pose.skeleton import H36M_17, LIMB_12, LSP_14, SMPL_24, Skeleton
 
@@ -47,6 +47,11 @@ class Protocol:
     occlusion: Occlusion | None = None
     by_action: bool = False
     """The average is the mean of the 15 action means, as the Human3.6M tables have it."""
+
+    @property
+    def searches(self) -> bool:
+        """For the worst placement of the patch."""
+        return self.occlusion is not None and self.occlusion.kind == "advocc"
 
     def statement(self) -> dict[str, Any]:
         """The protocol in words and lists, as it stands beside the numbers."""
@@ -153,7 +158,7 @@ def select_records(protocol: Protocol, dataset: Records) -> np.ndarray:
 
 
 def _track(line: IndexLine | dict[str, Any]) -> tuple[str, ...]:
-    """One person seen by one camera in one take. The view is told by the video or the folder of the picture, since a
+    """One person seen by one camera in one take. The view is the video or the folder of the picture, since a
     moving camera has other parameters in every frame."""
     image = line["image"] or ""
     view = image.partition("#")[0] if "#" in image else image.rpartition("/")[0]

@@ -1,26 +1,23 @@
 """Errors of one protocol: poses of any skeleton are brought to the protocol's joints and root, then measured.
 
-Values are keyed 'H/estimate/metric', e.g. '8/p-agg/pa_mpjpe'; of some joints only '8/p-agg/pa_mpjpe_hidden'. With one
-hypothesis the estimate is 'single'. With more: 'p-agg' the mean pose; 'fitted' the estimate that
-a user gets, of all of them, with bones kept and fitted to the landmarks; 'sample' one of them (the mean error of each);
-'p-best' the best hypothesis per pose; 'j-best' the best per joint; 'j-agg' per joint the hypothesis that projects
-nearest to the ANNOTATED 2D joint. The last three choose by the truth: oracles, bounds of what a user could get. H is 0
-for poses that are not drawn: the peer's, a regression's.
-
-Joints are seen or hidden, as the records say. A joint's spread is sqrt(trace(C)), C the unbiased covariance of its
-hypotheses; its error is that of their mean: both distances in mm, aligned at the same root.
+A value has the key (H, estimate, metric), e.g. (8, 'p-agg', 'pa_mpjpe'); over a group of joints 'pa_mpjpe_hidden'. With
+one hypothesis the estimate is 'single'. With more: 'p-agg' the mean pose; 'fitted' the estimate that a user gets, of
+all of them, with bones kept and fitted to the landmarks; 'sample' one of them (the mean error of each); 'p-best' the
+best hypothesis per pose; 'j-best' the best per joint; 'j-agg' per joint the hypothesis that projects nearest to the
+ANNOTATED 2D joint. The last three choose by the truth: oracles, bounds of what a user could get. H is 0 for poses that
+are not drawn: the peer's, a regression's.
 
 B or n records, H hypotheses, K joints of the protocol.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.stats import spearmanr
+from scipy.stats import chi2
+from scipy.stats import f as fisher
 from torch import Tensor
 
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Sample
@@ -30,19 +27,24 @@ from di2pose.occlusion.patches import Rectangle
 from di2pose.pose.aggregate import reprojected_pose
 from di2pose.pose.metrics import auc, joint_errors, pck, procrustes
 from di2pose.pose.skeleton import Skeleton, convert
-from di2pose.text_table import markdown
 
 DRAWN = ("single", "sample", "p-agg", "fitted", "p-best", "j-best", "j-agg")
 """Estimates made of hypotheses, in the order of the tables."""
 ORACLES = frozenset({"p-best", "j-best", "j-agg"})
 """Estimates that use the truth to choose (j-agg does here, because its 2D joints are annotations)."""
 SHARES = {"pck": pck, "auc": auc}
-"""Metrics that are shares of joints, in per cent: of the estimate that a user could have only."""
+"""Metrics that are shares of joints, in per cent; not measured for oracles and single samples."""
 STATES = ("seen", "occluded", "out_of_frame")
-"""What is said of a joint; `occluded`: by the body itself or by something else."""
+"""Predicted states of a joint; `occluded`: by the body itself or by something else."""
 GROUPS = ("seen", "hidden", "self_occluded", "occluded", "out_of_frame")
+GROUP_OF = {f"{metric}_{group}": group for metric in ("mpjpe", "pa_mpjpe") for group in GROUPS}
+"""Metric over a group of joints -> the group."""
+LEAST_MM = 1e-3
+"""Smallest spread and error that count: below both, a joint is the root."""
 
-Groups = dict[str, Bool[np.ndarray, " K"]]
+Key = tuple[int, str, str]
+Groups = Mapping[str, Bool[np.ndarray, " K"]]
+Values = dict[Key, Float[Tensor, " B"]]
 
 
 def headline(hypotheses: int) -> str:
@@ -62,7 +64,7 @@ class Scorer:
                 others = [name for name in PROTOCOLS if name.startswith(f"{base}-")] or ["limb-12"]
                 raise InputError(
                     f"protocol {protocol.id} needs {', '.join(missing)}, which {whose} ({skeleton.name}) lacks; other "
-                    f" joint sets have their own protocols: {', '.join(others)}"
+                    f"joint sets have their own protocols: {', '.join(others)}"
                 )
 
     def missing(self, skeleton: Skeleton) -> list[str]:
@@ -99,9 +101,9 @@ class Scorer:
         return np.where(hidden, OCCLUDED, np.where(unknown, UNKNOWN, SEEN))
 
     def prediction(
-        self, joints_mm: Float[np.ndarray, "B H J 3"], skeleton: Skeleton | None = None
-    ) -> Float[Tensor, "B H K 3"]:
-        """Predicted hypotheses at the protocol's joints and root; `skeleton`: None is the predictor's."""
+        self, joints_mm: Float[np.ndarray, "*B J 3"], skeleton: Skeleton | None = None
+    ) -> Float[Tensor, "*B K 3"]:
+        """Predicted poses at the protocol's joints and root; `skeleton`: None is the predictor's."""
         return torch.from_numpy(self._aligned(joints_mm.astype(np.float64), skeleton or self.prediction_skeleton))
 
     def _aligned(self, joints: np.ndarray, skeleton: Skeleton) -> np.ndarray:
@@ -119,26 +121,26 @@ class Scorer:
         hypotheses: int,
         groups: Groups | None = None,
         sample: Sample | None = None,
-    ) -> dict[str, Float[Tensor, " B"]]:
-        """'H/estimate/metric' -> error of every row, for the first `hypotheses` of the prediction, over all joints and
-        over each of the groups. PA errors of a group are measured after the alignment of all joints. J-Agg only of a
-        single record, the `sample`, with 2D joints and a camera."""
+    ) -> Values:
+        """The error of every row, for the first `hypotheses` of the prediction, over all joints and over each of the
+        groups. PA errors of a group are measured after the alignment of all joints. J-Agg only of a single record, the
+        `sample`, with 2D joints and a camera."""
         poses = prediction[:, :hypotheses]
-        values = self.score_pose(poses.mean(1), truth, mask, f"{hypotheses}/{headline(hypotheses)}", groups)
+        values = self.score_pose(poses.mean(1), truth, mask, hypotheses, headline(hypotheses), groups)
         if hypotheses == 1:
             return values
         for metric in (metric for metric in self.protocol.metrics if metric not in SHARES):
             each = _errors(metric, poses, truth, mask)  # B H K
-            choice = each.nanmean(-1).nan_to_num(nan=torch.inf).argmin(1)
-            found = {"sample": each.mean(1), "p-best": each[torch.arange(len(each)), choice], "j-best": each.amin(1)}
+            best = each.nanmean(-1).nan_to_num(nan=torch.inf).argmin(1)
+            found = {"sample": each.mean(1), "p-best": each[torch.arange(len(each)), best], "j-best": each.amin(1)}
             for estimate, errors in found.items():
-                values |= _means(f"{hypotheses}/{estimate}/{metric}", errors, groups)
+                values |= _means(hypotheses, estimate, metric, errors, groups)
         if sample is not None and sample.joints_2d is not None and sample.camera is not None:
             points = torch.from_numpy(self.points(sample))
             if int(points.isfinite().all(-1).sum()) >= 3:
                 pose = reprojected_pose(poses, points[None], [sample.camera])
-                joints = self.score_pose(pose, truth, mask, f"{hypotheses}/j-agg", groups)
-                values |= {key: value for key, value in joints.items() if key.split("/")[2] not in SHARES}
+                joints = self.score_pose(pose, truth, mask, hypotheses, "j-agg", groups)
+                values |= {key: value for key, value in joints.items() if key[2] not in SHARES}
         return values
 
     def score_pose(
@@ -146,16 +148,18 @@ class Scorer:
         pose: Float[Tensor, "B K 3"],
         truth: Float[Tensor, "B K 3"],
         mask: Bool[Tensor, "B K"],
-        prefix: str,
+        hypotheses: int,
+        estimate: str,
         groups: Groups | None = None,
-    ) -> dict[str, Float[Tensor, " B"]]:
-        """The same of single poses, under the keys 'prefix/metric'."""
-        values = {}
+    ) -> Values:
+        """The same of single poses."""
+        values: Values = {}
         for metric in self.protocol.metrics:
             if metric in SHARES:
-                values[f"{prefix}/{metric}"] = 100 * SHARES[metric](pose, truth, mask)
+                values[hypotheses, estimate, metric] = 100 * SHARES[metric](pose, truth, mask)
             else:
-                values |= _means(f"{prefix}/{metric}", _errors(metric, pose[:, None], truth, mask)[:, 0], groups)
+                errors = _errors(metric, pose[:, None], truth, mask)[:, 0]
+                values |= _means(hypotheses, estimate, metric, errors, groups)
         return values
 
 
@@ -171,15 +175,16 @@ def _errors(metric: str, poses: Tensor, truth: Tensor, mask: Tensor) -> Float[Te
     return errors.unflatten(0, poses.shape[:2])
 
 
-def _means(key: str, errors: Float[Tensor, "B K"], groups: Groups | None) -> dict[str, Tensor]:
-    values = {key: errors.nanmean(-1)}
+def _means(hypotheses: int, estimate: str, metric: str, errors: Float[Tensor, "B K"], groups: Groups | None) -> Values:
+    values = {(hypotheses, estimate, metric): errors.nanmean(-1)}
     for name, chosen in (groups or {}).items():
-        values[f"{key}_{name}"] = torch.where(torch.from_numpy(chosen), errors, torch.nan).nanmean(-1)
+        some = torch.where(torch.from_numpy(chosen), errors, torch.nan)
+        values[hypotheses, estimate, f"{metric}_{name}"] = some.nanmean(-1)
     return values
 
 
-def joint_groups(visibility: Int[np.ndarray, "*n K"], rest_seen: bool = False) -> dict[str, Bool[np.ndarray, "*n K"]]:
-    """The joints of each of GROUPS that has one. `rest_seen`: joints of which nothing is known count as seen."""
+def joint_groups(visibility: Int[np.ndarray, "*n"], rest_seen: bool = False) -> dict[str, Bool[np.ndarray, "*n"]]:
+    """The joints of each of GROUPS that has one. `rest_seen`: joints of unknown visibility count as seen."""
     ways = {"self_occluded": SELF_OCCLUDED, "occluded": OCCLUDED, "out_of_frame": OUT_OF_FRAME}
     seen = (visibility == SEEN) | (rest_seen & (visibility == UNKNOWN))
     groups = {"seen": seen, "hidden": visibility > SEEN}
@@ -187,69 +192,74 @@ def joint_groups(visibility: Int[np.ndarray, "*n K"], rest_seen: bool = False) -
     return {name: mask for name, mask in groups.items() if mask.any()}
 
 
-@dataclass(frozen=True)
-class Confusion:
-    """counts[true][said] of the joints whose visibility is known."""
+def energy_score(
+    poses: Float[Tensor, "B H K 3"], truth: Float[Tensor, "B K 3"], mask: Bool[Tensor, "B K"]
+) -> Float[Tensor, "B K"]:
+    """mean_h |x_h - t| - 1/2 mean_{h != h'} |x_h - x_h'| of each joint, in mm; NaN where it does not count.
 
-    counts: tuple[tuple[int, ...], ...]
+    A proper scoring rule, over distinct pairs, so that its expectation does not depend on H: least where the hypotheses
+    are drawn from what the truth varies by. Of one pose, repeated, it is the error of that pose.
+    """
+    first, second = torch.triu_indices(poses.shape[1], poses.shape[1], offset=1)
+    error = (poses - truth[:, None]).norm(dim=-1).mean(1)
+    apart = (poses[:, first] - poses[:, second]).norm(dim=-1).mean(1)
+    return torch.where(mask, error - apart / 2, torch.nan)
 
-    @property
-    def accuracy(self) -> float:
-        table = np.array(self.counts)
-        return float(np.trace(table) / table.sum())
 
-    @property
-    def balanced_accuracy(self) -> float:
-        """Mean of the shares found of each state that occurs."""
-        table = np.array(self.counts, dtype=np.float64)
-        occurring = table.sum(1) > 0
-        return float((np.diag(table)[occurring] / table.sum(1)[occurring]).mean())
+def ball_level(
+    error_mm: Float[np.ndarray, "*n"], variance_mm2: Float[np.ndarray, "*n"], hypotheses: int | None = None
+) -> Float[np.ndarray, "*n"]:
+    """Confidence level of the smallest ball about the estimate that holds a truth so far off: the one definition of
+    coverage. Where the spread is right, levels are uniform on [0, 1] and a share q of the truths has a level below q.
 
-    def text(self) -> str:
-        """Rows are the truth, columns what was said; a row's shares in brackets."""
-        rows = [
-            [state, *(f"{count} ({count / max(sum(counts), 1):.0%})" for count in counts)]
-            for state, counts in zip(STATES, self.counts, strict=True)
-        ]
-        table = markdown(["true state", *(f"said {state}" for state in STATES)], rows)
-        return f"{table}\n\nAccuracy {self.accuracy:.3f}, mean over the states {self.balanced_accuracy:.3f}."
+    `variance_mm2` is the mean variance of the three axes. Estimated from H normal hypotheses, about whose mean the
+    truth is as any of them, error^2 / (3 variance (1 + 1/H)) has the distribution F(3, 3(H - 1)): both the mean and
+    the variance of few are uncertain. `hypotheses` None: the variance is stated, not estimated; F's limit for many
+    hypotheses, chi-squared with 3 degrees of freedom.
+    """
+    scaled = np.square(error_mm) / np.maximum(variance_mm2, LEAST_MM**2)
+    if hypotheses is None:
+        level: np.ndarray = chi2.cdf(scaled, 3)
+    else:
+        level = fisher.cdf(scaled / (3 * (1 + 1 / hypotheses)), 3, 3 * (hypotheses - 1))
+    return level
+
+
+def hypothesis_levels(
+    poses: Float[Tensor, "B H K 3"], truth: Float[Tensor, "B K 3"], mask: Bool[Tensor, "B K"]
+) -> Float[np.ndarray, "B K"]:
+    """`ball_level` of the truth about the mean of the hypotheses; NaN where a joint does not count, or where neither
+    hypotheses nor truth vary: at the root. 1 where the hypotheses agree and are wrong."""
+    error, variance = joint_errors(poses.mean(1), truth, mask).numpy(), poses.var(1).mean(-1).numpy()
+    fixed = (np.sqrt(variance) < LEAST_MM) & (error < LEAST_MM)
+    return np.where(mask.numpy() & ~fixed, ball_level(error, variance, poses.shape[1]), np.nan)
+
+
+def calibrated_hits(
+    pose: Float[Tensor, "B K 3"],
+    r90_mm: Float[np.ndarray, "B K"],
+    truth: Float[Tensor, "B K 3"],
+    mask: Bool[Tensor, "B K"],
+) -> Float[np.ndarray, "B K"]:
+    """1 where a ball of that radius about the joint holds the truth, else 0; NaN as in `hypothesis_levels`."""
+    error = joint_errors(pose, truth, mask).numpy()
+    fixed = (r90_mm < LEAST_MM) & (error < LEAST_MM)
+    return np.where(mask.numpy() & ~fixed, error <= r90_mm, np.nan)
 
 
 def true_states(visibility: Int[np.ndarray, "n J"]) -> np.ndarray:
-    """(n, J) strings; '' where nobody knows."""
+    """(n, J) strings; '' where the visibility is unknown."""
     named = np.where(visibility == SEEN, "seen", np.where(visibility == OUT_OF_FRAME, "out_of_frame", "occluded"))
     return np.where(visibility < SEEN, "", named)
 
 
-def confusion(true: np.ndarray, said: np.ndarray) -> Confusion:
-    """Both (n, J) strings; joints whose true state is '' do not count."""
+def confusion(true: np.ndarray, said: np.ndarray) -> dict[str, Any]:
+    """`counts`[true][predicted] in the order of STATES, `accuracy`, and `balanced_accuracy`: the mean of the shares
+    found of each state that occurs. Both (n, J) strings; joints whose true state is '' do not count."""
     if true.shape != said.shape or not (true != "").any():
         raise InputError(f"expected equal tables of states with a known one, got {true.shape} and {said.shape}")
-    return Confusion(tuple(tuple(int(((true == t) & (said == s)).sum()) for s in STATES) for t in STATES))
-
-
-def spread_figures(
-    spread_mm: Float[np.ndarray, "*n K"],
-    error_mm: Float[np.ndarray, "*n K"],
-    groups: Mapping[str, Bool[np.ndarray, "*n K"]],
-) -> dict[str, dict[str, Any]]:
-    """Means and Spearman's rank correlation (None where spread or error does not vary) of every group of two joints or
-    more. `hidden_over_seen`, where both are known: ratios of spread and error, and of the one to the other, which is 1
-    where the spread is right.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for name, mask in groups.items():
-        spread, error = spread_mm[mask], error_mm[mask]
-        if len(spread) >= 2:
-            constant = np.ptp(spread) == 0 or np.ptp(error) == 0
-            found[name] = {
-                "joints": len(spread),
-                "spread_mm": float(spread.mean()),
-                "error_mm": float(error.mean()),
-                "rank_correlation": None if constant else float(spearmanr(spread, error).statistic),
-            }
-    seen, hidden = found.get("seen"), found.get("hidden")
-    if seen and hidden and seen["spread_mm"] and seen["error_mm"]:
-        ratio, expected = (hidden[part] / seen[part] for part in ("spread_mm", "error_mm"))
-        found["hidden_over_seen"] = {"spread": ratio, "error": expected, "spread_over_error": ratio / expected}
-    return found
+    table = np.array([[((true == t) & (said == s)).sum() for s in STATES] for t in STATES])
+    occurring = table.sum(1) > 0
+    shares = np.diag(table)[occurring] / table.sum(1)[occurring]
+    accuracy = float(np.trace(table) / table.sum())
+    return {"counts": table.tolist(), "accuracy": accuracy, "balanced_accuracy": float(shares.mean())}

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from PIL import Image
 
 from di2pose.errors import InputError
-from di2pose.occlusion.patch_textures import TextureSource
+from di2pose.occlusion.textures import TextureSource
 
 
 @dataclass(frozen=True)

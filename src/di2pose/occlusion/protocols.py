@@ -21,8 +21,8 @@ from PIL import Image
 from di2pose.data.sample import Sample
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, roi_from_box
-from di2pose.occlusion.patch_textures import REFERENCE_SIDE, ProceduralTextures, TextureSource
 from di2pose.occlusion.patches import Rectangle, keyed_generator, paste
+from di2pose.occlusion.textures import REFERENCE_SIDE, ProceduralTextures, TextureSource
 from di2pose.pose.skeleton import LIMB_12, Skeleton
 
 CROP_WIDTH, CROP_HEIGHT, STRIDE = 192, 256, 10

@@ -11,7 +11,7 @@ from di2pose import Di2Pose, checkpoint, recipes
 from di2pose.cli import main
 from di2pose.data.sample import Sample, Writer
 from di2pose.errors import InputError
-from di2pose.evaluation.reconstruction import perplexity_per_position, read_poses, reconstruction
+from di2pose.evaluation.tokenizer import perplexity_per_position, read_poses, reconstruction
 from di2pose.pose.skeleton import H36M_17
 
 
@@ -88,3 +88,11 @@ def test_splits_are_kept_apart(folder, poses):
     assert torch.equal(read_poses(folder, "all"), poses)
     with pytest.raises(InputError, match="no pose of split"):
         read_poses(folder, "validation")
+
+
+def test_poses_of_a_cache_are_those_with_all_joints_at_the_pelvis(write_cache, standing, tmp_path):
+    joints = standing(5) + np.float32(7)
+    joints[2, 0] = np.nan
+    folder = write_cache(tmp_path / "cache", {"joints_mm": joints}, np.zeros((5, 1, 1)))
+    expected = np.delete(joints - joints[:, :1], 2, 0)
+    np.testing.assert_allclose(read_poses(folder, "test"), expected)

@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 
 from di2pose.errors import InputError
-from di2pose.occlusion.patch_textures import DTD_TEST_CLASSES, KINDS, DtdTextures, ProceduralTextures, paint
+from di2pose.occlusion.textures import DTD_TEST_CLASSES, KINDS, DtdTextures, ProceduralTextures, paint
 
 
 def generator(seed=0):

@@ -1,4 +1,4 @@
-"""`di2pose evaluate tokenizer`: what a pose loses on its way through tokens, and how many codes are used."""
+"""`di2pose evaluate tokenizer`: error of poses that were encoded and decoded, and number of codes used."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,16 +11,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from di2pose import checkpoint
-from di2pose.data.poses import crop_turns
+from di2pose.data.poses import crop_turns, dataset_poses
 from di2pose.errors import InputError
+from di2pose.evaluation.records import CachedRecords, open_records
 from di2pose.files import write_json
 from di2pose.model import find_model
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_17, convert
 from di2pose.randomness import generator_of, uniform, uniform_integers
 from di2pose.text_table import aligned
 from di2pose.tokenizer.tokenizer import PoseTokenizer
-from di2pose.training import sources
 
 WRONG = 0.1
 TABLE = (
@@ -49,7 +49,7 @@ class Reconstruction:
     worst_joint: str
     worst_joint_mm: float
     wrong_tokens_mm: float
-    """MPJPE when a tenth of the tokens is replaced by random ones: how much hangs on a single token."""
+    """MPJPE when a tenth of the tokens is replaced by random ones."""
     codes_used: int
     codes_used_per_position: float
     perplexity: float
@@ -92,7 +92,13 @@ def perplexity_per_position(tokens: Int[Tensor, "n N"], codes: int) -> float:
 
 def read_poses(folder: Path, split: str) -> Float[Tensor, "n 17 3"]:
     """The poses of one split of a prepared dataset, rendered people or a feature cache; `all` takes every one."""
-    joints, splits, _ = sources.read_poses(folder)
+    records = open_records(folder)
+    if isinstance(records, CachedRecords):
+        joints, _ = convert(records.joints_mm, records.skeleton, H36M_17)
+        whole = np.isfinite(joints).all((1, 2))
+        joints, splits = joints[whole] - joints[whole, :1], records.column("split")[whole]
+    else:
+        joints, splits, _ = dataset_poses(records)
     if split != "all":
         known = ", ".join(sorted(set(splits.tolist())))
         joints = joints[splits == split]

@@ -1,10 +1,12 @@
-"""What can be evaluated: anything with `predict`, a model on pictures, or a model on cached features.
+"""What can be evaluated: a model on pictures, a model on cached features, a file of poses, anything with `predict`.
 
 B records, H hypotheses, J joints.
 """
 
 import hashlib
-from collections.abc import Sequence
+import zipfile
+import zlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -12,6 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.lib.npyio import NpzFile
 from PIL import Image
 from torch import Tensor
 
@@ -22,7 +25,7 @@ from di2pose.data.feature_cache import FLIPPED
 from di2pose.data.sample import Sample
 from di2pose.device import Precision, autocast, choose_device
 from di2pose.errors import InputError
-from di2pose.evaluation.cached_records import CachedRecords, Records
+from di2pose.evaluation.records import CachedRecords, Records
 from di2pose.image.crop import assumed_camera
 from di2pose.image.find import Finder, boxed
 from di2pose.model import PoseModel, find_model, load_model
@@ -30,7 +33,7 @@ from di2pose.pipeline.crops import EncodedCrops
 from di2pose.pipeline.fit import View, fit_body, unclear
 from di2pose.pipeline.flip import point_estimates, predict_both
 from di2pose.pipeline.pipeline import Di2Pose
-from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, Skeleton, mirror
+from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, Skeleton, get, mirror
 from di2pose.randomness import hypothesis_generators
 
 PEER, PEER_FLIPPED = "peer", "peer, flip test"
@@ -43,21 +46,21 @@ PointEstimates = dict[str, tuple[np.ndarray, Skeleton]]
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a predictor makes of B records, all in the same axes as their true poses."""
+    """Of B records, all in the same axes as their true poses."""
 
     samples_mm: Float[np.ndarray, "B H J 3"]
     others: PointEstimates = field(default_factory=dict)
-    """Poses that are measured beside the hypotheses: the peer's, a regression's."""
+    """Poses measured beside the hypotheses: the peer's, a regression's."""
     visibility: Float[np.ndarray, "B 17 4"] | None = None
-    """Probabilities of seen, hidden by the body, hidden by something else, out of the frame, where the model tells."""
+    """Probabilities of seen, hidden by the body, hidden by something else, out of the frame; None without that head."""
     fitted_mm: Float[np.ndarray, "B 17 3"] | None = None
     """The estimate that a user gets, of all the hypotheses: bones kept, fitted to the landmarks."""
     states: np.ndarray | None = None
-    """(B, 17) 'seen', 'occluded', 'out_of_frame': what is said of the joints of Human3.6M's skeleton."""
+    """(B, 17) 'seen', 'occluded', 'out_of_frame', on Human3.6M's skeleton."""
     unclear: np.ndarray | None = None
-    """(B, 17) bool: not called seen, whatever the visibility is (`body_fit.unclear`)."""
+    """(B, 17) bool: not called seen, whatever the visibility is (`pipeline.fit.unclear`)."""
     r90_mm: Float[np.ndarray, "B 17"] | None = None
-    """Radii of the balls that are said to hold the truth in 90 % of cases; None of a model that was not calibrated."""
+    """Radii of the balls that should hold the truth in 90 % of cases; None of a model without a calibration."""
 
 
 @runtime_checkable
@@ -69,7 +72,7 @@ class Predictor(Protocol):
     ) -> Predictions | np.ndarray:
         """(B, H, J, 3) joints in mm, camera axes, root-relative; or those and more as `Predictions`.
 
-        The whole picture comes in: the method makes its own crop from it and `sample.box`, and looks at no annotation.
+        The whole picture comes in: the method makes its own crop from it and `sample.box`, and uses no annotation.
         Hypothesis h of a record is drawn from (seed, record id, h) alone, so that neither batching nor ranks change it,
         and the first k of H are the draws of a run with k. `steps`: None is the method's own.
         """
@@ -77,8 +80,8 @@ class Predictor(Protocol):
 
 
 class PicturePredictor:
-    """The pipeline, from pictures: the record's person is found as a user's would be, or by `true_boxes` is in the
-    record's own box, as in the paper."""
+    """The pipeline on pictures: the record's person is detected as in a user's picture, or with `true_boxes` cropped by
+    the record's own box, as in the paper."""
 
     skeleton = H36M_17
 
@@ -94,16 +97,16 @@ class PicturePredictor:
         self.precision = precision
         self.model, self.steps = pipeline.model, int(pipeline.config.sample_steps)
         self.find = boxed if true_boxes else Finder(pipeline.load_detector()).find
-        pipeline.encoder  # noqa: B018  # a model that cannot look at pictures says so before the first of them
+        pipeline.encoder  # noqa: B018  # a model without an image encoder fails here, before the first picture
         self._last: tuple[Pictures, EncodedCrops, PointEstimates] | None = None
-        """Kept, since several seeds look at the same pictures."""
+        """Of the last pictures, which several seeds share."""
 
     @torch.no_grad()
     def predict(
         self, images: Pictures, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
     ) -> Predictions:
         if self._last is None or [*map(id, images)] != [*map(id, self._last[0])]:
-            self._last = (list(images), *self._look(images, samples))
+            self._last = (list(images), *self._encode(images, samples))
         _, encoded, others = self._last
         noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)
         with autocast(self.pipeline.device, self.precision):
@@ -114,7 +117,7 @@ class PicturePredictor:
         r90_mm = None if self.pipeline.calibration is None else np.stack([person.r90_mm for person in people])
         return Predictions(samples_mm, others, estimate.visibility, fitted, states, r90_mm=r90_mm)
 
-    def _look(self, images: Pictures, samples: Sequence[Sample]) -> tuple[EncodedCrops, PointEstimates]:
+    def _encode(self, images: Pictures, samples: Sequence[Sample]) -> tuple[EncodedCrops, PointEstimates]:
         """The encoded crops, and the estimates that are not drawn."""
         pipeline, crops = self.pipeline, []
         for image, sample in zip(images, samples, strict=True):
@@ -185,7 +188,7 @@ class CachedPredictor:
     def _fitted(
         self, views: Sequence[View], samples_mm: np.ndarray, visibility: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Hypotheses, estimates and which joints are unclear, as for a picture (`placing`), with the crop for one."""
+        """Hypotheses, estimates and which joints are unclear, as for a picture, with the crop for one."""
         single_mm2 = np.asarray(self.calibration.trace_mm2[0]) / 3
         seen = [view.visibility for view in views] if visibility is None else visibility[..., 0]
         every = list(zip(samples_mm, seen, views, strict=True))
@@ -199,6 +202,104 @@ class CachedPredictor:
         return torch.from_numpy(self.cache.read(rows, name)[name]) if name in self.cache.fields else None
 
 
+class PredictionFile:
+    """A `Predictor` of finished poses: an npz file with
+
+    ids        (n,) record ids of the prepared dataset
+    joints_mm  (n, J, 3) or (n, H, J, 3), root-relative, camera axes (x right, y down, z away)
+    units      'mm' (may be left out: the key joints_mm says it)
+    skeleton   name of the joint order, e.g. 'lsp_14' (left out: 'h36m_17')
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, arrays = path, _read_arrays(path)
+        words = {key: str(arrays[key].squeeze()) for key in ("skeleton", "units") if key in arrays}
+        self.skeleton: Skeleton = get(words.get("skeleton", H36M_17.name))
+        if words.get("units", "mm") != "mm":
+            raise InputError(f"{path}: joints_mm must be in 'mm', the file says units '{words['units']}'")
+        given, ids, count = arrays["joints_mm"], arrays["ids"], self.skeleton.count
+        joints = given[:, None] if given.ndim == 3 else given
+        if joints.ndim != 4 or joints.shape[2:] != (count, 3) or not np.issubdtype(joints.dtype, np.floating):
+            raise InputError(
+                f"{path}: joints_mm must be floating point of shape (n, {count}, 3) or (n, H, {count}, 3) for "
+                f"{self.skeleton.name}, got {given.dtype} of shape {given.shape}; another joint order is named by the "
+                "key 'skeleton'"
+            )
+        if ids.shape != (len(joints),):
+            raise InputError(f"{path}: {len(joints)} poses need as many ids, got ids of shape {ids.shape}")
+        self.joints_mm, self.hypotheses = joints, joints.shape[1]
+        names = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
+        self.rows = {str(name): row for row, name in enumerate(names)}
+        if len(self.rows) != len(ids):
+            raise InputError(f"{path}: {len(ids) - len(self.rows)} of the {len(ids)} ids occur more than once")
+        if not len(joints):
+            raise InputError(f"{path}: the file holds no poses")
+        if broken := [name for name, row in self.rows.items() if not np.isfinite(joints[row]).all()]:
+            raise InputError(f"{path}: NaN or infinite joints in {len(broken)} poses: {_some(broken)}")
+        hips = joints[:, :, self.skeleton.indices("left_hip", "right_hip")].mean(axis=2, dtype=np.float64)
+        reach = float(np.median(np.linalg.norm(joints - hips[:, :, None], axis=-1).max(axis=-1)))
+        if reach < 200:
+            raise InputError(
+                f"{path}: the farthest joint lies {reach:.3g} from the hips (median), a body's lies 500 to 1200 "
+                "mm from them: the poses look like metres or centimetres, multiply by 1000 or 10"
+            )
+        offset = float(np.median(np.linalg.norm(hips, axis=-1)))
+        if offset > 400:
+            raise InputError(
+                f"{path}: the hips lie {offset:.0f} mm from the origin (median): the poses must be root-relative, "
+                "subtract the pelvis"
+            )
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the content: distinguishes files of the same name."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]
+
+    def check_hypotheses(self, wanted: int) -> None:
+        if wanted > self.hypotheses:
+            raise InputError(f"{self.path} holds {self.hypotheses} hypotheses per record, {wanted} were asked for")
+
+    def check_records(self, wanted: Collection[str], known: Collection[str]) -> None:
+        """Every wanted record must be in the file, and every id of the file in the dataset."""
+        missing = [name for name in wanted if name not in self.rows]
+        known_set = set(known)
+        foreign = [name for name in self.rows if name not in known_set]
+        if missing or foreign:
+            raise InputError(
+                f"{self.path} does not fit the dataset: {len(missing)} of {len(wanted)} records have no pose"
+                f"{f' ({_some(missing)})' if missing else ''}, {len(foreign)} of {len(self.rows)} ids are not in the "
+                f"dataset{f' ({_some(foreign)})' if foreign else ''}; ids are those of its index.jsonl"
+            )
+
+    def predict(
+        self, images: object, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
+    ) -> np.ndarray:
+        self.check_hypotheses(hypotheses)
+        return self.joints_mm[[self.rows[sample.id] for sample in samples], :hypotheses]
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise InputError(f"no prediction file at {path}")
+    try:
+        with path.open("rb") as stream:
+            loaded = np.load(stream, allow_pickle=False)
+            arrays = {name: loaded[name] for name in loaded.files} if isinstance(loaded, NpzFile) else {}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} is not a readable npz file without pickled objects: {error}") from error
+    absent = {"ids", "joints_mm"} - set(arrays)
+    if absent:
+        raise InputError(
+            f"{path} lacks the keys {sorted(absent)}; it has {sorted(arrays)}: "
+            "save with np.savez(file, ids=..., joints_mm=...)"
+        )
+    return arrays
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
 def _point_estimates(
     model: PoseModel,
     features: Tensor,
@@ -207,7 +308,7 @@ def _point_estimates(
     flipped_world_mm: Tensor | None,
     skeleton: Skeleton | None,
 ) -> PointEstimates:
-    """What is not drawn: the encoder's own 3D, its mean with that of the mirror images, and the model's regressions."""
+    """Without drawing: the encoder's own 3D, its mean with that of the mirror images, and the model's regressions."""
     found: PointEstimates = {}
     if world_mm is not None and skeleton is not None:
         own = world_mm.double().cpu().numpy()
@@ -233,7 +334,7 @@ def load_predictor(
     """A model by its folder, its run or its name in the package, for pictures or for a cache's records; or a peer."""
     cached = isinstance(records, CachedRecords)
     if not fit and not cached:
-        raise InputError("--no-fit is for feature caches: of pictures, people are always fitted to what was seen")
+        raise InputError("--no-fit is for feature caches: people in pictures are always fitted to their landmarks")
     if not Path(name).exists() and name not in checkpoint.packaged():
         if name in PEERS and not cached:
             return BlazePosePeer(name, true_boxes)
@@ -252,7 +353,7 @@ def load_predictor(
 
 
 def fingerprint(model: PoseModel) -> str:
-    """Tells weights apart that lie under the same name."""
+    """Of the weights: distinguishes models of the same name."""
     digest = hashlib.sha256()
     for part in model.parts().values():
         for tensor in part.state_dict().values():

@@ -6,10 +6,9 @@ import torch
 
 from di2pose import Di2Pose, recipes
 from di2pose.errors import InputError
-from di2pose.evaluation.evaluate import evaluate_dataset
-from di2pose.evaluation.prediction_file import PredictionFile
-from di2pose.evaluation.predictor import PicturePredictor, load_predictor
+from di2pose.evaluation.predictors import PicturePredictor, PredictionFile, load_predictor
 from di2pose.evaluation.protocol import parse_protocols
+from di2pose.evaluation.run import evaluate_dataset
 from di2pose.image.crop import roi_from_box
 from di2pose.image.detect import given
 from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
@@ -175,7 +174,7 @@ def test_poses_of_a_crop_are_turned_into_camera_axes_and_drawn_by_seed_and_id(pi
 
 
 def test_true_boxes_are_cropped_without_a_detector(pipeline, make_samples, write_dataset, monkeypatch):
-    monkeypatch.setattr("di2pose.evaluation.predictor.Finder", lambda: pytest.fail("a detector was loaded"))
+    monkeypatch.setattr("di2pose.evaluation.predictors.Finder", lambda: pytest.fail("a detector was loaded"))
     dataset = write_dataset(make_samples(2))
     samples, predictor = [dataset[0], dataset[1]], PicturePredictor(pipeline, False, False, true_boxes=True)
     images = [dataset.read_image(sample) for sample in samples]

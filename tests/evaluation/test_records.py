@@ -15,10 +15,10 @@ from di2pose.baselines.regression import Regression
 from di2pose.cli import main
 from di2pose.data.sample import OCCLUDED, SEEN
 from di2pose.errors import InputError
-from di2pose.evaluation import evaluate_models
-from di2pose.evaluation.cached_records import CachedRecords, open_records
-from di2pose.evaluation.evaluate_models import evaluate
-from di2pose.evaluation.predictor import load_predictor
+from di2pose.evaluation import run as runner
+from di2pose.evaluation.predictors import load_predictor
+from di2pose.evaluation.records import CachedRecords, open_records
+from di2pose.evaluation.run import evaluate
 from di2pose.model import load_model, save_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.pose.metrics import joint_errors, mpjpe, procrustes
@@ -87,13 +87,15 @@ def regression(tmp_path_factory):
 
 def value(report, key, protocol="limb-12", part="value"):
     hypotheses, estimate, metric = key.split("/")
-    (found,) = [
-        number[part]
-        for number in report["numbers"]
-        if (number["protocol"], number["hypotheses"], number["estimate"], number["metric"])
-        == (protocol, int(hypotheses), estimate, metric)
-    ]
+    wanted = {"protocol": protocol, "hypotheses": int(hypotheses), "estimate": estimate, "metric": metric}
+    (found,) = [n[part] for n in report["numbers"] if wanted.items() <= n.items()]
     return found
+
+
+def evaluated(model, data, out, **options):
+    """The report of the command."""
+    assert evaluate((str(model),), data=data, out=out, **{"steps": "1", "worst": 0, **options}) == 0
+    return json.loads((out / "report.json").read_text())
 
 
 def errors_of(joints, truth):
@@ -108,7 +110,7 @@ def test_records_of_a_cache_are_samples_without_pictures(features, poses):
     assert isinstance(records, CachedRecords)
     assert (len(records), records.name, records.skeleton) == (COUNT, "crops", H36M_17)
     sample = records[20]
-    assert (sample.id, sample.split, sample.frame, sample.image) == ("id20", "test", 20, None)
+    assert (sample.id, sample.split, sample.frame, sample.image, sample.row) == ("id20", "test", 20, None, 20)
     np.testing.assert_array_equal(sample.joints_mm, poses[20])
     assert records.select(action="seated").tolist() == list(range(1, COUNT, 2))
     assert not records.only_hidden_labelled
@@ -117,23 +119,24 @@ def test_records_of_a_cache_are_samples_without_pictures(features, poses):
 
 
 def test_every_estimate_is_a_row_of_one_table(run, features, poses, tmp_path, capsys):
-    words = ["evaluate", str(run), "--data", str(features), "--protocol", "limb-12,all-17", "--out", str(tmp_path)]
-    assert main([*words, "--hypotheses", "3", "--steps", "2", "--seeds", "0,5", "--limit", "20"]) == 0
-    text, report = capsys.readouterr().out, json.loads((tmp_path / "report.json").read_text())
+    """Its own errors, over all joints, over groups of them and by action, against plain sums."""
+    options = {"protocol": "limb-12,all-17", "hypotheses": "3", "steps": "2", "seeds": "0,5"}
+    report = evaluated(run, features, tmp_path, **options)
+    text = capsys.readouterr().out
     for words in ("mean of 3 (p-agg)", "best of 3 (p-best, oracle)", "(peer)", "regression", "rank corr", "seeds 0, 5"):
         assert words in text
-    model, records = load_model(run), CachedRecords(features)
-    truth, y = torch.from_numpy(poses[:20]), records.cache.features(np.arange(20))
+    model, records, truth = load_model(run), CachedRecords(features), torch.from_numpy(poses)
+    y = records.cache.features(np.arange(COUNT))
     at_hips = truth - truth[:, HIPS].mean(1, keepdim=True)
     assert value(report, "0/peer/mpjpe") == pytest.approx(float(0.1 * at_hips[:, LIMBS].norm(dim=-1).mean()), rel=1e-4)
     assert value(report, "0/peer/pa_mpjpe") < 0.1
     assert not [n for n in report["numbers"] if n["protocol"] == "all-17" and n["estimate"] == "peer"]
-
     points = model.point_estimates(y)
     assert set(points) == {"regression", "soft decode"}
     for name, pose in points.items():
         assert value(report, f"0/{name}/mpjpe", "all-17") == pytest.approx(float(mpjpe(pose, truth).mean()), rel=1e-4)
-    drawn = [model.predict(y, 3, 2, hypothesis_generators(seed, IDS[:20], 3)).joints_mm for seed in (0, 5)]
+
+    drawn = [model.predict(y, 3, 2, hypothesis_generators(seed, IDS, 3)).joints_mm for seed in (0, 5)]
     means = [float(errors_of(samples.mean(1), truth)["pa_mpjpe"].mean()) for samples in drawn]
     assert value(report, "3/p-agg/pa_mpjpe") == pytest.approx(np.mean(means), rel=1e-4)
     assert value(report, "3/p-agg/pa_mpjpe", part="deviation") == pytest.approx(np.std(means, ddof=1), rel=1e-3)
@@ -144,58 +147,44 @@ def test_every_estimate_is_a_row_of_one_table(run, features, poses, tmp_path, ca
     assert value(report, "3/sample/mpjpe") == pytest.approx(float(np.mean(each)), rel=1e-4)
     assert value(report, "3/p-best/mpjpe", part="oracle") is True
 
-
-def test_groups_pool_the_joints_of_all_records_for_every_estimate_and_metric(run, features, poses, tmp_path):
-    evaluate((str(run),), data=features, out=tmp_path, hypotheses="2", steps="1", protocol="limb-12,all-17")
-    report, records = json.loads((tmp_path / "report.json").read_text()), CachedRecords(features)
-    y, truth = records.cache.features(np.arange(COUNT)), torch.from_numpy(poses)
     visibility = torch.from_numpy(records.visibility[:, LIMBS].astype(int))
-    samples = load_model(run).predict(y, 2, 1, hypothesis_generators(0, IDS, 2)).joints_mm
-    for key, pose in (("2/p-agg", samples.mean(1)), ("0/regression", load_model(run).point_estimates(y)["regression"])):
-        for metric, errors in errors_of(pose, truth).items():
-            masks = {"hidden": visibility > SEEN, "seen": visibility == SEEN, "occluded": visibility == OCCLUDED}
-            for group, mask in masks.items():
-                found = value(report, f"{key}/{metric}_{group}")
-                assert found == pytest.approx(float(errors[mask].mean()), rel=1e-4)
+    masks = {"hidden": visibility > SEEN, "seen": visibility == SEEN, "occluded": visibility == OCCLUDED}
+    for key, estimates in (("3/p-agg", [s.mean(1) for s in drawn]), ("0/regression", [points["regression"]])):
+        found = [errors_of(pose, truth) for pose in estimates]
+        for metric in ("mpjpe", "pa_mpjpe"):
+            for group, mask in masks.items():  # the joints of all records are pooled
+                expected = np.mean([float(errors[metric][mask].mean()) for errors in found])
+                assert value(report, f"{key}/{metric}_{group}") == pytest.approx(expected, rel=1e-4)
                 assert value(report, f"{key}/{metric}_{group}", part="count") == int(mask.sum())
     assert np.array(report["states"]["all-17"]["counts"]).sum() == COUNT * 17
     spread = report["spread"]["limb-12"]
-    assert spread["all"]["joints"] == COUNT * 12
-    aligned = samples - samples[:, :, HIPS].mean(2, keepdim=True)
-    trace = aligned[:, :, LIMBS].double().var(1, correction=1).sum(-1)
-    assert spread["hidden"]["spread_mm"] == pytest.approx(float(trace.sqrt()[visibility > SEEN].mean()), rel=1e-3)
+    assert spread["all"]["joints"] == 2 * COUNT * 12
     assert set(spread["hidden_over_seen"]) == {"spread", "error", "spread_over_error"}
-    text = (tmp_path / "report.md").read_text()
-    assert "## Seen and hidden joints" in text
-    assert "said occluded" in text
+    aligned = [samples - samples[:, :, HIPS].mean(2, keepdim=True) for samples in drawn]
+    trace = [float(s[:, :, LIMBS].double().var(1).sum(-1).sqrt()[visibility > SEEN].mean()) for s in aligned]
+    assert spread["hidden"]["spread_mm"] == pytest.approx(np.mean(trace), rel=1e-3)
 
-
-def test_a_dataset_with_a_few_actions_has_a_table_of_them(run, features, poses, tmp_path):
-    evaluate((str(run),), data=features, out=tmp_path, hypotheses="2", steps="1")
-    report = json.loads((tmp_path / "report.json").read_text())
     table = report["actions"]["limb-12"]
     assert (table["names"], table["counts"]) == (["seated", "upright"], [12, 12])
-    y = CachedRecords(features).cache.features(np.arange(COUNT))
-    errors = errors_of(load_model(run).point_estimates(y)["regression"], torch.from_numpy(poses))["mpjpe"]
-    assert table["mean_mm"]["0/regression/mpjpe"][0] == pytest.approx(float(errors[1::2].mean()), rel=1e-4)
-    assert "mean of 2 (p-agg) over the peer" in (tmp_path / "report.md").read_text()
+    seated = errors_of(points["regression"], truth)["mpjpe"][1::2]
+    assert table["mean_mm"]["0/regression/mpjpe"][0] == pytest.approx(float(seated.mean()), rel=1e-4)
+    text = (tmp_path / "report.md").read_text()
+    for words in ("## Seen and hidden joints", "said occluded", "mean of 3 (p-agg) over the peer"):
+        assert words in text
 
 
 def test_the_same_command_gives_the_same_figures_and_other_seeds_others(run, features, tmp_path):
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        evaluate((str(run),), data=features, out=tmp_path / name, hypotheses="2", steps="1", seed=seed, limit=5)
-    a, b, c = (json.loads((tmp_path / name / "report.json").read_text()) for name in "abc")
+    options = {"hypotheses": "2", "limit": 5}
+    seeds = {"a": 0, "b": 0, "c": 1}
+    a, b, c = (evaluated(run, features, tmp_path / name, seed=seed, **options) for name, seed in seeds.items())
     assert a == b
     assert value(a, "2/p-agg/mpjpe") != value(c, "2/p-agg/mpjpe")
     assert value(a, "0/soft decode/mpjpe") == value(c, "0/soft decode/mpjpe")
 
 
 def test_with_mirror_images_estimates_are_flip_tested(run, flipped, poses, tmp_path):
-    report = {}
-    for on in (True, False):
-        out = tmp_path / str(on)
-        evaluate((str(run),), data=flipped, out=out, protocol="limb-12,all-17", hypotheses="4", steps="2", flip_test=on)
-        report[on] = json.loads((out / "report.json").read_text())
+    options = {"protocol": "limb-12,all-17", "hypotheses": "4", "steps": "2"}
+    report = {on: evaluated(run, flipped, tmp_path / str(on), flip_test=on, **options) for on in (True, False)}
     # This peer is not led astray by mirrors.
     assert value(report[True], "0/peer, flip test/mpjpe") == pytest.approx(value(report[True], "0/peer/mpjpe"))
     assert not [n for n in report[False]["numbers"] if n["estimate"] == "peer, flip test"]
@@ -219,9 +208,7 @@ def test_with_mirror_images_estimates_are_flip_tested(run, flipped, poses, tmp_p
 
 def test_plain_crops_have_nothing_before_them_and_nothing_outside(run, features, flipped, poses, tmp_path):
     assert CachedRecords(features).plain_rows()[:4].tolist() == [0, 6, 12, 18]
-    options = {"protocol": "all-17", "hypotheses": "2", "steps": "1", "limit": 3, "plain": True}
-    evaluate((str(run),), data=features, out=tmp_path, **options)
-    report = json.loads((tmp_path / "report.json").read_text())
+    report = evaluated(run, features, tmp_path, protocol="all-17", hypotheses="2", limit=3, plain=True)
     assert report["records"]["all-17"]["ids"] == ["id0", "id6", "id12"]
     rows = np.array([0, 6, 12])
     read = load_model(run).point_estimates(CachedRecords(features).cache.features(rows))["regression"]
@@ -235,8 +222,7 @@ def test_footage_that_labels_only_what_a_patch_hides_counts_all_other_joints_as_
     visibility = np.full((COUNT, 17), -1, np.int8)
     visibility[::2, H36M_17.index("left_wrist")] = 2  # in every other record the patch hides nothing that counts
     folder = write_cache(tmp_path / "occ", {"joints_mm": poses, "visibility": visibility}, parts_of(poses)["tokens"])
-    evaluate((str(run),), data=folder, out=tmp_path / "out", hypotheses="2", steps="1")
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    report = evaluated(run, folder, tmp_path / "out", hypotheses="2")
     assert value(report, "2/p-agg/mpjpe_hidden", part="count") == COUNT // 2
     assert value(report, "2/p-agg/mpjpe_seen", part="count") == COUNT * 12 - COUNT // 2
     assert report["states"] == {}
@@ -261,11 +247,10 @@ def test_several_numbers_of_steps_are_rows_of_one_table(run, features, tmp_path,
     evaluate((str(run),), out=tmp_path / "both", steps="2,4", **some)
     assert f"| {run.name}-4-steps |" in capsys.readouterr().out
     both = json.loads((tmp_path / "both" / "report.json").read_text())["models"]
-    evaluate((str(run),), out=tmp_path / "one", steps="2", **some)
-    one = json.loads((tmp_path / "one" / "report.json").read_text())
+    one = evaluated(run, out=tmp_path / "one", **{**some, "steps": "2"})
     assert value(both[f"{run.name}-2-steps"], "3/p-agg/mpjpe") == value(one, "3/p-agg/mpjpe")
-    evaluate((str(run),), data=features, out=tmp_path / "own", hypotheses="2", limit=2)
-    assert json.loads((tmp_path / "own" / "report.json").read_text())["run"]["steps"] == 20  # the model's own
+    own = evaluated(run, features, tmp_path / "own", hypotheses="2", limit=2, steps=None)
+    assert own["run"]["steps"] == 20  # the model's own
 
 
 def test_what_a_cache_cannot_do_is_named(run, features, write_cache, poses, tmp_path):
@@ -291,10 +276,9 @@ def test_hypotheses_are_fitted_to_landmarks_unless_told_otherwise(run, write_cac
     sure = np.ones((COUNT, BLAZEPOSE_33.count, 5), np.float32)
     columns = {"joints_mm": poses, "landmarks_2d": marks, "landmarks": sure, "focal": np.full(COUNT, focal, np.float32)}
     cache = write_cache(tmp_path / "landmarks", columns, here["tokens"])
-    reports = {}
-    for name, fit in (("fitted", True), ("drawn", False)):
-        evaluate((str(run),), data=cache, out=tmp_path / name, protocol="all-17", hypotheses="4", steps="2", fit=fit)
-        reports[name] = json.loads((tmp_path / name / "report.json").read_text())
+    options = {"protocol": "all-17", "hypotheses": "4", "steps": "2"}
+    names = {"fitted": True, "drawn": False}
+    reports = {name: evaluated(run, cache, tmp_path / name, fit=fit, **options) for name, fit in names.items()}
     assert "not fitted" in reports["drawn"]["run"]["predictor"]
     estimates = {name: {number["estimate"] for number in report["numbers"]} for name, report in reports.items()}
     assert estimates["fitted"] - estimates["drawn"] == {"fitted"}
@@ -314,12 +298,8 @@ def test_people_in_pictures_are_always_fitted(run):
 
 def test_the_precision_is_chosen_and_named(features, run, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
-    found = {}
-    for precision in ("auto", "bfloat16"):
-        out = tmp_path / precision
-        words = ("evaluate", run, "--data", features, "--limit", 4, "--hypotheses", 1, "--precision", precision)
-        assert main([*map(str, words), "--out", str(out)]) == 0
-        found[precision] = json.loads((out / "report.json").read_text())
+    options = {"limit": 4, "hypotheses": "1"}
+    found = {p: evaluated(run, features, tmp_path / p, precision=p, **options) for p in ("auto", "bfloat16")}
     assert "bfloat16" not in found["auto"]["run"]["predictor"]
     assert found["bfloat16"]["run"]["predictor"].endswith("bfloat16)")
     values = [value(found[name], "0/regression/mpjpe") for name in ("auto", "bfloat16")]
@@ -332,13 +312,8 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 def test_two_processes_under_torchrun_give_the_report_of_one(features, run, regression, tmp_path):
     words = ("evaluate", run, regression, "--data", features, "--hypotheses", "1,2", "--steps", 2, "--batch", 1)
     assert main([*map(str, words), "--out", str(tmp_path / "one")]) == 0
-    two = subprocess.run(
-        [*TORCHRUN, *map(str, words), "--out", str(tmp_path / "two")],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, env = [*TORCHRUN, *map(str, words), "--out", str(tmp_path / "two")], os.environ | {"OMP_NUM_THREADS": "1"}
+    two = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert two.returncode == 0, two.stderr[-3000:]
     assert "written:" in two.stdout
     name = run.name
@@ -351,7 +326,7 @@ def test_ranks_that_each_finish_another_model_last_still_write_the_joint_table(f
     words = [*map(str, ("evaluate", run, "--data", features, "--hypotheses", 1, "--steps", "1,2", "--limit", 4))]
     words += ["--out", str(tmp_path)]
     monkeypatch.setenv("WORLD_SIZE", "2")
-    begun, real = [], evaluate_models.evaluate_dataset
+    begun, real = [], runner.evaluate_dataset
 
     def overtaken(*arguments, **named):
         """Rank 1 does all of its work after rank 0 has done its records of the first model."""
@@ -360,12 +335,12 @@ def test_ranks_that_each_finish_another_model_last_still_write_the_joint_table(f
         if len(begun) == 1:
             monkeypatch.setenv("RANK", "1")
             with monkeypatch.context() as other:
-                other.setattr(evaluate_models, "evaluate_dataset", real)
+                other.setattr(runner, "evaluate_dataset", real)
                 assert main(words) == 0
             monkeypatch.setenv("RANK", "0")
         return found
 
-    monkeypatch.setattr(evaluate_models, "evaluate_dataset", overtaken)
+    monkeypatch.setattr(runner, "evaluate_dataset", overtaken)
     assert main(words) == 0
     assert begun[0] is None  # rank 1 finished the first model last
     assert (tmp_path / "report.json").is_file()
