@@ -280,7 +280,7 @@ class Motion(_Saveable):
     """The results of a video, in order."""
 
     results: Sequence[Result]
-    """A frame in which nobody is found is a result without people."""
+    """One for each frame, also where it has no people."""
     fps: float
     """Results a second."""
 

@@ -241,8 +241,7 @@ def test_light_and_dark_follow_the_system(browser, pages):
     assert browser.messages() == []
 
 
-def test_every_control_has_a_name(browser, pages):
-    browser.open(pages[0] / "video.html")
+def test_every_control_has_a_name(browser, walk):
     nameless = """return [...document.querySelectorAll('button, select, input, canvas, section')]
         .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim())).map(e => e.outerHTML)"""
     assert browser.run(nameless) == []
@@ -252,23 +251,19 @@ def test_nobody_and_unknown_joints_are_told(browser, pages):
     browser.open(pages[0] / "nobody.html")
     assert browser.run(PLACES) == []
     browser.open(pages[0] / "coco.html")
-    rows = browser.run(TABLE)
-    assert rows[1] == ["left eye", "", "", "", "", ""]
+    assert browser.run(TABLE)[1] == ["left eye", "", "", "", "", ""]
     assert browser.run("return document.getElementById('view').places[1]") is None
     assert browser.messages() == []
 
 
-def test_the_page_is_one_file_that_loads_nothing(pages):
+def test_the_page_is_one_file_that_loads_nothing_and_names_cannot_break_out(pages, tmp_path):
     text = (pages[0] / "video.html").read_text(encoding="utf-8")
     assert not re.findall(r"https?://", text)
     assert "default-src 'none'" in text
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
     assert all(frame["photo"].startswith("data:image/jpeg;base64,") for frame in data["frames"])
 
-
-def test_a_name_cannot_break_out_of_the_page(tmp_path):
-    photo = Image.new("RGB", SIZE)
-    nasty = result([person()], image="</script><b>.jpg", model="</script><i>", picture=photo)
+    nasty = result([person()], image="</script><b>.jpg", model="</script><i>", picture=Image.new("RGB", SIZE))
     nasty.save(tmp_path / "n.html")
     text = (tmp_path / "n.html").read_text()
     assert text.count("</script>") == 2

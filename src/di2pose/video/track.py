@@ -4,7 +4,7 @@ The next crop comes from the last landmarks, as in BlazePose, so the detector ne
 are assigned to tracks by position, shape, 3D pose and size, all pairs at once (least sum). A track moves on at constant
 speed sideways and for a moment vertically, or has stopped, or half so; its last pose counts less the longer it is lost.
 
-While somebody is hidden, a crop at their place shows whoever hides them: two observations of one body count once, for
+While a person is hidden, a crop at their place shows the person in front: two observations of one body count once, for
 the track that fits better. A detection on a tracked body never starts a track, however badly its landmarks fit.
 
 A new person is a track at once, but is not waited for long before KNOWN observations. `video.fragments` drops short
