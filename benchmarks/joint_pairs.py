@@ -1,4 +1,4 @@
-"""How near and how far apart can two joints be? Prints the table of src/di2pose/pose/joint_pairs.py.
+"""How near and how far apart can two joints be? Prints the table of src/di2pose/pose/bones.py.
 
     python benchmarks/joint_pairs.py --motion cmu-bvh-6hz --people 4000
 
@@ -22,7 +22,7 @@ from jaxtyping import Float
 from tqdm import tqdm
 
 from di2pose.data.bvh import Bvh, clip_files, h36m_joints
-from di2pose.pose.joint_pairs import PAIRS, PATHS
+from di2pose.pose.bones import PAIRS, PATHS
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
 LEFT_OUT = 1e-3

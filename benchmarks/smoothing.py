@@ -28,10 +28,10 @@ from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17, LIMB_12
 from di2pose.result import Person, Result
 from di2pose.video.body import one_body
-from di2pose.video.estimate import TrackedFrame, VideoDrawing, tracked_frames
+from di2pose.video.estimate import TrackedFrame, drawn_people, tracked_frames
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame
-from di2pose.video.track import Sighting, Tracker
+from di2pose.video.track import Observation, Tracker
 
 RATE = 60.0
 LIMBS = list(H36M_17.indices(*LIMB_12))
@@ -48,8 +48,8 @@ class EveryFrame(Tracker):
     def search(self) -> str:
         return "quick"
 
-    def update(self, time_s: float, looks: Sequence[Sighting]) -> dict[int, int]:
-        given = super().update(time_s, looks)
+    def update(self, time_s: float, observations: Sequence[Observation]) -> dict[int, int]:
+        given = super().update(time_s, observations)
         self.tracks = []
         return given
 
@@ -123,12 +123,10 @@ def main() -> None:
     whole: dict[str, list[float]] = {}
 
     def run(name: str, looked: list[TrackedFrame], looking: list[float], batched: bool) -> None:
-        drawing = VideoDrawing(model, options.hypotheses, options.steps, 0)
+        how = (options.hypotheses, options.steps, 0)
         started = time.process_time()
-        if batched:
-            drawn = list(drawing.people(looked))
-        else:
-            drawn = [answer for each in looked for answer in drawing.people([each])]
+        batches = [looked] if batched else [[each] for each in looked]
+        drawn = [answer for batch in batches for answer in drawn_people(model, batch, *how)]
         spent = time.process_time() - started
         results = [as_result(each, people, samples) for each, people in drawn]
         for suffix in ("", " + smoothing", " + smoothing, one body"):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from di2pose.diffusion import Schedule, diffusion_loss, forward_sample, posterior
-from di2pose.pose.joint_pairs import PAIRS, SHARES
+from di2pose.pose.bones import PAIRS, SHARES
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

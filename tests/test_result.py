@@ -1,4 +1,4 @@
-"""What a user gets back: names, spread, conversion, JSON there and back, tracks."""
+"""Results: joints by name, uncertainty, conversion, JSON round trip, tracks, notebooks, pandas."""
 
 import base64
 import dataclasses
@@ -8,7 +8,7 @@ import webbrowser
 
 import numpy as np
 import pytest
-from output.people import CAMERA, person, result
+from output.people import CAMERA, person, result, video
 from PIL import Image
 
 from di2pose.errors import InputError, MissingExtra
@@ -114,27 +114,23 @@ def test_json_gives_the_result_back(tmp_path):
         assert getattr(after, name) == getattr(before, name), name
     after.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "out.json").read_bytes()
-
-
-def test_json_keeps_another_skeleton_and_its_unknown_joints(tmp_path):
-    coco = person().convert("coco17")
+    coco = person().convert("coco17")  # another skeleton, unknown joints
     result([coco]).save(tmp_path / "coco.json")
     same(Result.load(tmp_path / "coco.json").people[0], coco, 0.00051)
 
 
 def test_json_gives_a_video_back_with_its_tracks(tmp_path):
-    frames = [result([person(k, track=3)], frame_index=k, time_s=k / 25) for k in range(3)]
-    motion = Motion([*frames, result([], frame_index=3, time_s=3 / 25)], fps=25.0)
+    motion = video([*(person(k, track=3) for k in range(3)), None], fps=25.0)
     motion.save(tmp_path / "v.json")
     back = Motion.load(tmp_path / "v.json")
     assert (len(back), back.fps, back.tracks, back[2].time_s) == (4, 25.0, (3,), 0.08)
     assert [p is None for p in back.track(3)] == [False, False, False, True]
-    same(back[1].people[0], frames[1].people[0], 0.00051)
+    same(back[1].people[0], motion[1].people[0], 0.00051)
     with pytest.raises(InputError, match="no track 5; there are 3"):
         back.track(5)
     with pytest.raises(InputError, match=r"holds 4 frames of a video: read it with Motion\.load"):
         Result.load(tmp_path / "v.json")
-    frames[0].save(tmp_path / "one.json")
+    motion[0].save(tmp_path / "one.json")
     with pytest.raises(InputError, match=r"holds a photo: read it with Result\.load"):
         Motion.load(tmp_path / "one.json")
 
@@ -165,12 +161,9 @@ def test_the_ending_says_what_is_written(tmp_path):
     assert list(WRITERS) == [*tables, *motion, ".html", ".png", ".jpg"]
 
 
-def test_people_of_two_skeletons_do_not_mix():
+def test_people_need_one_skeleton_and_in_a_video_a_track_of_their_own():
     with pytest.raises(InputError, match="the same skeleton"):
         result([person(1), person(2).convert("coco17")])
-
-
-def test_everybody_in_a_video_needs_a_track_of_their_own():
     for people in ([person(1)], [person(1, track=0), person(2, track=0)]):
         with pytest.raises(InputError, match="frame 0 of a motion: every person needs a track"):
             Motion([result(people)], fps=30.0)
@@ -229,13 +222,11 @@ def test_a_notebook_shows_the_overlay_and_a_row_for_each_person(tmp_path):
 
 
 def test_a_notebook_shows_a_motion_and_a_person():
-    photo = Image.new("RGB", (640, 480))
-    frames = [result([person(k, track=7)] if k else [], picture=photo, frame_index=k) for k in range(4)]
-    page = Motion(frames, fps=30.0)._repr_html_()
+    walk = video([None, *(person(k, track=7) for k in range(3))], picture=Image.new("RGB", (640, 480)))
+    page = walk._repr_html_()
     assert "<img" in page
     assert [cell in page for cell in ("7", "3", "1")] == [True] * 3
-    lost = [result([], image="gone.mp4", frame_index=k) for k in range(2)]
-    assert "<img" not in Motion(lost, fps=30.0)._repr_html_()
+    assert "<img" not in video([None, None], image="gone.mp4")._repr_html_()
     table = person().convert("coco17")._repr_html_()
     assert table.count("<tr>") == 18
     assert "left shoulder" in table
@@ -243,33 +234,29 @@ def test_a_notebook_shows_a_motion_and_a_person():
 
 
 def test_a_table_has_a_row_for_each_frame_person_and_joint():
-    frames = [result([person(k, track=3)], image="v.mp4", frame_index=5 + k, time_s=k / 25) for k in range(2)]
-    columns, rows = joint_records(frames, 25.0)
+    frames = video([person(k, track=3) for k in range(2)], fps=25.0)
+    columns, rows = joint_records(list(frames), 25.0)
     assert len(rows) == 2 * 17
     row = dict(zip(columns, rows[17 + 3], strict=True))
     ankle = frames[1].people[0]["right_ankle"]
-    assert (row["frame"], row["person"], row["joint"], row["state"]) == (6, 3, "right_ankle", "occluded")
+    assert (row["frame"], row["person"], row["joint"], row["state"]) == (1, 3, "right_ankle", "occluded")
     assert [row[name] for name in ("x_mm", "y_mm", "z_mm")] == ankle.xyz_mm.tolist()
     assert (row["r90_mm"], row["std_mm"]) == (ankle.r90_mm, ankle.std_mm)
     assert [row["u_px"], row["v_px"]] == frames[1].people[0].joints_2d[3].tolist()
 
 
-def test_pandas_has_the_same_numbers_as_the_csv(tmp_path):
+def test_pandas_has_the_same_numbers_as_the_csv_and_a_missing_pandas_is_explained(tmp_path, monkeypatch):
     pandas = pytest.importorskip("pandas", reason="the extra pandas is not installed")
-    frames = [result([person(k, track=3)], image="v.mp4", frame_index=5 + k, time_s=k / 25) for k in range(2)]
-    motion = Motion(frames, fps=25.0)
+    motion = video([person(k, track=3) for k in range(2)], fps=25.0)
     motion.save(tmp_path / "v.csv")
     wide, long = pandas.read_csv(tmp_path / "v.csv"), motion.to_pandas()
     assert len(long) == 34
     knee = long[long.joint == "left_knee"].reset_index()
     for column in ("x_mm", "z_mm", "r90_mm", "std_mm", "u_px", "v_px"):
         np.testing.assert_allclose(knee[column], wide[f"left_knee_{column}"], atol=0.001)
-    assert knee.frame.tolist() == [5, 6]
+    assert knee.frame.tolist() == [0, 1]
     assert result([]).to_pandas().columns.tolist() == long.columns.tolist()
     assert result([person().convert("coco17")]).to_pandas().x_mm.isna().any()
-
-
-def test_without_pandas_the_message_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match=r"pip install 'di2pose\[pandas\]'"):
         result([person()]).to_pandas()

@@ -1,6 +1,6 @@
-"""What a user gets back: people with named joints in millimetres, what was seen and what was guessed, and how far off.
+"""Results: people with named joints in millimetres, their states and uncertainty, and how to save them.
 
-Axes everywhere: the camera's, x right, y down, z away from the camera. J joints (17 unless converted), H hypotheses.
+Axes: the camera's, x right, y down, z away from the camera. J joints of the person's skeleton, H hypotheses.
 """
 
 import dataclasses
@@ -29,30 +29,29 @@ if TYPE_CHECKING:
     from di2pose.output.angles import Angle
 
 STATES = ("pinned", "seen", "occluded", "out_of_frame", "unknown")
-"""From sure to not there at all; `pinned` where the user said where it is; `occluded` also where something is in sight
-but nobody can tell what; `unknown` only after `convert`, for a joint that cannot be had."""
+"""Of a joint, from certain to missing; `pinned`: given by the user; `unknown`: not in the skeleton before `convert`."""
 KNOWN = ("pinned", "seen")
 """States of joints that are not guessed."""
 
 WRITERS: dict[str, str] = {
     ".json": "di2pose.output.tables:as_json",
     ".csv": "di2pose.output.tables:as_csv",
-    ".angles.csv": "di2pose.output.angles_csv:as_angles",
+    ".angles.csv": "di2pose.output.tables:as_angles",
     ".npz": "di2pose.output.tables:as_npz",
     ".parquet": "di2pose.output.parquet:as_parquet",
-    ".trc": "di2pose.output.markers:as_trc",
-    ".c3d": "di2pose.output.c3d_writer:as_c3d",
-    ".bvh": "di2pose.output.bvh_writer:as_bvh",
+    ".trc": "di2pose.output.motion:as_trc",
+    ".c3d": "di2pose.output.motion:as_c3d",
+    ".bvh": "di2pose.output.bvh:as_bvh",
     ".html": "di2pose.output.viewer:as_page",
     ".png": "di2pose.output.figure:as_figure",
     ".jpg": "di2pose.output.overlay:as_overlay",
 }
-"""File ending -> module:function of a Writer, imported when it is first needed. A new format is one line here. Of two
-endings that fit a name the longer counts."""
+"""File ending -> module:function of a Writer, imported when needed; the longest ending that fits a name is taken. A new
+format is one line here."""
 Files = dict[str, bytes]
-"""Contents by the files' names."""
+"""File name -> content."""
 Writer = Callable[[str, list["Result"], float | None], Files]
-"""(file name, results, frames a second or None for a photo) -> the file of that name, or of several people one each."""
+"""(file name, results, frames a second or None for a photo) -> one file, or one for each person."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +75,11 @@ class Person:
 
     joints_mm: Float[np.ndarray, "J 3"]
     """The estimate, relative to the pelvis, camera axes: a body with bones of the hypotheses' mean lengths, left and
-    right alike, and distances of joints that a body can have, fitted to where they were seen. `mean_mm` is the plain
-    mean of the hypotheses."""
+    right alike, fitted to the 2D joints. `mean_mm` is the plain mean of the hypotheses."""
     samples_mm: Float[np.ndarray, "H J 3"]
-    """The hypotheses, same frame: each a body with the same bones, fitted to where its joints were seen."""
+    """The hypotheses, same frame: each a body with the same bones, fitted to the 2D joints."""
     covariance_mm2: Float[np.ndarray, "J 3 3"]
-    """Calibrated: what the true joint varies by, which is more than the hypotheses do."""
+    """Calibrated covariance of the true joint, larger than that of the hypotheses."""
     r90_mm: Float[np.ndarray, " J"]
     state: np.ndarray
     """(J,) strings out of STATES."""
@@ -94,12 +92,11 @@ class Person:
     score: float
     """Probability that this is a person at all, 0 to 1; 1 where the user drew the box."""
     root_std_mm: np.ndarray | None = None
-    """(3,) what `root_mm` is off by, along each axis: mostly along the view, where the camera and the body's size leave
-    it open. None where nobody knows."""
+    """(3,) standard deviation of `root_mm` along each axis, largest along the view; None where it is not known."""
     track: int | None = None
-    """Who it is in a video; None in a photo."""
+    """Number of the person in a video; None in a photo."""
     tokens: np.ndarray | None = None
-    """(H, N) codes that the hypotheses were decoded from, for `keep_tokens`; not written to files."""
+    """(H, N) codes of the hypotheses, for `keep_tokens`; not written to files."""
     skeleton: Skeleton = H36M_17
 
     def __post_init__(self) -> None:
@@ -130,16 +127,14 @@ class Person:
                 raise InputError(f"{name} of a person must be finite for every joint that is not 'unknown'")
 
     frame = "camera"
-    """Whose axes: never the world's, unless you turn them with `camera.to_world`."""
+    """The axes of all coordinates; `camera.to_world` gives the world's."""
 
     def __repr__(self) -> str:
         track = "" if self.track is None else f", track {self.track}"
         return f"Person({len(self.state)} joints, {self.guessed.sum()} hidden, score {self.score:.2f}{track})"
 
     def _repr_html_(self) -> str:
-        from di2pose.output.notebook import person_html
-
-        return person_html(self)
+        return _notebook_html(self)
 
     def __getitem__(self, name: str) -> Joint:
         j = self.skeleton.index(name)
@@ -163,22 +158,20 @@ class Person:
 
     @cached_property
     def angles(self) -> "Mapping[str, Angle]":
-        """Joint angles by name, in degrees, each with its 90 % interval and its state: `angles["left_knee_flexion"]`,
-        0 where the leg is straight. docs/angles.md shows what they mean."""
+        """Joint angles by name, degrees, with 90 % interval and state: `angles["left_knee_flexion"]`, docs/angles.md"""
         from di2pose.output.angles import angles_of
 
         return angles_of(self)
 
     def convert(self, skeleton: str | Skeleton) -> "Person":
-        """The same person in another skeleton, by the meaning of each joint; still relative to the pelvis.
+        """The person in another skeleton, by the meaning of each joint; still relative to the pelvis.
 
-        Built joints are means of others by the rules of `pose.skeleton`. Their covariance and r90 are the means of the
-        parts': for the covariance an upper bound whatever the correlation (it is convex), and silent about how far the
-        stand-in lies from the point it stands for. Their state is the worst of the parts'. A joint that cannot be had
-        is NaN and 'unknown'.
+        Missing joints are built as means of others by the rules of `pose.skeleton`. Their covariance and r90 are the
+        means of the parts' (for the covariance an upper bound, whatever the correlation), their state is the worst of
+        the parts'. A joint that cannot be built is NaN and 'unknown'.
         """
         target = skeleton if isinstance(skeleton, Skeleton) else get(skeleton)
-        # Conversion is linear, so what it makes of the unit vectors are the weights of every part.
+        # Conversion is linear: applied to unit vectors, it gives the weights of every part.
         units = np.repeat(np.eye(self.skeleton.count)[:, :, None], 2, axis=2)
         weights = convert(units, self.skeleton, target)[0][..., 0].T
         rank = np.array([STATES.index(state) for state in self.state.tolist()])
@@ -195,12 +188,52 @@ class Person:
         )
 
 
+class _Saveable:
+    """What Result and Motion share: `_frames` says which results they hold, at how many frames a second."""
+
+    def _frames(self) -> tuple[list["Result"], float | None]:
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return _notebook_html(self)
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Write the file that the ending asks for (see WRITERS) and return the paths written.
+
+        .trc, .c3d and .bvh hold one person: of several people each gets a file, `name_p0.trc`, `name_p1.trc`, ...
+        """
+        return write_files(Path(path).parent, self.to_files(Path(path).name))
+
+    def to_files(self, name: str) -> Files:
+        """What `save` would write under that name, in memory: contents by file name."""
+        plain = re.sub(r"\.jpeg$", ".jpg", re.sub(r"\.htm$", ".html", name.lower()))
+        fitting = [ending for ending in WRITERS if plain.endswith(ending) and plain != ending]
+        if not fitting:
+            raise InputError(f"'{name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
+        module, function = WRITERS[max(fitting, key=len)].split(":")
+        writer: Writer = getattr(import_module(module), function)
+        return writer(name, *self._frames())
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row for each frame, person and joint, with the columns of the CSV file; needs the extra `pandas`."""
+        from di2pose.output.tables import joint_records
+
+        columns, rows = joint_records(*self._frames())
+        return require("pandas", extra="pandas").DataFrame(rows, columns=columns)
+
+    def show(self) -> Path:
+        """Write the page to a temporary folder, open it in the browser, and return its path."""
+        path = self.save(Path(tempfile.mkdtemp(prefix="di2pose-")) / "pose.html")[0]
+        webbrowser.open(path.as_uri())
+        return path
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
-    """Everybody in one picture, and how the answer was made."""
+class Result(_Saveable):
+    """The people in one picture, and how the result was made."""
 
     image: str | None
-    """Path of the photo, or of the video whose frame `frame_index` this is; None when pixels were handed in."""
+    """Path of the photo, or of the video whose frame `frame_index` this is; None when pixels were given."""
     size: tuple[int, int]
     """Width and height of the upright picture in pixels."""
     camera: Camera
@@ -214,11 +247,11 @@ class Result:
     """Frame of the video, from 0; None for a photo."""
     time_s: float | None = None
     picture: Image.Image | None = None
-    """Upright RGB pixels for the pages and pictures, where they were handed in or are to be shown otherwise (faces
-    blurred); None: they are read from `image` when needed. Not written to data files."""
+    """Upright RGB pixels for pages and pictures, where pixels were given or faces are blurred; None: they are read from
+    `image` when needed. Not written to data files."""
     camera_source: str = ""
-    """Where the camera is from: 'given', 'field of view given', 'EXIF focal length (26 mm equivalent)' or 'assumed 60
-    degrees'; empty in files of older versions."""
+    """'given', 'field of view given', 'EXIF focal length (26 mm equivalent)' or 'assumed 60 degrees'; empty in files of
+    older versions."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "people", tuple(self.people))
@@ -230,33 +263,12 @@ class Result:
         frame = [] if self.frame_index is None else [f"frame {self.frame_index}"]
         return f"Result({', '.join([*name, *frame, '{}x{}'.format(*self.size), count_people(len(self.people))])})"
 
-    def _repr_html_(self) -> str:
-        from di2pose.output.notebook import result_html
-
-        return result_html(self)
-
-    def save(self, path: str | Path) -> list[Path]:
-        """Write the file that the ending asks for (see WRITERS) and say what was written.
-
-        .trc, .c3d and .bvh hold one person: of several people each gets a file, `name_p0.trc`, `name_p1.trc`, ...
-        """
-        return _save(path, [self], None)
-
-    def to_files(self, name: str) -> Files:
-        """What `save` would write under that name, in memory: contents by the files' names."""
-        return _files(name, [self], None)
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row for each person and joint, with the columns of the CSV file; needs the extra `pandas`."""
-        return _to_pandas([self], None)
-
-    def show(self) -> Path:
-        """Write the page to a temporary folder, open it in the browser, and return its path."""
-        return _show(self)
+    def _frames(self) -> tuple[list["Result"], float | None]:
+        return [self], None
 
     @classmethod
     def load(cls, path: str | Path) -> "Result":
-        """Read what `save` wrote as JSON."""
+        """Read a JSON file of `save`."""
         results, _ = _read_json(path)
         if len(results) != 1:
             raise InputError(f"{path} holds {len(results)} frames of a video: read it with Motion.load")
@@ -264,11 +276,11 @@ class Result:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Motion:
+class Motion(_Saveable):
     """The results of a video, in order."""
 
     results: Sequence[Result]
-    """A frame without anybody is a result without people."""
+    """One for each frame, also where it has no people."""
     fps: float
     """Results a second."""
 
@@ -285,11 +297,6 @@ class Motion:
         name = [Path(self[0].image).name] if self[0].image else []
         frames = [f"{len(self)} frame{'s' * (len(self) != 1)}", f"{self.fps:g} a second"]
         return f"Motion({', '.join([*name, *frames, count_people(len(self.tracks))])})"
-
-    def _repr_html_(self) -> str:
-        from di2pose.output.notebook import motion_html
-
-        return motion_html(self)
 
     def __len__(self) -> int:
         return len(self.results)
@@ -311,25 +318,12 @@ class Motion:
             raise InputError(f"no track {number}; there are {', '.join(map(str, self.tracks)) or 'none'}")
         return [next((p for p in result.people if p.track == number), None) for result in self.results]
 
-    def save(self, path: str | Path) -> list[Path]:
-        """As `Result.save`; .trc, .c3d and .bvh get a file for each track."""
-        return _save(path, list(self.results), float(self.fps))
-
-    def to_files(self, name: str) -> Files:
-        """As `Result.to_files`."""
-        return _files(name, list(self.results), float(self.fps))
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """As `Result.to_pandas`: one row for each frame, person and joint."""
-        return _to_pandas(list(self.results), float(self.fps))
-
-    def show(self) -> Path:
-        """As `Result.show`."""
-        return _show(self)
+    def _frames(self) -> tuple[list[Result], float | None]:
+        return list(self.results), float(self.fps)
 
     @classmethod
     def load(cls, path: str | Path) -> "Motion":
-        """Read what `save` wrote as JSON."""
+        """Read a JSON file of `save`."""
         results, fps = _read_json(path)
         if fps is None:
             raise InputError(f"{path} holds a photo: read it with Result.load")
@@ -337,7 +331,7 @@ class Motion:
 
 
 def numbered(people: Sequence[Person]) -> list[tuple[int, Person]]:
-    """Everybody in a picture with their number: the track in a video, else the place in the list."""
+    """The people of a picture with their numbers: the track in a video, else the place in the list."""
     return [(place if person.track is None else person.track, person) for place, person in enumerate(people)]
 
 
@@ -356,34 +350,13 @@ def _mean(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     return out
 
 
-def _save(path: str | Path, results: list[Result], fps: float | None) -> list[Path]:
-    return write_files(Path(path).parent, _files(Path(path).name, results, fps))
-
-
-def _files(name: str, results: list[Result], fps: float | None) -> Files:
-    plain = re.sub(r"\.jpeg$", ".jpg", re.sub(r"\.htm$", ".html", name.lower()))
-    fitting = [ending for ending in WRITERS if plain.endswith(ending) and plain != ending]
-    if not fitting:
-        raise InputError(f"'{name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
-    module, function = WRITERS[max(fitting, key=len)].split(":")
-    writer: Writer = getattr(import_module(module), function)
-    return writer(name, results, fps)
-
-
 def _read_json(path: str | Path) -> tuple[list[Result], float | None]:
     from di2pose.output.tables import read_json  # the output room imports this module
 
     return read_json(Path(path))
 
 
-def _to_pandas(results: list[Result], fps: float | None) -> "pandas.DataFrame":
-    from di2pose.output.tables import joint_records
+def _notebook_html(shown: object) -> str:
+    from di2pose.output.viewer import notebook_html
 
-    columns, rows = joint_records(results, fps)
-    return require("pandas", extra="pandas").DataFrame(rows, columns=columns)
-
-
-def _show(shown: Result | Motion) -> Path:
-    path = shown.save(Path(tempfile.mkdtemp(prefix="di2pose-")) / "pose.html")[0]
-    webbrowser.open(path.as_uri())
-    return path
+    return notebook_html(shown)

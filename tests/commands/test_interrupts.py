@@ -29,7 +29,7 @@ WATCHED = [
     os.path.join("di2pose", *part)
     for part in (
         ("commands", "predict.py"), ("commands", "videos.py"), ("commands", "writing.py"),
-        ("commands", "interrupts.py"), ("files.py",), ("output", "thumbnails.py"), ("output", "overlay_video.py"),
+        ("commands", "interrupts.py"), ("files.py",), ("output", "media.py"),
     )
 ]  # fmt: skip
 FEW, LONG = 3, 24

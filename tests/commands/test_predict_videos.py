@@ -12,10 +12,9 @@ from PIL import Image
 
 from di2pose.commands import videos as videos_module
 from di2pose.errors import InputError
-from di2pose.output.overlay_video import OverlayVideo
-from di2pose.output.thumbnails import Thumbnails
+from di2pose.output.media import OverlayVideo, Thumbnails
 from di2pose.output.viewer import FRAME_SIDE, MOST_FRAMES
-from di2pose.pose.root import stature_mm
+from di2pose.pose.bones import stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 from di2pose.result import Motion
 from di2pose.video import stream as stream_module

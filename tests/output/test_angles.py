@@ -1,20 +1,20 @@
-"""Angles of people: their intervals, states, and the files and pages that hold them."""
+"""Angles of people: intervals, states, and the files and pages that hold them."""
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from output.browser import CHROMEDRIVER, CHROMIUM, Browser
-from output.people import person, pose, result
+from output.people import person, pose, result, video
 from PIL import Image
 
 from di2pose.output.angles import Angle, plausible_poses
 from di2pose.pose.angles import DIFFERENCES, NAMES, joint_angles
-from di2pose.result import Motion, Result
+from di2pose.result import Result
 
 
-def test_a_person_tells_their_angles():
+def test_a_person_has_angles_with_intervals_and_states():
     someone = person(3)
     knee = someone.angles["left_knee_flexion"]
     assert isinstance(knee, Angle)
@@ -28,9 +28,6 @@ def test_a_person_tells_their_angles():
     assert someone.angles["knee_flexion_difference"].state == "out_of_frame"
     with pytest.raises(TypeError):
         someone.angles["left_knee_flexion"] = knee
-
-
-def test_the_same_person_has_the_same_intervals():
     assert dict(person(4).angles) == dict(person(4).angles)
 
 
@@ -43,22 +40,15 @@ def test_plausible_poses_vary_as_the_calibration_says(hypotheses):
     assert spread[1:] == pytest.approx(wanted[1:], rel=0.1)
 
 
-def test_a_person_of_whom_everything_is_known_has_no_interval():
-    someone = person(6)
-    pinned = type(someone)(
-        **{f: getattr(someone, f) for f in ("joints_mm", "joints_2d", "box", "root_mm", "score")},
-        samples_mm=np.repeat(someone.joints_mm[None], 4, axis=0),
-        covariance_mm2=np.zeros((17, 3, 3)),
-        r90_mm=np.zeros(17),
-        state=np.array(["pinned"] * 17),
-    )
-    for angle in pinned.angles.values():
+def test_a_person_without_uncertainty_has_no_interval():
+    someone = person(6, state=np.array(["pinned"] * 17))
+    known = {"samples_mm": np.repeat(someone.joints_mm[None], 4, axis=0), "covariance_mm2": np.zeros((17, 3, 3))}
+    for angle in replace(someone, **known).angles.values():
         assert angle.state == "pinned"
-        assert angle.low == pytest.approx(angle.degrees, nan_ok=True)
-        assert angle.high == pytest.approx(angle.degrees, nan_ok=True)
+        assert (angle.low, angle.high) == pytest.approx((angle.degrees, angle.degrees), nan_ok=True)
 
 
-def test_another_skeleton_tells_what_it_can():
+def test_another_skeleton_has_the_angles_of_its_joints():
     someone = person(7)
     coco = someone.convert("coco17")
     assert coco.angles["left_knee_flexion"].degrees == pytest.approx(someone.angles["left_knee_flexion"].degrees)
@@ -69,7 +59,7 @@ def test_another_skeleton_tells_what_it_can():
     assert neck.state == "unknown"
 
 
-def test_json_has_them_and_a_reader_needs_them_not(tmp_path):
+def test_json_has_angles_and_its_reader_does_not_need_them(tmp_path):
     someone = result([person(8), person(9).convert("h36m_17")])
     someone.save(tmp_path / "a.json")
     record = json.loads((tmp_path / "a.json").read_text())
@@ -91,12 +81,12 @@ def test_json_has_them_and_a_reader_needs_them_not(tmp_path):
 
 
 def test_the_table_has_a_row_for_each_frame_and_person(tmp_path):
-    frames = [result([person(k, track=0), person(k + 50, track=3)], frame_index=2 * k, time_s=k / 10) for k in range(3)]
-    Motion([*frames, result([], frame_index=6, time_s=0.3)], fps=10.0).save(tmp_path / "walk.Angles.CSV")
+    frames = video([*([person(k, track=0), person(k + 50, track=3)] for k in range(3)), None], fps=10.0)
+    frames.save(tmp_path / "walk.Angles.CSV")
     with (tmp_path / "walk.Angles.CSV").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["frame"], row["time_s"], row["person"]) for row in rows] == [
-        (f"{2 * k}", f"{k / 10}", track) for k in range(3) for track in ("0", "3")
+        (f"{k}", f"{k / 10}", track) for k in range(3) for track in ("0", "3")
     ]
     for row, someone in zip(rows, (p for frame in frames for p in frame.people), strict=True):
         for name, angle in someone.angles.items():
@@ -104,15 +94,6 @@ def test_the_table_has_a_row_for_each_frame_and_person(tmp_path):
             wanted = [angle.degrees, angle.low, angle.high]
             assert [float(cell) if cell else np.nan for cell in cells] == pytest.approx(wanted, abs=0.051, nan_ok=True)
             assert row[f"{name}_state"] == angle.state
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if not (CHROMIUM and CHROMEDRIVER):
-        pytest.skip("no Chromium with ChromeDriver on this machine")
-    driver = Browser(tmp_path_factory.mktemp("profile"))
-    yield driver
-    driver.close()
 
 
 def moving(k):
@@ -145,7 +126,7 @@ def test_the_page_of_a_photo_has_a_table_of_angles(browser, tmp_path):
 
 
 def test_the_page_of_a_video_plots_them_over_time(browser, tmp_path):
-    motion = Motion([result(moving(k), frame_index=k, time_s=k / 30) for k in range(30)], fps=30.0)
+    motion = video([moving(k) for k in range(30)])
     motion.save(tmp_path / "m.html")
     browser.open(tmp_path / "m.html")
     drawn = "return [...document.querySelectorAll('#angles svg {}')].map(e => e.getAttribute('{}'))"
@@ -177,7 +158,7 @@ def test_the_page_of_a_video_plots_them_over_time(browser, tmp_path):
 
 def test_the_two_functions_take_the_json_file(browser, tmp_path):
     """The page of a service shows the same table and plot from `motion.save("x.json")`."""
-    motion = Motion([result(moving(k), frame_index=k, time_s=k / 30) for k in range(30)], fps=30.0)
+    motion = video([moving(k) for k in range(30)])
     motion.save(tmp_path / "m.html")
     motion.save(tmp_path / "m.json")
     browser.open(tmp_path / "m.html")

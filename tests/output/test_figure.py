@@ -1,30 +1,26 @@
-"""The figure for papers: panels, resolution, and which way the views look."""
+"""The figure for papers: panels, resolution, direction of the views."""
 
 import dataclasses
 
 import numpy as np
 import pytest
-from output.people import SIZE, person, result
+from output.people import SIZE, person, result, video
 from PIL import Image
 
 from di2pose.errors import InputError
 from di2pose.output.figure import CAPTION, HEIGHT, _turn, draw_figure, draw_view
-from di2pose.result import Motion
 
 
-def test_png_is_a_figure_of_300_dots_an_inch(tmp_path):
+def test_png_is_a_figure_of_300_dots_an_inch_with_the_photo_where_there_is_one(tmp_path):
     photo = Image.new("RGB", SIZE, (90, 90, 90))
-    result([person(1), person(2, root_mm=(900.0, 0.0, 4000.0))], picture=photo).save(tmp_path / "f.png")
+    people = [person(1), person(2, root_mm=(900.0, 0.0, 4000.0))]
+    result(people, picture=photo).save(tmp_path / "f.png")
+    bare = draw_figure(result(people))
     with Image.open(tmp_path / "f.png") as figure:
         assert figure.height == HEIGHT + CAPTION
         assert figure.info["dpi"] == pytest.approx((300, 300), abs=0.1)
-
-
-def test_the_photo_is_a_panel_where_there_is_one():
-    bare = draw_figure(result([person()]))
-    with_photo = draw_figure(result([person()], picture=Image.new("RGB", SIZE, (90, 90, 90))))
-    assert with_photo.width > bare.width + 200
-    assert with_photo.getpixel((5, 5)) == (90, 90, 90)
+        assert figure.width > bare.width + 200
+        assert figure.getpixel((5, 5)) == (90, 90, 90)
     assert bare.getpixel((5, 5)) == (255, 255, 255)
 
 
@@ -35,17 +31,16 @@ def test_hypotheses_are_drawn():
     assert inked[0] > inked[1]
 
 
-def test_the_viewer_walks_to_the_cameras_left_and_looks_down():
+def test_the_views_are_from_the_cameras_left_and_from_above():
     near, far, right = np.array([0.0, 0, -1]), np.array([0.0, 0, 1]), np.array([1.0, 0, 0])
     np.testing.assert_allclose(_turn(0, 0), np.eye(3), atol=1e-12)
-    side = _turn(90, 0)
-    assert (side @ near)[0] > 0.99  # seen from the camera's left, what is near the camera is on the right
+    side, above = _turn(90, 0), _turn(0, 20)
+    assert (side @ near)[0] > 0.99  # from the camera's left, what is near the camera is on the right
     assert (side @ right)[2] > 0.99  # and the camera's right is far away
-    above = _turn(0, 20)
-    assert (above @ far)[1] < 0 < (above @ near)[1]  # y points down: the far floor stands higher in the picture
+    assert (above @ far)[1] < 0 < (above @ near)[1]  # y points down: the far floor is higher in the picture
 
 
-def test_somebody_small_and_far_away_does_not_shrink_the_others():
+def test_a_small_person_far_away_does_not_shrink_the_others():
     near, far = person(1, root_mm=(0.0, 0.0, 2500.0)), person(2, root_mm=(1500.0, -200.0, 14000.0))
     photo = Image.linear_gradient("L").resize(SIZE).convert("RGB")
     alone, both = (draw_figure(result(people, picture=photo)) for people in ([near], [far, near]))
@@ -59,19 +54,19 @@ def test_somebody_small_and_far_away_does_not_shrink_the_others():
     assert both.width == alone.width
 
 
-def test_everybody_who_is_near_is_in_the_figure():
-    people = [person(1, root_mm=(-600.0, 0.0, 3000.0)), person(2, root_mm=(700.0, 0.0, 4500.0))]
-    assert draw_figure(result(people)).height == HEIGHT + CAPTION
-    assert draw_figure(result(people)).width > draw_figure(result(people[:1])).width
+@pytest.mark.parametrize(
+    "people",
+    [[person(1, root_mm=(-600.0, 0.0, 3000.0)), person(2, root_mm=(700.0, 0.0, 4500.0))],
+     [], [person().convert("coco17")]],
+)  # fmt: skip
+def test_people_nearby_nobody_and_unknown_joints_give_a_figure(people):
+    figure = draw_figure(result(people))
+    assert figure.height == HEIGHT + CAPTION
+    if len(people) > 1:
+        assert figure.width > draw_figure(result(people[:1])).width
 
 
-def test_nobody_and_unknown_joints_give_a_figure_too():
-    assert draw_figure(result([])).height == HEIGHT + CAPTION
-    assert draw_figure(result([person().convert("coco17")])).height == HEIGHT + CAPTION
-
-
-def test_a_video_has_no_one_figure(tmp_path):
-    motion = Motion([result([person(k, track=0)]) for k in range(2)], fps=30.0)
-    for name in ("f.png", "f.jpg"):
-        with pytest.raises(InputError, match=r"save a single frame, motion\[12\].save"):
-            motion.save(tmp_path / name)
+@pytest.mark.parametrize("name", ["f.png", "f.jpg"])
+def test_a_video_has_no_figure(tmp_path, name):
+    with pytest.raises(InputError, match=r"save a single frame, motion\[12\].save"):
+        video([person(k, track=0) for k in range(2)]).save(tmp_path / name)

@@ -1,44 +1,60 @@
-"""The overlay: sides by colour, guesses hollow and dashed."""
+"""The overlay, the photo behind it, hidden faces."""
 
-import dataclasses
+import base64
+import io
+from dataclasses import replace
 
+import av
 import numpy as np
 import pytest
-from output.people import CAMERA, OFFSETS, SIZE, person, result
+from output.people import CAMERA, SIZE, person, result, standing, video
 from PIL import Image
 
 from di2pose.errors import InputError
-from di2pose.output.overlay import LEFT, MIDDLE, MOST_SIDE, PAPER, RIGHT, draw_overlay, moved
+from di2pose.output.media import face_disc, pixelated
+from di2pose.output.overlay import (
+    LEFT,
+    MIDDLE,
+    MOST_SIDE,
+    PAPER,
+    RIGHT,
+    data_uri,
+    draw_overlay,
+    moved,
+    photo_of,
+    photos_of,
+)
 from di2pose.pose.skeleton import H36M_17
 
 GREY = (128, 128, 128)
 SEEN = np.array(["seen"] * 17)
 
 
-def standing(scale=1.0, **changes):
-    """Someone flat and upright in the middle of the picture, each joint where the test knows it."""
-    joints = np.zeros((17, 3))
-    for child, parent in H36M_17.bones:
-        joints[child] = joints[parent] + OFFSETS[child] * (1.6, 1.0, 0.0)
-    root = (0.0, 0.0, 3000.0 / scale)
+def upright(scale=1.0, **changes):
+    """Someone flat and upright in the middle of the picture."""
+    joints, root = standing((1.6, 1.0, 0.0)), (0.0, 0.0, 3000.0 / scale)
     someone = person(joints_mm=joints, root_mm=root, state=SEEN)
-    return dataclasses.replace(someone, **{"joints_2d": CAMERA.project(joints + np.array(root))} | changes)
+    return replace(someone, **{"joints_2d": CAMERA.project(joints + np.array(root))} | changes)
+
+
+def blank(size=SIZE):
+    return Image.new("RGB", size, GREY)
 
 
 def pixel(image, point):
     return image.getpixel((int(point[0]), int(point[1])))
 
 
-def near(colour, expected):
-    return np.abs(np.array(colour) - expected).max() <= 12
+def near(colour, expected, most=12):
+    return np.abs(np.array(colour) - expected).max() <= most
 
 
 def test_right_is_green_left_is_blue():
-    someone = standing()
-    drawn = draw_overlay(Image.new("RGB", SIZE, GREY), [someone])
+    someone = upright()
+    drawn = draw_overlay(blank(), [someone])
     for name in H36M_17.joints:
-        wanted = RIGHT if "right" in name else LEFT if "left" in name else MIDDLE
-        assert near(pixel(drawn, someone.joints_2d[H36M_17.index(name)]), wanted), name
+        colour = RIGHT if "right" in name else LEFT if "left" in name else MIDDLE
+        assert near(pixel(drawn, someone.joints_2d[H36M_17.index(name)]), colour), name
     knee, ankle = someone.joints_2d[list(H36M_17.indices("right_knee", "right_ankle"))]
     for share in (0.3, 0.5, 0.7):
         assert near(pixel(drawn, knee + share * (ankle - knee)), RIGHT)
@@ -50,75 +66,131 @@ def test_guessed_joints_are_hollow_and_their_bones_dashed():
     state = SEEN.astype("U12")
     state[H36M_17.index("right_ankle")] = "occluded"
     state[H36M_17.index("left_wrist")] = "out_of_frame"
-    someone = standing(2.0, state=state)
-    drawn = draw_overlay(Image.new("RGB", SIZE, GREY), [someone])
+    someone = upright(2.0, state=state)
+    drawn = draw_overlay(blank(), [someone])
     at = dict(zip(H36M_17.joints, someone.joints_2d, strict=True))
     assert near(pixel(drawn, at["left_wrist"]), PAPER)
     assert not near(pixel(drawn, at["left_elbow"]), PAPER)
 
     def bare(a, b):
         """Share of the bone along which the photo shows."""
-        line = [pixel(drawn, at[a] + s * (at[b] - at[a])) for s in np.linspace(0.05, 0.95, 60)]
-        return np.mean([colour == GREY for colour in line])
+        return np.mean([pixel(drawn, at[a] + s * (at[b] - at[a])) == GREY for s in np.linspace(0.05, 0.95, 60)])
 
     assert bare("left_elbow", "left_wrist") > 0.1
     assert bare("right_elbow", "right_wrist") == 0
 
 
-def test_nobody_leaves_the_photo_as_it_is():
+def test_without_people_the_photo_stays_and_joints_outside_or_unknown_are_skipped():
     photo = Image.effect_noise(SIZE, 50).convert("RGB")
     assert draw_overlay(photo, []).tobytes() == photo.tobytes()
-
-
-def test_joints_outside_of_the_picture_or_not_known_are_no_trouble():
-    points = standing().joints_2d.copy()
-    points[3] = (-4000, 9000)
-    points[5] = np.nan
-    someone = standing(joints_2d=points)
-    drawn = draw_overlay(Image.new("RGB", SIZE, GREY), [someone])
+    points = upright().joints_2d.copy()
+    points[3], points[5] = (-4000, 9000), np.nan
+    drawn = draw_overlay(blank(), [upright(joints_2d=points)])
     assert drawn.size == SIZE
     assert near(pixel(drawn, points[2]), RIGHT)
 
 
 def test_several_people_get_their_numbers():
-    someone = standing()
-    blank = Image.new("RGB", SIZE, GREY)
-    alone, pair = (np.asarray(draw_overlay(blank, [someone] * count, legend=False)) for count in (1, 2))
+    someone = upright()
+    alone, pair = (np.asarray(draw_overlay(blank(), [someone] * count, legend=False)) for count in (1, 2))
     changed = np.argwhere((alone != pair).any(-1))
-    top = someone.joints_2d[:, 1].min()
     assert len(changed) > 20
-    assert changed[:, 0].max() < top  # the label stands above the head, and nothing else differs
+    assert changed[:, 0].max() < someone.joints_2d[:, 1].min()  # above the head, and nothing else differs
 
 
 def test_a_huge_photo_is_shrunk_with_its_joints(tmp_path):
-    someone = moved(standing(), 0, 0, 15.0)
-    huge = result([someone], size=(9600, 300), picture=Image.new("RGB", (9600, 300), GREY))
+    someone = moved(upright(), 0, 0, 15.0)
+    points = someone.joints_2d - (0, 3400)
+    huge = result([replace(someone, joints_2d=points)], size=(9600, 300), picture=blank((9600, 300)))
     huge.save(tmp_path / "huge.jpg")
+    x, y = points[H36M_17.index("left_hip")] * (MOST_SIDE / 9600)
     with Image.open(tmp_path / "huge.jpg") as drawn:
         assert drawn.size == (MOST_SIDE, 188)
-    part = result([dataclasses.replace(someone, joints_2d=someone.joints_2d - (0, 3400))], picture=huge.picture)
-    part.save(tmp_path / "part.jpg")
-    x, y = (someone.joints_2d - (0, 3400))[H36M_17.index("left_hip")] * (MOST_SIDE / 9600)
-    with Image.open(tmp_path / "part.jpg") as drawn:
         assert 0 < y < 188
-        assert np.abs(np.array(pixel(drawn, (x, y))) - LEFT).max() < 40
+        assert near(pixel(drawn, (x, y)), LEFT, 40)
 
 
 def test_jpg_is_the_overlay_on_the_photo_of_the_file(tmp_path):
-    Image.new("RGB", SIZE, GREY).save(tmp_path / "photo.png")
-    someone = standing()
+    blank().save(tmp_path / "photo.png")
+    someone = upright()
     result([someone], image=str(tmp_path / "photo.png")).save(tmp_path / "out.jpg")
     with Image.open(tmp_path / "out.jpg") as drawn:
         assert (drawn.format, drawn.size) == ("JPEG", SIZE)
-        x, y = someone.joints_2d[H36M_17.index("right_knee")].astype(int)
-        assert np.abs(np.array(drawn.getpixel((x, y))) - RIGHT).max() < 40
+        assert near(pixel(drawn, someone.joints_2d[H36M_17.index("right_knee")]), RIGHT, 40)
 
 
-def test_an_overlay_without_the_photo_is_refused(tmp_path):
-    with pytest.raises(InputError, match="an overlay needs the photo"):
-        result([standing()]).save(tmp_path / "out.jpg")
-    with pytest.raises(InputError, match="no image file at"):
-        result([standing()], image=str(tmp_path / "gone.png")).save(tmp_path / "out.jpg")
+def test_an_overlay_without_its_photo_is_refused(tmp_path):
     Image.new("RGB", (64, 64)).save(tmp_path / "other.png")
-    with pytest.raises(InputError, match="has 64x64 pixels, the result was made from 640x480"):
-        result([standing()], image=str(tmp_path / "other.png")).save(tmp_path / "out.jpg")
+    other = "has 64x64 pixels, the result was made from 640x480: it is another picture now"
+    for image, message in (
+        (None, "an overlay needs the photo"),
+        (str(tmp_path / "gone.png"), "no image file at"),
+        (str(tmp_path / "other.png"), other),
+    ):
+        with pytest.raises(InputError, match=message):
+            result([upright()], image=image).save(tmp_path / "out.jpg")
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory):
+    """Frame k is grey 20 k."""
+    path = tmp_path_factory.mktemp("video") / "v.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=25)
+        stream.width, stream.height, stream.pix_fmt = *SIZE, "yuv420p"
+        for k in range(10):
+            picture = np.full((SIZE[1], SIZE[0], 3), 20 * k, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode())
+    return path
+
+
+def test_frames_of_a_video_are_decoded_where_they_belong(film, tmp_path):
+    frames = [result([], image=str(film), frame_index=k) for k in (2, 3, 7)]
+    np.testing.assert_allclose([np.asarray(photo).mean() for photo in photos_of(frames)], [40, 60, 140], atol=4)
+    video([person(k, track=0) for k in range(10)], image=str(film)).save(tmp_path / "v.html")
+    text = (tmp_path / "v.html").read_text(encoding="utf-8")
+    assert "<title>v.mp4</title>" in text
+    photos = text.split('"photo":"data:image/jpeg;base64,')[1:]
+    means = [np.asarray(Image.open(io.BytesIO(base64.b64decode(p.split('"')[0])))).mean() for p in photos]
+    np.testing.assert_allclose(means, 20 * np.arange(10), atol=4)
+
+
+def test_the_photo_is_upright_and_given_pixels_come_before_the_file(tmp_path):
+    lying = Image.new("RGB", (480, 640))
+    exif = lying.getexif()
+    exif[0x0112] = 6
+    lying.save(tmp_path / "p.jpg", exif=exif)
+    assert photo_of(result([], image=str(tmp_path / "p.jpg"))).size == SIZE
+    shown = blank()
+    assert photo_of(result([], image="gone.jpg", picture=shown)) is shown
+    assert photo_of(result([])) is None
+
+
+def test_an_embedded_photo_is_shrunk_and_the_original_is_not():
+    photo = Image.new("RGB", (3000, 1500), (200, 10, 10))
+    head, _, code = data_uri(photo, 1280, 85).partition(",")
+    assert head == "data:image/jpeg;base64"
+    assert Image.open(io.BytesIO(base64.b64decode(code))).size == (1280, 640)
+    assert photo.size == (3000, 1500)
+
+
+def test_a_face_becomes_blocks_and_the_rest_stays():
+    """Faces found by the encoder are tested on whole runs of `predict`."""
+    photo, someone = Image.effect_noise(SIZE, 80).convert("RGB"), upright()
+    hidden, before = (np.asarray(each).astype(int) for each in (pixelated(photo, [face_disc(someone)]), photo))
+    changed = np.argwhere((hidden != before).any(-1))[:, ::-1]
+    centre = someone.joints_2d[list(H36M_17.indices("nose", "head"))].mean(0)
+    radius = 170 * 600 / 3000  # mm to px of this camera at 3 m
+    assert np.linalg.norm(changed + 0.5 - centre, axis=1).max() < radius * 1.1 + 1
+    x, y = centre.astype(int)
+    inside = (slice(y - 15, y + 16), slice(x - 15, x + 16))
+    assert hidden[inside].std() < 0.4 * before[inside].std()
+    for name in ("left_wrist", "pelvis", "right_ankle"):
+        x, y = someone.joints_2d[H36M_17.index(name)].astype(int)
+        assert (hidden[y, x] == before[y, x]).all()
+    corner = someone.joints_2d - someone.joints_2d[H36M_17.index("head")]
+    cut = np.asarray(pixelated(photo, [face_disc(replace(someone, joints_2d=corner))]))
+    assert (cut[:10, :10] != before[:10, :10]).any()
+    away = pixelated(photo, [face_disc(replace(someone, joints_2d=corner - 5000))])
+    assert away.tobytes() == photo.tobytes()

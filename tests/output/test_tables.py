@@ -1,28 +1,36 @@
-"""JSON, CSV and NPZ read back by the standard readers, and files that cannot be written."""
+"""JSON, CSV, NPZ and Parquet read back by the standard readers, main people, and files that cannot be written."""
 
 import csv
-import dataclasses
 import json
 import os
 import resource
+from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
-from output.people import person, result
+from output.people import person, result, video
 
 from di2pose.errors import InputError
+from di2pose.output.parquet import read_notes
+from di2pose.output.tables import main_people
+from di2pose.output.viewer import page_data
 from di2pose.pose.skeleton import H36M_17
-from di2pose.result import WRITERS, Motion, Result
+from di2pose.result import WRITERS, Result
+
+parquet = pytest.importorskip("pyarrow.parquet")
 
 
 @pytest.fixture
 def motion():
-    """Two people; the second is lost in the middle frame."""
-    frames = []
-    for k in range(3):
-        people = [person(k, track=0)] + ([person(10 + k, track=4)] if k != 1 else [])
-        frames.append(result(people, image="v.mp4", frame_index=10 + k, time_s=(10 + k) / 50))
-    return Motion(frames, fps=50.0)
+    """Two people; the second is missing in the middle frame."""
+    people = [[person(k, track=0)] + ([person(10 + k, track=4)] if k != 1 else []) for k in range(3)]
+    return video(people, fps=50.0, image="v.mp4")
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def test_json_says_its_units_axes_and_joints(tmp_path, motion):
@@ -34,17 +42,14 @@ def test_json_says_its_units_axes_and_joints(tmp_path, motion):
     assert record["skeleton"]["joints"] == list(H36M_17.joints)
     assert record["model"] == {"name": "tiny", "version": "0.1"}
     assert [len(frame["people"]) for frame in record["frames"]] == [2, 1, 2]
-    knee = record["frames"][2]["people"][1]["joints"]["left_knee"]
-    truth = motion[2].people[1]["left_knee"]
+    knee, truth = record["frames"][2]["people"][1]["joints"]["left_knee"], motion[2].people[1]["left_knee"]
     np.testing.assert_allclose(knee["xyz_mm"], truth.xyz_mm, atol=0.001)
-    assert knee["std_mm"] == pytest.approx(truth.std_mm, abs=0.001)
-    assert knee["r90_mm"] == pytest.approx(truth.r90_mm, abs=0.001)
+    assert (knee["std_mm"], knee["r90_mm"]) == pytest.approx((truth.std_mm, truth.r90_mm), abs=0.001)
     assert knee["state"] == truth.state
 
 
 def test_json_says_where_the_camera_is_from_and_older_files_are_read(tmp_path):
-    told = dataclasses.replace(result(people=[person()]), camera_source="EXIF focal length (26 mm equivalent)")
-    told.save(tmp_path / "a.json")
+    result([person()], camera_source="EXIF focal length (26 mm equivalent)").save(tmp_path / "a.json")
     assert Result.load(tmp_path / "a.json").camera_source == "EXIF focal length (26 mm equivalent)"
     older = json.loads((tmp_path / "a.json").read_text())
     del older["frames"][0]["camera_source"]
@@ -52,53 +57,40 @@ def test_json_says_where_the_camera_is_from_and_older_files_are_read(tmp_path):
     assert Result.load(tmp_path / "older.json").camera_source == ""
 
 
-def test_json_writes_null_for_what_is_not_there(tmp_path):
-    result([person().convert("coco17")]).save(tmp_path / "c.json")
+def test_unknown_joints_are_null_in_json_and_empty_in_csv(tmp_path):
+    coco = result([person().convert("coco17")])
+    coco.save(tmp_path / "c.json")
     text = (tmp_path / "c.json").read_text()
     eye = json.loads(text)["frames"][0]["people"][0]["joints"]["left_eye"]
-    assert eye["xyz_mm"] == [None] * 3
-    assert eye["state"] == "unknown"
+    assert (eye["xyz_mm"], eye["state"]) == ([None] * 3, "unknown")
     assert "NaN" not in text
+    coco.save(tmp_path / "c.csv")
+    [row] = rows_of(tmp_path / "c.csv")
+    assert (row["left_eye_x_mm"], row["left_eye_std_mm"], row["left_eye_state"]) == ("", "", "unknown")
 
 
 def test_csv_has_a_row_for_each_frame_and_person_with_units_in_the_names(tmp_path, motion):
     motion.save(tmp_path / "v.csv")
-    with (tmp_path / "v.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["frame"], row["person"]) for row in rows] == [
-        ("10", "0"),
-        ("10", "4"),
-        ("11", "0"),
-        ("12", "0"),
-        ("12", "4"),
-    ]
-    assert float(rows[2]["time_s"]) == pytest.approx(0.22)
-    someone = motion[2].people[1]
-    row = rows[4]
+    rows = rows_of(tmp_path / "v.csv")
+    assert [row["frame"] + row["person"] for row in rows] == ["00", "04", "10", "20", "24"]
+    assert float(rows[2]["time_s"]) == pytest.approx(0.02)
+    someone, row = motion[2].people[1], rows[4]
     for j, name in enumerate(H36M_17.joints):
-        xyz = [float(row[f"{name}_{axis}_mm"]) for axis in "xyz"]
-        np.testing.assert_allclose(xyz, someone.joints_mm[j], atol=0.001)
-        assert float(row[f"{name}_std_mm"]) == pytest.approx(someone.std_mm[j], abs=0.001)
-        assert float(row[f"{name}_r90_mm"]) == pytest.approx(someone.r90_mm[j], abs=0.001)
+        numbers = [
+            float(row[f"{name}_{part}"]) for part in ("x_mm", "y_mm", "z_mm", "std_mm", "r90_mm", "u_px", "v_px")
+        ]
+        truth = [*someone.joints_mm[j], someone.std_mm[j], someone.r90_mm[j], *someone.joints_2d[j]]
+        np.testing.assert_allclose(numbers, truth, atol=0.001)
         assert row[f"{name}_state"] == someone.state[j]
-        np.testing.assert_allclose([float(row[f"{name}_{c}_px"]) for c in "uv"], someone.joints_2d[j], atol=0.001)
-    np.testing.assert_allclose([float(row[f"root_{axis}_mm"]) for axis in "xyz"], someone.root_mm)
-    box = [float(row[f"box_{side}_px"]) for side in ("x0", "y0", "x1", "y1")]
-    np.testing.assert_allclose(box, someone.box, atol=0.001)
-
-
-def test_csv_leaves_unknown_cells_empty(tmp_path):
-    result([person().convert("coco17")]).save(tmp_path / "c.csv")
-    with (tmp_path / "c.csv").open(newline="") as file:
-        row = next(csv.DictReader(file))
-    assert (row["left_eye_x_mm"], row["left_eye_std_mm"], row["left_eye_state"]) == ("", "", "unknown")
+    names = ("root_x_mm", "root_y_mm", "root_z_mm", "box_x0_px", "box_y0_px", "box_x1_px", "box_y1_px")
+    np.testing.assert_allclose([float(row[name]) for name in names], [*someone.root_mm, *someone.box], atol=0.001)
 
 
 def test_npz_keeps_every_bit_and_needs_no_pickle(tmp_path, motion):
     motion.save(tmp_path / "v.npz")
     with np.load(tmp_path / "v.npz", allow_pickle=False) as arrays:
         people = [p for frame in motion for p in frame.people]
-        assert arrays["frame"].tolist() == [10, 10, 11, 12, 12]
+        assert arrays["frame"].tolist() == [0, 0, 1, 2, 2]
         assert arrays["person"].tolist() == [0, 4, 0, 0, 4]
         for name in ("joints_mm", "samples_mm", "covariance_mm2", "std_mm", "r90_mm", "joints_2d", "root_mm", "state"):
             np.testing.assert_array_equal(arrays[name], np.stack([getattr(p, name) for p in people]), err_msg=name)
@@ -119,11 +111,65 @@ def test_nobody_gives_empty_tables(tmp_path):
             empty.save(tmp_path / f"e{suffix}")
 
 
+def test_parquet_holds_the_rows_of_to_pandas(tmp_path):
+    found = result([person(0), person(1)])
+    assert found.save(tmp_path / "a.parquet") == [tmp_path / "a.parquet"]
+    read, expected = pandas.read_parquet(tmp_path / "a.parquet"), found.to_pandas()
+    assert len(read) == 2 * 17
+    pandas.testing.assert_frame_equal(read, expected, check_exact=True, check_dtype=False)
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert table.column("root_std_x_mm").null_count == 34  # not NaN
+    kinds = [str(table.column(name).type) for name in ("root_std_x_mm", "frame", "state")]
+    assert kinds == ["double", "int64", "string"]
+    result([]).save(tmp_path / "empty.parquet")
+    empty = parquet.read_table(tmp_path / "empty.parquet")
+    assert empty.num_rows == 0
+    assert empty.schema.equals(table.schema)
+
+
+def test_parquet_of_a_video_has_its_frames_and_notes(tmp_path):
+    video([person(0, track=3)] * 2).save(tmp_path / "a.parquet")
+    table = parquet.read_table(tmp_path / "a.parquet").to_pydict()
+    assert (table["frame"][0], table["frame"][-1], set(table["person"])) == (0, 1, {3})
+    notes = read_notes(tmp_path / "a.parquet")
+    assert (notes["format"], notes["fps"], notes["seed"]) == ("di2pose.result", 30.0, 7)
+    (tmp_path / "text.parquet").write_text("no table")
+    pandas.DataFrame({"a": [1]}).to_parquet(tmp_path / "foreign.parquet")
+    for name in ("text", "foreign"):
+        with pytest.raises(InputError, match="not a Parquet file of this program"):
+            read_notes(tmp_path / f"{name}.parquet")
+
+
+def somebody(width, height, away_mm):
+    return replace(person(), box=(100.0, 50.0, 100.0 + width, 50.0 + height), root_mm=np.array([0.0, 0.0, away_mm]))
+
+
+@pytest.mark.parametrize(
+    ("other", "main"),
+    [
+        (somebody(54, 72, 12000.0), False),  # a spectator
+        (somebody(54, 72, 4500.0), True),  # mostly hidden, but near
+        (somebody(200, 300, 12000.0), True),  # far, but large
+        (somebody(300, 60, 5000.0), True),  # lying
+        (somebody(150, 100, 6500.0), True),
+    ],
+)
+def test_small_and_far_people_are_not_main(other, main):
+    player = somebody(250, 400, 3000.0)
+    assert main_people([other, player]) == [main, True]
+    assert main_people([player, other]) == [True, main]
+    assert (main_people([]), main_people([other])) == ([], [True])
+    picture = result([other, player])
+    record = json.loads(picture.to_files("x.json")["x.json"])
+    for (frame,) in (page_data([picture], None)["frames"], record["frames"]):
+        assert [each["main"] for each in frame["people"]] == [main, True]
+
+
 SUFFIXES = [suffix for suffix in WRITERS if suffix != ".jpg"]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_full_disk_is_reported_and_leaves_the_old_file_and_nothing_else(tmp_path, suffix):
+def test_a_full_disk_or_a_wrong_folder_is_reported_and_leaves_the_old_file(tmp_path, suffix):
     """A limit on the size of files stands in for the full disk: the system refuses the write half way."""
     path = tmp_path / f"out{suffix}"
     path.write_text("old")
@@ -136,13 +182,8 @@ def test_a_full_disk_is_reported_and_leaves_the_old_file_and_nothing_else(tmp_pa
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == [path.name]
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_folder_that_cannot_be_written_is_reported(tmp_path, suffix):
-    (tmp_path / "file").write_text("not a folder")
     with pytest.raises(InputError, match=r"cannot write .*; choose a folder that you may write to"):
-        result([person()]).save(tmp_path / "file" / f"out{suffix}")
+        result([person()]).save(path / f"out{suffix}")
 
 
 def test_a_read_only_folder_is_reported(tmp_path):

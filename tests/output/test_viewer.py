@@ -1,17 +1,15 @@
-"""The page in a real headless Chromium: it turns, zooms, slides, plays, and says what the data says."""
+"""The page in a real headless Chromium."""
 
 import json
 import re
 
 import numpy as np
 import pytest
-from output.browser import CHROMEDRIVER, CHROMIUM, Browser
-from output.people import SIZE, person, result
+from output.people import SIZE, person, result, video
 from PIL import Image
 
 from di2pose.output.viewer import MOST_FRAMES, page_data
 from di2pose.pose.skeleton import H36M_17
-from di2pose.result import Motion
 
 FRAMES = 12
 WORDS = {"seen": "seen", "occluded": "occluded", "out_of_frame": "out of frame"}
@@ -26,29 +24,18 @@ VIEW = "return {...document.getElementById('view').dataset}"
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if CHROMIUM is None or CHROMEDRIVER is None:
-        pytest.skip("no chromium and chromedriver: apt-get install chromium chromium-driver")
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
-
-
-@pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     photo = Image.linear_gradient("L").resize(SIZE).convert("RGB")
     still = result([person(1, root_mm=(-500.0, 0.0, 3500.0)), person(2, root_mm=(600.0, 0.0, 4000.0))], picture=photo)
     still.save(folder / "still.html")
-    frames = [result([person(k, track=0)], picture=photo, frame_index=5 + k, time_s=k / 30) for k in range(FRAMES)]
-    frames[3] = result([], picture=photo, frame_index=8, time_s=0.1)
-    video = Motion(frames, fps=30.0)
-    video.save(folder / "video.html")
+    walk = video([person(k, track=0) if k != 3 else None for k in range(FRAMES)], picture=photo)
+    walk.save(folder / "video.html")
     far = person(2, root_mm=(1500.0, -200.0, 14000.0))
     result([far, person(1, root_mm=(0.0, 0.0, 2500.0))], picture=photo).save(folder / "far.html")
     result([]).save(folder / "nobody.html")
     result([person(1).convert("coco17")]).save(folder / "coco.html")
-    return folder, still, video
+    return folder, still, walk
 
 
 @pytest.fixture
@@ -59,7 +46,7 @@ def still(browser, pages):
 
 
 @pytest.fixture
-def video(browser, pages):
+def walk(browser, pages):
     browser.open(pages[0] / "video.html")
     yield pages[2]
     assert browser.messages() == []
@@ -78,19 +65,13 @@ def check_table(rows, someone):
         assert row[5] == WORDS[someone.state[j]]
 
 
-def moved(before, after):
-    return np.linalg.norm(np.array(before) - np.array(after), axis=1)
-
-
 def test_the_table_says_what_the_data_says(browser, still):
     check_table(browser.run(TABLE), still.people[0])
 
 
 def test_another_person_can_be_chosen(browser, still):
-    assert browser.run("return [...document.getElementById('person').options].map(o => o.text)") == [
-        "Person 0",
-        "Person 1",
-    ]
+    options = "return [...document.getElementById('person').options].map(o => o.text)"
+    assert browser.run(options) == ["Person 0", "Person 1"]
     browser.run("const s = document.getElementById('person'); s.value = 1; s.dispatchEvent(new Event('change'))")
     check_table(browser.run(TABLE), still.people[1])
     x, y = still.people[0].joints_2d[0]
@@ -101,18 +82,18 @@ def test_another_person_can_be_chosen(browser, still):
 
 
 def test_dragging_turns_the_pose(browser, still):
-    before, view = browser.run(PLACES), browser.run(VIEW)
-    at = middle(browser)
+    before, view, at = browser.run(PLACES), browser.run(VIEW), middle(browser)
+    assert view["shown"] == "2"  # people side by side are all in the view
     browser.drag(at, (at[0] + 120, at[1]))
     after = browser.run(PLACES)
     assert len(after) == 17
-    assert moved(before, after).max() > 30
+    assert np.linalg.norm(np.array(before) - np.array(after), axis=1).max() > 30
     assert float(browser.run(VIEW)["yaw"]) > float(view["yaw"]) + 0.5
     browser.drag(at, (at[0], at[1] + 60), kind="touch")
     assert float(browser.run(VIEW)["pitch"]) > float(view["pitch"]) + 0.2
 
 
-def test_the_front_view_is_what_the_camera_sees(browser, still):
+def test_the_front_view_is_the_cameras(browser, still):
     browser.click("[data-yaw='0'][data-pitch='0']")
     places, truth = np.array(browser.run(PLACES)), still.people[0].joints_mm[:, :2]
     # Up to scale and the little perspective: the screen's x and y grow as the camera's do.
@@ -189,14 +170,10 @@ def test_the_view_is_framed_round_the_main_people_and_everybody_is_a_choice(brow
     assert browser.messages() == []
 
 
-def test_who_is_alone_is_everybody(browser, video):
+def test_one_person_needs_no_choice_of_everybody(browser, walk):
     assert browser.run("return document.getElementById('everybody').hidden")
     browser.press("e")
     assert browser.run(VIEW)["everybody"] == "false"
-
-
-def test_people_side_by_side_are_all_in_the_view(browser, still):
-    assert browser.run(VIEW)["shown"] == "2"
 
 
 def test_a_joint_of_the_table_is_marked_in_the_views(browser, still):
@@ -215,22 +192,20 @@ def test_the_pointer_over_a_joint_names_it(browser, still):
     assert int(told[1]) == pytest.approx(still.people[0]["right_wrist"].r90_mm, abs=0.56)
 
 
-def test_the_slider_changes_the_frame(browser, video):
-    check_table(browser.run(TABLE), video[0].people[0])
+def test_the_slider_changes_the_frame_and_a_frame_without_the_person_is_empty(browser, walk):
+    check_table(browser.run(TABLE), walk[0].people[0])
     browser.run("document.getElementById('slider').focus()")
     browser.press(*["right"] * 7)
     assert browser.run(VIEW)["frame"] == "7"
-    check_table(browser.run(TABLE), video[7].people[0])
-    assert browser.run("return document.getElementById('time').textContent") == "0.23 s · frame 12"
+    check_table(browser.run(TABLE), walk[7].people[0])
+    assert browser.run("return document.getElementById('time').textContent") == "0.23 s · frame 7"
 
-
-def test_a_frame_without_the_person_is_empty(browser, video):
     browser.run("const s = document.getElementById('slider'); s.value = 3; s.dispatchEvent(new Event('input'))")
     assert {text for row in browser.run(TABLE) for text in row[1:]} == {""}
     assert browser.run(PLACES) == []
 
 
-def test_space_plays_and_stops(browser, video):
+def test_space_plays_and_stops(browser, walk):
     browser.press(" ")
     assert browser.run("return document.getElementById('play').textContent") == "Pause"
     browser.wait("""const done = arguments[0], view = document.getElementById('view');
@@ -239,8 +214,8 @@ def test_space_plays_and_stops(browser, video):
     assert browser.run("return document.getElementById('play').textContent") == "Play"
     at = int(browser.run(VIEW)["frame"])
     check = browser.run(TABLE)
-    if video[at].people:
-        check_table(check, video[at].people[0])
+    if walk[at].people:
+        check_table(check, walk[at].people[0])
 
 
 @pytest.mark.parametrize("page", ["still", "video", "far", "nobody", "coco"])
@@ -266,8 +241,7 @@ def test_light_and_dark_follow_the_system(browser, pages):
     assert browser.messages() == []
 
 
-def test_every_control_has_a_name(browser, pages):
-    browser.open(pages[0] / "video.html")
+def test_every_control_has_a_name(browser, walk):
     nameless = """return [...document.querySelectorAll('button, select, input, canvas, section')]
         .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim())).map(e => e.outerHTML)"""
     assert browser.run(nameless) == []
@@ -277,23 +251,19 @@ def test_nobody_and_unknown_joints_are_told(browser, pages):
     browser.open(pages[0] / "nobody.html")
     assert browser.run(PLACES) == []
     browser.open(pages[0] / "coco.html")
-    rows = browser.run(TABLE)
-    assert rows[1] == ["left eye", "", "", "", "", ""]
+    assert browser.run(TABLE)[1] == ["left eye", "", "", "", "", ""]
     assert browser.run("return document.getElementById('view').places[1]") is None
     assert browser.messages() == []
 
 
-def test_the_page_is_one_file_that_loads_nothing(pages):
+def test_the_page_is_one_file_that_loads_nothing_and_names_cannot_break_out(pages, tmp_path):
     text = (pages[0] / "video.html").read_text(encoding="utf-8")
     assert not re.findall(r"https?://", text)
     assert "default-src 'none'" in text
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
     assert all(frame["photo"].startswith("data:image/jpeg;base64,") for frame in data["frames"])
 
-
-def test_a_name_cannot_break_out_of_the_page(tmp_path):
-    photo = Image.new("RGB", SIZE)
-    nasty = result([person()], image="</script><b>.jpg", model="</script><i>", picture=photo)
+    nasty = result([person()], image="</script><b>.jpg", model="</script><i>", picture=Image.new("RGB", SIZE))
     nasty.save(tmp_path / "n.html")
     text = (tmp_path / "n.html").read_text()
     assert text.count("</script>") == 2

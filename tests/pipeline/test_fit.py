@@ -7,9 +7,8 @@ import pytest
 from output.people import pose
 
 from di2pose.pipeline.fit import View, fit_body, fused, keypoint_sighting, mean_body, seen_joints, unclear
-from di2pose.pose.bones import adult_range
+from di2pose.pose.bones import adult_range, impossible
 from di2pose.pose.camera import Camera
-from di2pose.pose.joint_pairs import impossible
 from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, LSP_14, bone_lengths
 
 WIDTH = 256.0

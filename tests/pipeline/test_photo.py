@@ -23,8 +23,8 @@ from di2pose.pipeline import assemble, second_look
 from di2pose.pipeline.flip import predict_both
 from di2pose.pipeline.request import open_picture
 from di2pose.pipeline.road import SPARE
+from di2pose.pose.bones import stature_mm
 from di2pose.pose.camera import Camera
-from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12, convert, mirror
 from di2pose.randomness import hypothesis_generators
 

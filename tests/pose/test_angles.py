@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from output.people import OFFSETS, pose, rotation
+from output.people import pose, rotation
+from output.people import standing as rest
 
 from di2pose.errors import InputError
 from di2pose.pose.angles import DIFFERENCES, NAMES, PAIRED, joint_angles, joints_of, with_differences, wrapped
@@ -17,14 +18,10 @@ LIMBS = {"left_shoulder": ("left_elbow", "left_wrist"), "left_hip": ("left_knee"
 
 def standing():
     """Upright, straight legs; arms hang straight down."""
-    offsets = OFFSETS.copy()
-    for side in ("left", "right"):
-        offsets[H36M_17.index(f"{side}_elbow")] = (0, 280, 0)
-        offsets[H36M_17.index(f"{side}_wrist")] = (0, 250, 0)
-    offsets[H36M_17.index("nose")], offsets[H36M_17.index("head")] = (0, -120, 0), (0, -115, 0)
-    joints = np.zeros((17, 3))
-    for child, parent in H36M_17.bones:
-        joints[child] = joints[parent] + offsets[child]
+    joints, down = rest(), {"elbow": 280, "wrist": 250}
+    for name, length in ((f"{side}_{part}", down[part]) for side in ("left", "right") for part in ("elbow", "wrist")):
+        joints[H36M_17.index(name)] = joints[H36M_17.parents[H36M_17.index(name)]] + (0, length, 0)
+    joints[list(H36M_17.indices("nose", "head"))] = joints[H36M_17.index("thorax")] + [(0, -120, 0), (0, -235, 0)]
     return joints
 
 

@@ -1,7 +1,27 @@
-import numpy as np
+"""Bones, stature, and the distances of joints that a body can have."""
 
-from di2pose.pose.bones import adult_range, even, mirrored, outward, rebuild, settle
-from di2pose.pose.skeleton import BODY_25B, H36M_17, bone_lengths
+import numpy as np
+import pytest
+from output.people import pose, standing
+
+from di2pose.pose.bones import (
+    PAIRS,
+    PATHS,
+    SHARES,
+    adult_range,
+    distances_mm,
+    even,
+    impossible,
+    make_possible,
+    mirrored,
+    rebuild,
+    settle,
+    stature_mm,
+)
+from di2pose.pose.skeleton import BODY_25B, H36M_17, bone_lengths, mirror
+
+COLUMN = {H36M_17.joints[child]: k for k, (child, _) in enumerate(H36M_17.bones)}
+LENGTHS = bone_lengths(standing(), H36M_17)
 
 
 def poses(count=5):
@@ -9,8 +29,7 @@ def poses(count=5):
 
 
 def test_a_rebuilt_pose_has_the_lengths_and_keeps_root_and_directions():
-    joints = poses()
-    lengths = np.random.default_rng(1).uniform(100, 400, (5, 16))
+    joints, lengths = poses(), np.random.default_rng(1).uniform(100, 400, (5, 16))
     built = rebuild(joints, lengths)
     np.testing.assert_allclose(bone_lengths(built, H36M_17), lengths)
     np.testing.assert_allclose(built[:, 0], joints[:, 0])
@@ -18,35 +37,27 @@ def test_a_rebuilt_pose_has_the_lengths_and_keeps_root_and_directions():
         before, after = joints[:, child] - joints[:, parent], built[:, child] - built[:, parent]
         cosine = (before * after).sum(-1) / np.linalg.norm(before, axis=-1) / np.linalg.norm(after, axis=-1)
         np.testing.assert_allclose(cosine, 1)
-
-
-def test_its_own_lengths_give_the_pose_back():
-    joints = poses()
     np.testing.assert_allclose(rebuild(joints, bone_lengths(joints, H36M_17)), joints)
-
-
-def test_bones_are_made_even_and_the_sum_stays():
-    lengths = bone_lengths(poses(), H36M_17)
-    level = even(lengths)
-    column = {H36M_17.joints[child]: k for k, (child, _) in enumerate(H36M_17.bones)}
-    np.testing.assert_allclose(level[:, column["left_knee"]], level[:, column["right_knee"]])
-    np.testing.assert_allclose(level[:, column["spine"]], lengths[:, column["spine"]])
-    np.testing.assert_allclose(level.sum(-1), lengths.sum(-1))
 
 
 def test_bones_go_outward_even_where_a_parent_comes_later_in_the_list():
     reached = {BODY_25B.root}
-    for bone in outward(BODY_25B):
+    for bone in BODY_25B.outward:
         child, parent = BODY_25B.bones[bone]
         assert parent in reached
         reached.add(child)
     assert len(reached) == BODY_25B.count
 
 
-def test_every_bone_has_an_adult_range():
-    low, high = adult_range().T
-    assert (low > 0).all()
-    assert (low < high).all()
+def test_left_and_right_are_exchanged_and_made_even():
+    lengths = bone_lengths(poses(), H36M_17)
+    level, swapped = even(lengths), mirrored(lengths)
+    np.testing.assert_allclose(level[:, COLUMN["left_knee"]], level[:, COLUMN["right_knee"]])
+    np.testing.assert_allclose(level[:, COLUMN["spine"]], lengths[:, COLUMN["spine"]])
+    np.testing.assert_allclose(level.sum(-1), lengths.sum(-1))
+    np.testing.assert_array_equal(mirrored(swapped), lengths)
+    np.testing.assert_array_equal(swapped[:, COLUMN["left_wrist"]], lengths[:, COLUMN["right_wrist"]])
+    np.testing.assert_array_equal(swapped[:, COLUMN["thorax"]], lengths[:, COLUMN["thorax"]])
 
 
 def test_a_body_settles_round_fixed_joints():
@@ -59,10 +70,73 @@ def test_a_body_settles_round_fixed_joints():
     np.testing.assert_allclose(bone_lengths(settled, H36M_17), lengths, rtol=1e-3)
 
 
-def test_what_is_mirrored_twice_is_as_before_and_the_trunk_stays():
-    lengths = bone_lengths(poses(), H36M_17)
-    column = {H36M_17.joints[child]: k for k, (child, _) in enumerate(H36M_17.bones)}
-    swapped = mirrored(lengths)
-    np.testing.assert_array_equal(mirrored(swapped), lengths)
-    np.testing.assert_array_equal(swapped[:, column["left_wrist"]], lengths[:, column["right_wrist"]])
-    np.testing.assert_array_equal(swapped[:, column["thorax"]], lengths[:, column["thorax"]])
+def test_stature_adds_up_the_bones_and_scales_with_the_body():
+    joints = pose(np.random.default_rng(8))  # its bones: thigh 450, shank 440, back 235 + 255, neck and head 124 + 117
+    expected = (450 + 440 + 235 + 255 + np.hypot(120, 30) + np.hypot(115, 20)) / (1 - 0.039)
+    np.testing.assert_allclose(stature_mm(np.stack([joints, 1.1 * joints])), [expected, 1.1 * expected])
+
+
+def test_every_pair_of_joints_is_a_bone_or_has_limits():
+    assert len({*map(tuple, PAIRS.tolist()), *((b, a) for a, b in H36M_17.bones)}) == 17 * 16 / 2
+    assert ((SHARES[:, 0] > 0) & (SHARES[:, 0] < SHARES[:, 1]) & (SHARES[:, 1] <= 1)).all()
+    named = {tuple(pair): k for k, pair in enumerate(PAIRS.tolist())}
+    for (a, b), k in named.items():
+        twin = named[tuple(sorted((H36M_17.mirror_order[a], H36M_17.mirror_order[b])))]
+        np.testing.assert_array_equal(SHARES[k], SHARES[twin])
+    joints = poses(50)
+    assert (distances_mm(joints) <= bone_lengths(joints, H36M_17) @ PATHS.T + 1e-9).all()
+    hips = PATHS[named[H36M_17.indices("right_hip", "left_hip")]]
+    assert [H36M_17.joints[H36M_17.bones[bone][0]] for bone in np.flatnonzero(hips)] == ["right_hip", "left_hip"]
+
+
+def test_bodies_of_any_adults_bones_can_stand():
+    low, high = adult_range().T
+    assert ((low > 0) & (low < high)).all()
+    for seed in range(20):
+        lengths = even(np.random.default_rng(seed).uniform(low, high))
+        upright = rebuild(standing(), lengths)
+        found = make_possible(upright, lengths)
+        assert not impossible(found[None], lengths).any()
+        assert np.linalg.norm(found - upright, axis=-1).max() < 30
+
+
+@pytest.mark.parametrize("bend", [0.6, 1.5, None])
+def test_any_pose_is_brought_to_possible_distances(bend):
+    random, low_high = np.random.default_rng(1), adult_range().T
+    for _ in range(40):
+        wild = random.normal(scale=300, size=(17, 3)) if bend is None else pose(random, bend)
+        wild = wild - wild[0]
+        lengths = np.clip(even(bone_lengths(wild, H36M_17)), *low_high)
+        assert impossible(wild[None], lengths).all()
+        found = make_possible(wild, lengths)
+        assert not impossible(found[None], lengths).any()
+        np.testing.assert_allclose(bone_lengths(found, H36M_17), lengths)
+        np.testing.assert_array_equal(found[0], wild[0])
+
+
+def test_shoulders_in_one_place_are_parted_and_the_rest_hardly_moves():
+    joints = standing()
+    for joint in H36M_17.indices("right_shoulder", "right_elbow", "right_wrist"):
+        joints[joint] = joints[H36M_17.mirror_order[joint]]
+    found = make_possible(joints, LENGTHS)
+    left, right = H36M_17.indices("left_shoulder", "right_shoulder")
+    assert not impossible(found[None], LENGTHS).any()
+    assert np.linalg.norm(found[left] - found[right]) > 0.84 * 2 * LENGTHS[10]
+    assert np.linalg.norm(found - joints, axis=-1)[:8].max() < 20
+
+
+def test_fixed_joints_stay():
+    joints, held = standing(), np.arange(17) == H36M_17.index("left_wrist")
+    joints[held] = joints[H36M_17.index("right_wrist")] + (5.0, 0.0, 0.0)
+    found = make_possible(joints, LENGTHS, held)
+    np.testing.assert_array_equal(found[held], joints[held])
+    assert not impossible(found[None], LENGTHS).any()
+
+
+def test_a_mirrored_pose_is_as_possible():
+    joints = np.stack([pose(np.random.default_rng(seed), 0.1) for seed in range(60)])
+    lengths = even(bone_lengths(joints[0], H36M_17))
+    joints = rebuild(joints, lengths)
+    wrong = impossible(joints, lengths)
+    assert 0 < wrong.sum() < 60
+    np.testing.assert_array_equal(impossible(mirror(joints, H36M_17), lengths), wrong)

@@ -22,12 +22,9 @@ def points(n: int = 200) -> np.ndarray:
     return np.random.default_rng(0).uniform([-1000, -1000, 3000], [1000, 1000, 6000], size=(n, 3))
 
 
-def test_projection_without_a_lens_is_focal_times_x_over_z():
+def test_projection_agrees_with_a_hand_computation():
     camera = Camera((1000.0, 900.0), (320.0, 240.0))
     np.testing.assert_allclose(camera.project(np.array([[100.0, -200.0, 2000.0]])), [[370.0, 150.0]])
-
-
-def test_projection_with_a_lens_agrees_with_a_hand_computation():
     # x = 0.2, y = -0.1, r2 = 0.05; radial = (1 + .1 r2 + .02 r2^2 + .003 r2^3) / (1 + .04 r2 + .05 r2^2 + .06 r2^3)
     # = 1.005050375 / 1.0021325; tangential x: 2(.01)(-.02) + .02(.05 + .08), y: .01(.05 + .02) + 2(.02)(-.02)
     camera = Camera((1000.0, 1000.0), (0.0, 0.0), None, (0.1, 0.02, 0.01, 0.02, 0.003, 0.04, 0.05, 0.06))
@@ -51,15 +48,12 @@ def test_a_pixel_that_the_lens_cannot_reach_is_nan_and_its_neighbours_are_not():
     assert np.isnan(rays[1, :2]).all()
 
 
-def test_world_to_camera_and_back_is_the_identity():
+def test_world_to_camera_is_rotation_then_translation_and_back_is_the_identity():
     camera, world = turned(), points()
     np.testing.assert_allclose(camera.to_world(camera.to_camera(world)), world, atol=1e-9)
     np.testing.assert_allclose(camera.to_camera(np.zeros(3)), camera.translation_mm)
     rough = Camera((1.0, 1.0), (0.0, 0.0), rotation=((0.765, 0.0, -0.644), (0.0, 1.0, 0.0), (0.644, 0.0, 0.765)))
     np.testing.assert_allclose(rough.to_world(rough.to_camera(world)), world, atol=1e-9)
-
-
-def test_to_camera_is_rotation_then_translation():
     camera = Camera((1.0, 1.0), (0.0, 0.0), None, (), ((0, -1, 0), (1, 0, 0), (0, 0, 1)), (10, 20, 30))
     np.testing.assert_array_equal(camera.to_camera(np.array([1.0, 2.0, 3.0])), [8.0, 21.0, 33.0])
 

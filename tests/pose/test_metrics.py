@@ -119,22 +119,14 @@ def test_the_aligned_sum_of_squares_is_never_above_the_root_aligned_one(seed, ro
     assert (aligned <= rooted * (1 + 1e-9) + 1e-6).all()
 
 
-def test_pa_mpjpe_itself_may_exceed_mpjpe():
-    target = poses(5, batch=1)[1]
+def test_pa_mpjpe_may_exceed_mpjpe_and_mirror_images_are_not_aligned():
+    target = poses(5)[1]
     pred = target.clone()
-    pred[0, 16] += 300.0  # all joints right but one: the least-squares fit spoils the sixteen to help the one
-    assert pa_mpjpe(pred, target) > mpjpe(pred, target)
-
-
-def test_a_mirror_image_is_not_aligned_away():
-    target = poses(6)[1]
-    mirrored = target * torch.tensor([-1.0, 1.0, 1.0])
-    assert (pa_mpjpe(mirrored, target) > 20).all()
+    pred[:, 16] += 300.0  # all joints right but one: the least-squares fit spoils the sixteen to help the one
+    assert (pa_mpjpe(pred, target) > mpjpe(pred, target)).any()
+    assert (pa_mpjpe(target * torch.tensor([-1.0, 1.0, 1.0]), target) > 20).all()
     assert (pa_mpjpe(mirror(target, H36M_17), target) > 20).all()
-
-
-def test_a_flat_pose_is_aligned_exactly_and_without_a_mirror():
-    flat = poses(7)[1] * torch.tensor([1.0, 1.0, 0.0])
+    flat = target * torch.tensor([1.0, 1.0, 0.0])
     torch.testing.assert_close(procrustes(similar(flat, 8), flat), flat, rtol=0, atol=1e-6)
 
 
@@ -150,22 +142,14 @@ def test_masked_joints_do_not_matter_and_all_joints_are_moved_by_the_fit():
     torch.testing.assert_close(procrustes(moved, target, mask), target, rtol=0, atol=1e-6)
 
 
-def test_a_pose_without_joints_is_nan_and_its_neighbours_are_not():
+def test_a_pose_without_joints_or_with_a_nan_is_nan_and_its_neighbours_are_not():
     pred, target = poses(12, batch=3)
     mask = torch.ones(3, 17, dtype=torch.bool)
     mask[1] = False
     for metric in (mpjpe, pa_mpjpe, pck, auc):
         assert metric(pred, target, mask).isnan().tolist() == [False, True, False]
-
-
-def test_pa_of_fewer_than_three_joints_is_nan():
-    pred, target = poses(13, batch=4)
-    mask = torch.arange(17) < torch.tensor([[1], [2], [3], [4]])
-    assert pa_mpjpe(pred, target, mask).isnan().tolist() == [True, True, False, False]
-
-
-def test_a_nan_prediction_is_nan_for_that_pose_only():
-    pred, target = poses(14, batch=3)
+    few = torch.arange(17) < torch.tensor([[2], [3], [4]])
+    assert pa_mpjpe(pred, target, few).isnan().tolist() == [True, False, False]
     pred[1, 5, 0] = torch.nan
     for metric in (mpjpe, pa_mpjpe):
         assert metric(pred, target).isnan().tolist() == [False, True, False]
@@ -179,8 +163,8 @@ def test_a_prediction_of_one_point_costs_the_spread_of_the_target():
 
 
 def test_gradients_are_right():
-    pred, target = (pose[:3].requires_grad_() for pose in poses(16))
-    mask = masks(17, batch=3)
+    pred, target = (pose[:2].requires_grad_() for pose in poses(16))
+    mask = masks(17, batch=2)
     assert torch.autograd.gradcheck(lambda p, t: mpjpe(p, t, mask, HIPS), (pred, target))
     assert torch.autograd.gradcheck(lambda p, t: pa_mpjpe(p, t, mask), (pred, target))
     assert torch.autograd.gradcheck(procrustes, (pred, target))

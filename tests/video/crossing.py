@@ -7,7 +7,7 @@ import numpy as np
 from di2pose.image.crop import roi_from_keypoints
 from di2pose.image.detect import Detection
 from di2pose.pose.skeleton import BLAZEPOSE_33
-from di2pose.video.track import Sighting
+from di2pose.video.track import Observation
 
 FOCAL, CENTRE = 1000.0, np.array([960.0, 540.0])
 PARTS = {  # mm from the hips: across the shoulders, down
@@ -111,7 +111,7 @@ class Street:
         pose = np.concatenate([points - points[[23, 24]].mean(0), np.zeros((33, 1))], axis=1) * scale
         pose = pose * self.rng.normal(1, 0.05) + self.rng.normal(0, 20, (33, 3))  # the encoder errs about the size
         points = points + self.rng.normal(0, self.noise, (33, 2))
-        return Sighting(points, 0.99 if there else 0.1, detection, fresh, pose), shown[k] if there else None
+        return Observation(points, 0.99 if there else 0.1, detection, fresh, pose), shown[k] if there else None
 
 
 def run(street, tracker, times, calls=None):

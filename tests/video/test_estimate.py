@@ -1,4 +1,4 @@
-"""The whole of a video: real footage, the real detector and encoder, a real (tiny, untrained) model."""
+"""Whole videos: real footage, the real detector and encoder, a tiny untrained model."""
 
 import gc
 import weakref
@@ -15,8 +15,7 @@ from di2pose import Di2Pose, recipes
 from di2pose.assets import extract
 from di2pose.errors import InputError
 from di2pose.image.detect import overlap
-from di2pose.pose.bones import even
-from di2pose.pose.root import stature_mm
+from di2pose.pose.bones import even, stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 from di2pose.video import estimate
 from di2pose.video.estimate import BATCH, estimate_video, video_results
@@ -24,6 +23,7 @@ from di2pose.video.stream import BrokenVideoWarning, Stream
 
 FRAMES = 7
 FEW = {"hypotheses": 2, "steps": 4, "max_people": 1}
+PLAIN = {"smoothed": False, "same_body": False, "least_s": 0}
 LITE_WIDTH = 200
 """Channels of the features of BlazePose lite."""
 
@@ -76,6 +76,18 @@ class Counting(Di2Pose):
         return CountedEncoder(super().encoder, self)
 
 
+class Watched(Stream):
+    """Counts the pictures that are alive."""
+
+    def __iter__(self):
+        self.given, self.most = [], 0
+        for frame in super().__iter__():
+            self.given.append(weakref.ref(frame.picture))
+            gc.collect(0)
+            self.most = max(self.most, sum(picture() is not None for picture in self.given))
+            yield frame
+
+
 @pytest.fixture(scope="module")
 def network():
     torch.manual_seed(0)
@@ -87,32 +99,53 @@ def model(network):
     return network.reset()
 
 
+@pytest.fixture(scope="module")
+def streamed(network, footage):
+    """Results of a stream, searches of the detector, crops encoded."""
+    results = list(video_results(network.reset(), footage / "one.mp4", **FEW))
+    return results, len(network.searches), network.looks
+
+
+@pytest.fixture(scope="module")
+def plain(network, footage):
+    """Results of frames on their own, with pictures."""
+    return list(video_results(network.reset(), footage / "one.mp4", pictures=True, **PLAIN, **FEW))
+
+
+@pytest.fixture(scope="module")
+def motion(network, footage):
+    return estimate_video(network.reset(), footage / "one.mp4", height_m=1.83, **FEW)
+
+
 def joints_of(results):
     return np.stack([result.people[0].joints_mm for result in results])
 
 
-def test_a_result_for_every_frame_with_its_time_and_the_same_person(model, footage):
-    results = list(video_results(model, footage / "one.mp4", **FEW))
+def bones_of(results):
+    return bone_lengths(joints_of(results).astype(np.float64), H36M_17)
+
+
+def test_a_result_for_every_frame_with_its_time_and_the_same_person(streamed, footage):
+    results, searches, looks = streamed
     assert [result.frame_index for result in results] == list(range(FRAMES))
     np.testing.assert_allclose([result.time_s for result in results], np.arange(FRAMES) / 10, atol=1e-6)
     for result in results:
-        assert [person.track for person in result.people] == [0]
+        [person] = result.people
+        assert (person.track, person.samples_mm.shape) == (0, (2, 17, 3))
         assert (result.image, result.picture) == (str(footage / "one.mp4"), None)
         assert (result.size, result.hypotheses, result.steps) == ((324, 576), 2, 4)
         assert (result.model, result.version) == ("tiny", di2pose.__version__)
-        person = result.people[0]
-        assert person.samples_mm.shape == (2, 17, 3)
-        np.testing.assert_allclose(
-            person.joints_2d, result.camera.project(person.joints_mm + person.root_mm), atol=1e-3
-        )
-    assert len(model.searches) == 1, "the detector is needed once, then the person is followed"
-    assert model.looks == 2 * FRAMES, "a look and its mirror image a frame; nobody is doubtful"
+        projected = result.camera.project(person.joints_mm + person.root_mm)
+        np.testing.assert_allclose(person.joints_2d, projected, atol=1e-3)
+    assert searches == 1, "the person is found once, then followed"
+    assert looks == 2 * FRAMES, "each frame and its mirror image; no second look"
+    lengths = bones_of(results)
+    np.testing.assert_allclose(lengths, even(lengths), atol=0.01)
 
 
-def test_the_crop_stays_on_the_person(model, footage):
-    """The followed region against what the detector says in that very frame."""
-    stream = Stream(footage / "one.mp4")
-    for result in video_results(model, stream, smoothed=False, pictures=True, **FEW):
+def test_the_crop_stays_on_the_person(model, plain):
+    """The followed region against a detection in the same frame."""
+    for result in plain[::2]:
         fresh = model.find(result.picture, max_people=1, quick=True)[0]
         x0, y0, x1, y1 = box = result.people[0].box
         assert overlap(box, fresh.box) > 0.7
@@ -127,20 +160,18 @@ def test_a_seed_gives_the_same_again_and_another_seed_does_not(model, footage):
     assert np.abs(first - other).mean() > 1
 
 
-def test_frames_together_give_what_they_give_alone(model, footage, monkeypatch):
-    together = joints_of(video_results(model, footage / "one.mp4", smoothed=False, **FEW))
+def test_frames_give_the_same_in_batches_and_alone_and_pictures_are_freed(model, footage, plain, monkeypatch):
     monkeypatch.setattr(estimate, "BATCH", 1)
-    alone = joints_of(video_results(model, footage / "one.mp4", smoothed=False, **FEW))
-    np.testing.assert_allclose(together, alone, atol=0.5)
+    stream = Watched(footage / "one.mp4")
+    alone = joints_of(video_results(model, stream, **PLAIN, **FEW))
+    np.testing.assert_allclose(joints_of(plain), alone, atol=0.5)
+    assert stream.most <= 2
 
 
 def test_two_people_are_drawn_together_and_keep_their_numbers(model, footage):
     results = list(video_results(model, footage / "two.mp4", hypotheses=2, steps=4, max_people=2))
     for result in results:
-        boxes = {person.track: person.box for person in result.people}
-        assert set(boxes) == {0, 1}
-        left, right = sorted(boxes, key=lambda track: boxes[track][0])
-        assert (left, right) == (0, 1) or (left, right) == (1, 0)
+        assert {person.track for person in result.people} == {0, 1}
     sides = [min(result.people, key=lambda person: person.box[0]).track for result in results]
     assert len(set(sides)) == 1
 
@@ -163,7 +194,6 @@ def test_a_video_that_breaks_off_gives_the_results_of_what_there_is(model, foota
 
 
 def test_results_come_while_the_video_is_read(model, footage):
-    """Not after its end: a camera has none."""
     results = video_results(model, footage / "one.mp4", smoothed=False, least_s=0, **FEW)
     first = next(results)
     assert first.frame_index == 0
@@ -171,82 +201,31 @@ def test_results_come_while_the_video_is_read(model, footage):
     results.close()
 
 
-class Watched(Stream):
-    """Counts the pictures that are alive."""
-
-    def __iter__(self):
-        self.given, self.most = [], 0
-        for frame in super().__iter__():
-            self.given.append(weakref.ref(frame.picture))
-            gc.collect(0)
-            self.most = max(self.most, sum(picture() is not None for picture in self.given))
-            yield frame
-
-
-def test_pictures_are_let_go_once_their_people_are_drawn(model, footage, monkeypatch):
-    monkeypatch.setattr(estimate, "BATCH", 1)
-    stream = Watched(footage / "one.mp4")
-    results = list(video_results(model, stream, **FEW))
-    assert len(results) == FRAMES
-    assert stream.most <= 2
-
-
-def test_a_motion_of_it_can_be_saved(model, footage, tmp_path):
-    stream = Stream(footage / "one.mp4", stop=0.35)
-    motion = estimate_video(model, stream, **FEW)
-    assert (len(motion), motion.fps, motion.tracks) == (4, 10.0, (0,))
-    motion.save(tmp_path / "one.json")
-    motion.save(tmp_path / "one.html")
-    again = di2pose.result.Motion.load(tmp_path / "one.json")
-    np.testing.assert_allclose(again[3].people[0].joints_mm, motion[3].people[0].joints_mm, atol=0.01)
-    assert again[3].time_s == pytest.approx(0.3)
-
-
-def bones_in(motion, track=0):
-    """(frames, 16) lengths of one person's bones in mm."""
-    people = [one for one in motion.track(track) if one is not None]
-    return np.stack([bone_lengths(np.asarray(one.joints_mm, dtype=np.float64), H36M_17) for one in people])
-
-
-@pytest.fixture(scope="module")
-def motion(network, footage):
-    return estimate_video(network.reset(), footage / "one.mp4", height_m=1.83, **FEW)
-
-
-def test_bones_are_constant_to_a_millimetre_in_the_files(motion, tmp_path):
-    """JSON rounds to micrometres, TRC too, C3D to single precision."""
+def test_a_motion_has_one_body_of_the_given_height_in_every_file(motion, tmp_path):
+    """JSON and TRC round to micrometres, C3D to single precision."""
+    assert (len(motion), motion.fps, motion.tracks) == (FRAMES, 10.0, (0,))
+    for one in motion.track(0):
+        assert float(stature_mm(one.joints_mm)) == pytest.approx(1830, abs=1)
     motion.save(tmp_path / "a.json")
-    assert np.ptp(bones_in(di2pose.result.Motion.load(tmp_path / "a.json")), axis=0).max() < 1
+    again = di2pose.result.Motion.load(tmp_path / "a.json")
+    np.testing.assert_allclose(joints_of(again), joints_of(motion), atol=0.01)
+    assert again[3].time_s == pytest.approx(0.3)
+    assert np.ptp(bones_of(again), axis=0).max() < 1
     [trc] = motion.save(tmp_path / "a.trc")
     rows = np.array([line.split("\t")[2:] for line in trc.read_text().splitlines()[6:]], dtype=float)
     assert np.ptp(bone_lengths(rows.reshape(len(motion), 17, 3), H36M_17), axis=0).max() < 1
+    [bvh] = motion.save(tmp_path / "a.bvh")
+    assert bvh.read_text().count("Xposition") == 1
+    motion.save(tmp_path / "a.html")
     c3d = pytest.importorskip("ezc3d").c3d(str(motion.save(tmp_path / "a.c3d")[0]))
     points = c3d["data"]["points"][:3].transpose(2, 1, 0)
     assert np.ptp(bone_lengths(points, H36M_17), axis=0).max() < 1
 
 
-def test_bvh_needs_no_positions_but_the_roots(motion, tmp_path):
-    [bvh] = motion.save(tmp_path / "a.bvh")
-    assert bvh.read_text().count("Xposition") == 1
-
-
-def test_the_stature_of_a_track_is_the_height_that_was_given(motion):
-    for one in motion.track(0):
-        assert float(stature_mm(one.joints_mm)) == pytest.approx(1830, abs=1)
-
-
-def test_frames_on_their_own_are_still_to_be_had(model, footage):
-    plain = {"smoothed": False, "same_body": False, "least_s": 0}
-    whole = estimate_video(model, footage / "one.mp4", **plain, **FEW)
-    frames = list(video_results(model, footage / "one.mp4", **plain, **FEW))
-    np.testing.assert_array_equal(joints_of(whole), joints_of(frames))
-    assert np.ptp(bones_in(whole), axis=0).max() > 5
-
-
-def test_in_a_stream_the_left_is_as_long_as_the_right(model, footage):
-    for each in video_results(model, footage / "one.mp4", **FEW):
-        lengths = bone_lengths(np.asarray(each.people[0].joints_mm, dtype=np.float64), H36M_17)
-        np.testing.assert_allclose(lengths, even(lengths), atol=0.01)
+def test_frames_on_their_own_have_bones_of_their_own(model, footage, plain):
+    whole = estimate_video(model, Stream(footage / "one.mp4", stop=0.35), **PLAIN, **FEW)
+    np.testing.assert_array_equal(joints_of(whole), joints_of(plain[:4]))
+    assert np.ptp(bones_of(plain), axis=0).max() > 5
 
 
 @pytest.mark.parametrize("wrong", [{"hypotheses": 0}, {"detect_every": 0}, {"max_people": 0}])

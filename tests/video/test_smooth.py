@@ -1,6 +1,7 @@
 """Smoothing: the exact estimate of the stated model, no lag, and certainty as weight."""
 
-from collections import deque
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -169,15 +170,13 @@ def test_the_place_is_smoothed_and_the_pixels_are_projected_anew():
 
 
 def test_every_frame_comes_out_once_in_order_and_late_by_the_window_only():
-    taken: deque[int] = deque()
+    taken, late, order = [], [], []
 
     def counted():
         for each in video(swing):
             taken.append(each.frame_index)
             yield each
 
-    late = []
-    order = []
     for each in smooth(counted(), window_s=6 / RATE):
         order.append(each.frame_index)
         late.append(taken[-1] - each.frame_index)
@@ -188,14 +187,11 @@ def test_every_frame_comes_out_once_in_order_and_late_by_the_window_only():
 
 
 def test_no_more_frames_are_held_than_the_window_needs():
-    import gc
-    import weakref
-
     alive = weakref.WeakSet()
     most = 0
 
     def watched():
-        for each in video(swing, times=np.arange(150) / 100):
+        for each in video(swing, times=np.arange(60) / 100):
             alive.add(each)
             yield each
 

@@ -44,7 +44,7 @@ def photo_results(
                 continue
             shown = dataclasses.replace(answer, image=str(item.source), picture=photo.picture)
             if options.blur_faces:
-                from di2pose.output.anonymise import without_faces
+                from di2pose.output.media import without_faces
 
                 shown = without_faces(model, shown)
             yield item, photo, shown

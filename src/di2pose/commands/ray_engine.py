@@ -141,8 +141,8 @@ class PhotoActor:
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """A part, first and last piece of work -> a row for each photo: what became of it. The poses are in a file."""
         from di2pose.commands.photos import enlarged, photo_results, report_of
-        from di2pose.output.parquet import about, write_rows
-        from di2pose.output.tables import joint_records
+        from di2pose.output.parquet import write_rows
+        from di2pose.output.tables import about, joint_records
 
         part = self.work[int(batch["first"][0]) : int(batch["last"][0]) + 1]
         written, rows, seen = Written(), [], []

@@ -13,9 +13,7 @@ from di2pose.commands.predict_options import PredictOptions
 from di2pose.commands.user_files import fitted_camera
 from di2pose.commands.writing import FILM, PARTIAL, ProgressLines, Report, Tell, Written, print_line
 from di2pose.errors import InputError
-from di2pose.output.anonymise import without_faces
-from di2pose.output.overlay_video import OverlayVideo
-from di2pose.output.thumbnails import Thumbnails
+from di2pose.output.media import OverlayVideo, Thumbnails, without_faces
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion, Result, count_people
 from di2pose.video.body import one_body

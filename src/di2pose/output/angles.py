@@ -1,12 +1,11 @@
 """Joint angles of people with 90 % intervals. What each angle means: docs/angles.md.
 
-An interval is what the angle does over poses as they might be: the estimate, moved as the hypotheses differ from each
-other, each joint as far as its calibrated covariance says. Which joints move together is thus told by the hypotheses,
-and how far by the calibration: an error of the whole body's heading turns all joints and bends no knee.
+An interval is the range of the angle over poses drawn round the estimate: joints move together as the hypotheses do,
+each by its calibrated covariance. An error of the body's heading thus turns all joints and bends no knee.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -17,10 +16,10 @@ from di2pose.pose.skeleton import H36M_17
 from di2pose.result import STATES, Person
 
 DRAWS, SEED = 256, 0
-"""Poses that an interval is taken from; the same noise for everybody, so that an angle is a function of the person."""
+"""Poses drawn for an interval, always with the same noise: an angle is a function of the person."""
 LEVEL = 0.9
 DIGITS = 1
-"""Decimals in files: a tenth of a degree."""
+"""Decimals in files."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ def angles_of(person: Person) -> Mapping[str, Angle]:
 
 
 def plausible_poses(person: Person, count: int = DRAWS) -> Float[np.ndarray, "n 17 3"]:
-    """Poses round the estimate that vary, joint by joint, by the calibrated covariance, together as the hypotheses do;
-    each joint on its own where there is but one hypothesis."""
+    """Poses round the estimate: each joint varies by its calibrated covariance, together with the others as in the
+    hypotheses; independently where there is only one hypothesis."""
     noise = np.random.default_rng(SEED)
     samples = person.samples_mm.astype(np.float64)
     offsets = samples - samples.mean(0)
@@ -65,10 +64,9 @@ def plausible_poses(person: Person, count: int = DRAWS) -> Float[np.ndarray, "n 
 
 
 def _interval(name: str, degrees: float, drawn: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """As far to either side as 90 % of the drawn angles go to the farther one, within what is possible.
-
-    To one side they often go further: noise bends a straight knee and straightens none. It bent the estimate in the
-    same way, so that the truth lies as likely on the other side. NaN where most of the drawn poses leave it open.
+    """Symmetric about the angle: the larger of the two 90 % deviations, within the possible range. Noise bends a
+    straight knee and straightens none; it bent the estimate too, so the truth is as likely on the other side. NaN
+    where most of the drawn poses leave the angle open.
     """
     off = wrapped(drawn - degrees)
     off = off[np.isfinite(off)]
@@ -80,12 +78,11 @@ def _interval(name: str, degrees: float, drawn: Float[np.ndarray, " n"]) -> tupl
 
 
 def angles_json(person: Person) -> dict[str, dict[str, object]]:
-    """As it stands in JSON files and on pages: null for what is not known."""
-    return {
-        name: {"degrees": _rounded(a.degrees), "low": _rounded(a.low), "high": _rounded(a.high), "state": a.state}
-        for name, a in person.angles.items()
-    }
+    """The angles as in JSON files and pages; None for unknown numbers."""
+    return {name: {key: _rounded(v) for key, v in asdict(angle).items()} for name, angle in person.angles.items()}
 
 
-def _rounded(degrees: float) -> float | None:
-    return round(degrees, DIGITS) if np.isfinite(degrees) else None
+def _rounded(value: float | str) -> float | str | None:
+    if isinstance(value, str):
+        return value
+    return round(value, DIGITS) if np.isfinite(value) else None

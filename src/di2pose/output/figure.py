@@ -9,8 +9,8 @@ from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from di2pose.errors import InputError
-from di2pose.output.framing import main_people
 from di2pose.output.overlay import Pen, draw_bones, draw_overlay, moved, photo_of, side_colour
+from di2pose.output.tables import main_people
 from di2pose.result import Files, Person, Result
 
 HEIGHT, GAP, CAPTION = 900, 24, 52
@@ -20,7 +20,7 @@ WHITE, INK, GRID = (255, 255, 255), (40, 44, 52), (222, 226, 232)
 GHOST = 40
 """Strength of a hypothesis's colour on white, in per cent."""
 VIEWS = (("as the camera sees it", 0.0, 6.0), ("from the camera's left", 90.0, 6.0))
-"""Caption, and degrees by which the viewer walks round the people and looks down on them."""
+"""Caption, yaw and pitch of each view in degrees."""
 
 
 def as_figure(name: str, results: list[Result], fps: float | None) -> Files:
@@ -33,7 +33,7 @@ def as_figure(name: str, results: list[Result], fps: float | None) -> Files:
 
 
 def draw_figure(result: Result) -> Image.Image:
-    """The photo (where there is one) cut to the main people, then two views of these; a line says who is left out."""
+    """The photo (if there is one) cut to the main people, and two views of these; a line says how many are left out."""
     people = [person for person, main in zip(result.people, main_people(result.people), strict=True) if main]
     panels = [(draw_view(people, yaw, pitch), caption) for caption, yaw, pitch in VIEWS]
     photo = photo_of(result)
@@ -56,11 +56,12 @@ def draw_figure(result: Result) -> Image.Image:
 
 
 def draw_view(people: list[Person], yaw: float, pitch: float) -> Image.Image:
-    """The people in the camera frame without perspective, from `yaw` degrees to the camera's left and `pitch` degrees
-    higher; hypotheses faint, a floor of quarter-metre squares under the lowest joint."""
+    """The people in parallel projection, from `yaw` degrees to the camera's left and `pitch` degrees higher; hypotheses
+    faint, a floor of quarter-metre squares under the lowest joint."""
     turn = _turn(yaw, pitch)
-    shown = [_points(joints + p.root_mm) for p in people for joints in (p.joints_mm, p.samples_mm)]
-    points = np.concatenate([np.zeros((0, 3)), *shown]) if people else np.zeros((1, 3))
+    shown = [(joints + p.root_mm).reshape(-1, 3) for p in people for joints in (p.joints_mm, p.samples_mm)]
+    points = np.concatenate(shown) if people else np.zeros((1, 3))
+    points = points[np.isfinite(points).all(1)]
     floor = _floor(points.min(0), points.max(0))
     flat = np.concatenate([points, floor.reshape(-1, 3)]) @ turn.T
     least, most = flat.min(0)[:2], flat.max(0)[:2]
@@ -87,8 +88,7 @@ def draw_view(people: list[Person], yaw: float, pitch: float) -> Image.Image:
 
 
 def _photo(photo: Image.Image, main: Sequence[Person], people: Sequence[Person]) -> Image.Image:
-    """The overlay, cut to the main people's boxes with a margin. Cut and resized first: the lines are then as sharp as
-    the views'."""
+    """The overlay, cut to the main people's boxes with a margin; drawn after resizing, so that lines are sharp."""
     x0, y0, x1, y1 = 0.0, 0.0, float(photo.width), float(photo.height)
     if main:
         boxes = np.array([person.box for person in main])
@@ -105,18 +105,13 @@ def _photo(photo: Image.Image, main: Sequence[Person], people: Sequence[Person])
     return draw_overlay(part, [moved(person, left, top, scale) for person in shown])
 
 
-def _points(joints_mm: np.ndarray) -> np.ndarray:
-    flat = joints_mm.reshape(-1, 3)
-    return flat[np.isfinite(flat).all(1)]
-
-
 def _turn(yaw: float, pitch: float) -> Float[np.ndarray, "3 3"]:
-    """Camera axes -> the viewer's (x right, y down, z away): first about y, then about x."""
+    """Rotation from camera axes to the viewer's (x right, y down, z away): first about y, then about x."""
     return np.asarray(Rotation.from_euler("XY", (pitch, -yaw), degrees=True).as_matrix())
 
 
 def _floor(low: np.ndarray, high: np.ndarray) -> Float[np.ndarray, "L 2 3"]:
-    """Lines every 250 mm, at the height of the lowest point, under everybody and a little beyond."""
+    """Lines every 250 mm at the height of the lowest point, 50 mm or more beyond the people."""
     step = 250.0
     x0, z0 = np.floor((low[[0, 2]] - 50) / step) * step
     x1, z1 = np.ceil((high[[0, 2]] + 50) / step) * step

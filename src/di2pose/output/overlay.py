@@ -5,6 +5,7 @@ import dataclasses
 import io
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,13 +26,13 @@ LARGE_PIXELS = (2_500_000, 9_000_000)
 RIGHT, LEFT, MIDDLE = (38, 200, 90), (62, 134, 255), (250, 200, 60)
 EDGE, PAPER = (16, 18, 22), (255, 255, 255)
 MOST_SIDE = 6000
-"""Pixels of the longer side of an overlay; a larger photo is shrunk, for its overlay would need gigabytes."""
+"""Pixels of the longer side of an overlay; a larger photo is shrunk to save memory."""
 
 
 class Pen:
-    """Draws smooth lines and discs in pixels of a picture of `size`; `over` puts what was drawn onto it.
+    """Draws smooth lines and discs on a layer of `size` pixels; `over` puts the layer onto a picture.
 
-    Pillow draws without smoothing, so a layer is drawn larger and shrunk.
+    Pillow does not smooth, so the layer is drawn larger and shrunk.
     """
 
     def __init__(self, size: tuple[int, int]) -> None:
@@ -42,14 +43,13 @@ class Pen:
         self.draw = ImageDraw.Draw(self.layer)
 
     def line(self, a: Point, b: Point, width: float, colour: Colour, edge: Colour | None = None) -> None:
-        """With round ends, and a dark edge where one is given."""
+        """With round ends, and an outline in the colour `edge`."""
+        ends = [(x * self.zoom, y * self.zoom) for x, y in (a, b)]
         for thick, fill in ((1.7 * width, edge), (width, colour)):
             if fill is not None:
-                z, r = self.zoom, thick * self.zoom / 2
-                ends = [(a[0] * z, a[1] * z), (b[0] * z, b[1] * z)]
-                self.draw.line(ends, fill=fill, width=max(1, round(2 * r)))
-                for x, y in ends:
-                    self.draw.ellipse([x - r, y - r, x + r, y + r], fill=fill)
+                self.draw.line(ends, fill=fill, width=max(1, round(2 * (thick * self.zoom / 2))))
+                self.disc(a, thick / 2, fill)
+                self.disc(b, thick / 2, fill)
 
     def dashes(self, a: Point, b: Point, width: float, colour: Colour, edge: Colour | None = None) -> None:
         """Dashes of two and a half widths, about five from one to the next; a whole dash at either end."""
@@ -78,7 +78,7 @@ class Pen:
         return font(size * self.zoom).getlength(text) / self.zoom
 
     def over(self, picture: Image.Image) -> Image.Image:
-        """What was drawn, on a copy of the picture."""
+        """A copy of the picture with the layer on it."""
         layer = self.layer.convert("RGBa")  # colours times alpha: edges must not darken when shrunk
         layer = layer.resize(self.size, Image.Resampling.BOX).convert("RGBA")
         return Image.alpha_composite(picture.convert("RGBA"), layer).convert("RGB")
@@ -86,18 +86,18 @@ class Pen:
 
 @lru_cache(maxsize=32)
 def font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """The font inside Pillow."""
+    """Pillow's own font."""
     return ImageFont.load_default(max(6.0, size))
 
 
 def side_colour(skeleton: Skeleton, *joints: int) -> tuple[int, int, int]:
-    """Of a joint, or of a bone by its joints."""
+    """Colour of a joint, or of a bone by its joints."""
     names = " ".join(skeleton.joints[joint] for joint in joints)
     return RIGHT if "right_" in names else LEFT if "left_" in names else MIDDLE
 
 
 def draw_overlay(image: Image.Image, people: Sequence[Person], legend: bool = True) -> Image.Image:
-    """The picture with everybody's joints drawn on; several people get their number at the head."""
+    """The picture with everybody's joints drawn on; several people get a number above the head."""
     pen = Pen(image.size)
     for number, person in numbered(people):
         width = _width(person, image.size)
@@ -110,7 +110,7 @@ def draw_overlay(image: Image.Image, people: Sequence[Person], legend: bool = Tr
 
 
 def draw_bones(pen: Pen, person: Person, points: np.ndarray, width: float) -> None:
-    """Bones and joints of one person at `points` (J, 2), nothing where a point is not known."""
+    """Bones and joints of one person at `points` (J, 2), without those that are NaN."""
     skeleton = person.skeleton
     ready = np.isfinite(points).all(1)
     at: list[Point] = [(float(x), float(y)) for x, y in points]
@@ -127,14 +127,14 @@ def draw_bones(pen: Pen, person: Person, points: np.ndarray, width: float) -> No
 
 
 def moved(person: Person, left: float, top: float, scale: float | tuple[float, float]) -> Person:
-    """The person in the pixels of a photo that was cut at (left, top), then resized, across and down."""
+    """The person in pixels of a photo that was cropped at (left, top), then resized by `scale`."""
     corner, scales = np.array([left, top]), np.broadcast_to(scale, 2)
     x0, y0, x1, y1 = ((np.reshape(person.box, (2, 2)) - corner) * scales).ravel().tolist()
     return dataclasses.replace(person, joints_2d=(person.joints_2d - corner) * scales, box=(x0, y0, x1, y1))
 
 
 def overlay_of(result: Result, most: int = MOST_SIDE) -> Image.Image | None:
-    """The overlay on the result's photo, shrunk so that its longer side has at most `most` pixels; None without one."""
+    """The overlay on the result's photo, its longer side at most `most` pixels; None without a photo."""
     photo, people = photo_of(result), result.people
     if photo is None:
         return None
@@ -158,7 +158,7 @@ def as_overlay(name: str, results: list[Result], fps: float | None) -> Files:
 
 
 def _width(person: Person, size: tuple[int, int]) -> float:
-    """Of a bone in pixels: a hundredth of the person."""
+    """Width of a bone in pixels: about a hundredth of the person."""
     x0, y0, x1, y1 = person.box
     tall = min(max(x1 - x0, y1 - y0), 1.2 * max(size))
     return float(np.clip(tall / 90, 1.6, max(size) / 80))
@@ -194,32 +194,27 @@ def _legend(pen: Pen, size: tuple[int, int], guessed: bool) -> None:
 
 
 def photo_of(result: Result) -> Image.Image | None:
-    """Upright RGB: the pixels that came with the result, else its file; None where it has neither."""
+    """Upright RGB: the result's own pixels, else those of its file; None where it has neither."""
     return next(photos_of([result]))
 
 
 def photos_of(results: list[Result]) -> Iterator[Image.Image | None]:
-    """The picture of each result in turn; a video is opened once and decoded as it goes."""
+    """The picture of each result in turn; a video is opened once."""
     videos: dict[str, Video] = {}
-    try:
+    with ExitStack() as opened:
         for result in results:
-            if result.picture is not None:
+            if result.picture is not None or result.image is None:
                 yield result.picture
-            elif result.image is None:
-                yield None
             elif result.frame_index is None:
                 yield _checked(read_image(result.image), result)
             else:
                 if result.image not in videos:
-                    videos[result.image] = Video(Path(result.image))
+                    videos[result.image] = opened.enter_context(closing(Video(Path(result.image))))
                 yield _checked(videos[result.image].frame(result.frame_index), result)
-    finally:
-        for video in videos.values():
-            video.close()
 
 
 def data_uri(picture: Image.Image, most: int, quality: int) -> str:
-    """The picture as JPEG inside a URI, shrunk so that its longer side has at most `most` pixels."""
+    """The picture as a JPEG data URI, its longer side at most `most` pixels."""
     small = picture.copy()
     small.thumbnail((most, most), Image.Resampling.LANCZOS)
     data = io.BytesIO()

@@ -1,7 +1,7 @@
-"""One self-contained HTML file: photo with overlay, 3D view, hypotheses, table of joints, and time for a video.
+"""Results as HTML: a self-contained page (photo, overlay, 3D view, hypotheses, tables, time), and notebook previews.
 
-The page is static/viewer.html with the viewer's style and scripts, which the page of `di2pose serve` links, and the
-data put in. It loads nothing, and its own security policy forbids it.
+The page is static/viewer.html with the viewer's style and scripts, which `di2pose serve` uses too, and the data put
+in. It loads nothing, and its own security policy forbids it.
 """
 
 import html
@@ -11,38 +11,35 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+from tabulate import tabulate
 
+from di2pose.errors import InputError, MissingExtra
 from di2pose.files import encoded
 from di2pose.output.angles import angles_json
-from di2pose.output.framing import main_people
-from di2pose.output.overlay import data_uri, photos_of
-from di2pose.output.tables import moment, plain
-from di2pose.pose.skeleton import H36M_17
-from di2pose.result import STATES, Files, Person, Result, count_people, numbered
+from di2pose.output.overlay import data_uri, overlay_of, photos_of
+from di2pose.output.tables import frame_and_time, main_people, plain, skeleton_of
+from di2pose.result import STATES, Files, Motion, Person, Result, count_people, numbered
 
 PHOTO_SIDE, PHOTO_QUALITY = 1280, 85
 FRAME_SIDE, FRAME_QUALITY = 560, 72
-"""A video's pictures are smaller, for there are many."""
+"""Pixels of the longer side and JPEG quality; a video has many pictures, so they are smaller."""
+NOTEBOOK_SIDE, NOTEBOOK_QUALITY = 640, 85
 MOST_FRAMES = 400
-"""Of a longer video every second, third, ... frame is on the page, so that it stays below some 20 MB."""
-
+"""A longer video has every second, third, ... frame on its page, which keeps it below some 20 MB."""
 SCRIPTS = ("angles.js", "viewer_draw.js", "viewer.js")
-"""The viewer's own, in this order."""
 
 
 def as_page(name: str, results: list[Result], fps: float | None) -> Files:
     """The page of a photo or a video."""
-    every = -(-len(results) // MOST_FRAMES)
-    data = page_data(results, fps, every)
+    data = page_data(results, fps, -(-len(results) // MOST_FRAMES))
     # "<" inside a script element could end it.
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False).replace("<", "\\u003c")
     title = Path(results[0].image).name if results[0].image else "3D pose"
     filled = {"TITLE": html.escape(title), "STYLE": _static("viewer.css"), "DATA": text}
     filled["SCRIPT"] = "".join(map(_static, SCRIPTS))
-    # The pieces are put in side by side: a name or a photo that holds __DATA__ stays what it is.
+    # Split once, not replaced one after the other: a file name that contains __DATA__ stays as it is.
     pieces = re.split("__([A-Z]+)__", _static("viewer.html"))
-    page = "".join(filled[piece] if k % 2 else piece for k, piece in enumerate(pieces))
-    return {name: encoded(page)}
+    return {name: encoded("".join(filled[piece] if k % 2 else piece for k, piece in enumerate(pieces)))}
 
 
 def _static(name: str) -> str:
@@ -50,14 +47,13 @@ def _static(name: str) -> str:
 
 
 def page_data(results: list[Result], fps: float | None, every: int = 1) -> dict[str, object]:
-    """What the page shows, of every `every`-th frame: mm (the hypotheses rounded to 1 mm), pixels, seconds."""
-    first = results[0]
-    skeleton = next((person.skeleton for result in results for person in result.people), H36M_17)
+    """The page's data, of every `every`-th frame: mm (the hypotheses rounded to 1 mm), pixels, seconds."""
+    first, skeleton = results[0], skeleton_of(results)
     numbers = range(0, len(results), every)
     side, quality = (PHOTO_SIDE, PHOTO_QUALITY) if len(results) == 1 else (FRAME_SIDE, FRAME_QUALITY)
     frames: list[dict[str, object]] = []
     for k, photo in zip(numbers, photos_of([results[k] for k in numbers]), strict=True):
-        index, time_s = moment(results, fps, k)
+        index, time_s = frame_and_time(results, fps, k)
         uri = None if photo is None else data_uri(photo, side, quality)
         main = main_people(results[k].people)
         people = [_person(*each, shown) for each, shown in zip(numbered(results[k].people), main, strict=True)]
@@ -95,3 +91,37 @@ def _person(number: int, person: Person, main: bool) -> dict[str, object]:
         "angles": angles_json(person),
         "samples": plain(person.samples_mm, 0),
     }
+
+
+def notebook_html(shown: object) -> str:
+    """Repr, overlay (of a video's middle frame) and a table of a Person, Result or Motion. Never an error."""
+    picture = ""
+    head: list[str] = []
+    rows: list[list[str]] = []
+    if isinstance(shown, Person):
+        head = ["joint", "x mm", "y mm", "z mm", "r90 mm", "state"]
+        for j, name in enumerate(shown.skeleton.joints):
+            numbers = [f"{value:.0f}" for value in (*shown.joints_mm[j], shown.r90_mm[j])]
+            rows.append([name.replace("_", " "), *numbers, str(shown.state[j]).replace("_", " ")])
+    elif isinstance(shown, Result):
+        picture, head = _picture(shown), ["person", "score", "joints hidden", "metres away", "mean r90 mm"]
+        rows = [
+            [str(number), f"{person.score:.2f}", f"{person.guessed.sum()} of {len(person.state)}",
+             f"{person.root_mm[2] / 1000:.1f}", f"{person.r90_mm[person.state != 'unknown'].mean():.0f}"]
+            for number, person in numbered(shown.people)
+        ]  # fmt: skip
+    elif isinstance(shown, Motion):
+        picture, head = _picture(shown[len(shown) // 2]), ["track", "frames", "first", "last"]
+        for number in shown.tracks:
+            there = [k for k, person in enumerate(shown.track(number)) if person is not None]
+            rows.append([str(number), str(len(there)), str(there[0]), str(there[-1])])
+    table = str(tabulate(rows, head, "html", disable_numparse=True)) if rows else ""
+    return f"<div><code>{html.escape(repr(shown))}</code></div>{picture}{table}"
+
+
+def _picture(result: Result) -> str:
+    try:
+        drawn = overlay_of(result, NOTEBOOK_SIDE)
+    except (InputError, MissingExtra, OSError):  # the file is gone, has changed, or needs an extra
+        return "<div>the picture cannot be read any more</div>"
+    return "" if drawn is None else f'<img alt="overlay" src="{data_uri(drawn, NOTEBOOK_SIDE, NOTEBOOK_QUALITY)}">'

@@ -18,9 +18,9 @@ from di2pose.pipeline.crops import EncodedCrops, PersonCrop
 from di2pose.pipeline.fit import HeldJoints, View, fit_body, fit_mean, mean_body, unclear
 from di2pose.pipeline.observations import views_of
 from di2pose.pipeline.person_score import evidence
+from di2pose.pose.bones import stature_mm
 from di2pose.pose.camera import Camera
 from di2pose.pose.fit import FittedPose
-from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import H36M_17, convert
 from di2pose.prediction import Pins, Prediction
 from di2pose.result import Person

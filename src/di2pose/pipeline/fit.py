@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float
 from di2pose.image.boxes import Box
 from di2pose.pose.bones import adult_range, even, rebuild
 from di2pose.pose.camera import Camera
-from di2pose.pose.fit import Evidence, FittedPose, fit_pose, fit_poses, shrunken_precision
-from di2pose.pose.root import place, place_by_box
+from di2pose.pose.fit import Evidence, FittedPose, fit_pose, fit_poses, place, place_by_box, shrunken_precision
 from di2pose.pose.skeleton import H36M_17, LIMB_12, Skeleton, bone_lengths
 
 LANDMARK_NOISE = 6 / 256

@@ -1,5 +1,4 @@
-"""Several hypotheses for one pose, (B, H, J, 3): their spread, and one pose mixed from them. Errors of hypotheses:
-`evaluation.scoring`."""
+"""Several hypotheses for one pose, (B, H, J, 3): their covariance, and one pose mixed from them."""
 
 from collections.abc import Sequence
 
@@ -29,9 +28,8 @@ def reprojected_pose(
 ) -> Float[Tensor, "B J 3"]:
     """For every joint the hypothesis that projects nearest to the given 2D joint (the pose behind J-Agg).
 
-    `root_mm` is where the root lies before the camera. None fits it to the 2D joints for each hypothesis, without the
-    truth; D3DP passes the true root, which is then an oracle. The same goes for true 2D joints. A joint without a
-    finite 2D position takes the mean of the hypotheses.
+    `root_mm`: the root in the camera frame (D3DP passes the true one, an oracle); None: fitted to the 2D joints for
+    each hypothesis. A joint without a finite 2D position takes the mean of the hypotheses.
     """
     _check(hypotheses_mm)
     batch, count, joints, _ = hypotheses_mm.shape

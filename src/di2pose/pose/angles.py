@@ -1,13 +1,12 @@
-"""Joint angles of a pose, in degrees, as practitioners mean them: 0 is somebody who stands upright, arms hanging.
+"""Joint angles of a pose in degrees; all are 0 for a person who stands upright with hanging arms.
 
-Joints in camera axes (x right, y down, z away), Human3.6M's 17. docs/angles.md shows every angle in a picture. What a
-pose leaves open (a thigh along the hips' own axis has no flexion) is NaN.
+Human3.6M's 17 joints in camera axes (x right, y down, z away). docs/angles.md shows every angle in a picture. An angle
+that the pose leaves open (a thigh along the hips' own axis has no flexion) is NaN.
 
-A bone that can swing to every side is told by two numbers. At the hip: flexion about the axis of the hips, then
-abduction away from the middle, as the International Society of Biomechanics has it (Grood and Suntay's order). At the
-shoulder, neck and trunk, where that order breaks down in ordinary poses (an arm held out sideways would have no
-flexion): the angle of the swing from the rest direction, shared between the two planes as its axis is (a rotation
-vector), which breaks down only where the bone points straight against its rest direction.
+A ball joint has two angles. Hip: flexion about the axis of the hips, then abduction, as the International Society of
+Biomechanics defines it (Grood and Suntay's order). Shoulder, neck and trunk, where that order is singular in ordinary
+poses (an arm held out sideways would have no flexion): the swing from the rest direction as a rotation vector, singular
+only where the bone points against its rest direction.
 """
 
 import numpy as np
@@ -26,9 +25,9 @@ DIFFERENCE = "_difference"
 DIFFERENCES = tuple(f"{name}{DIFFERENCE}" for name in PAIRED)
 """Left minus right."""
 UNSIGNED = ("knee_flexion", "elbow_flexion", "shoulder_elevation", "trunk_lean")
-"""Told from 0 to 180: nobody says to which side."""
+"""From 0 to 180."""
 SHORTEST = 0.2
-"""Sine of the least angle to an axis for which a direction about that axis is told: 11.5 degrees."""
+"""Sine of the least angle to an axis (11.5 degrees) for which a direction about that axis is defined."""
 UP = np.array([0.0, -1.0, 0.0])
 
 _HIPS = ("left_hip", "right_hip")
@@ -38,7 +37,7 @@ _ARM = ("left_shoulder", "right_shoulder", "pelvis", "thorax")
 
 
 def joints_of(name: str) -> tuple[str, ...]:
-    """The joints that an angle is made of: what is not known of one of them is not known of the angle."""
+    """The joints that an angle is computed from."""
     if name in DIFFERENCES:
         stem = name.removesuffix(DIFFERENCE)
         return tuple(dict.fromkeys(joint for side in SIDES for joint in joints_of(f"{side}_{stem}")))
@@ -61,7 +60,7 @@ def joints_of(name: str) -> tuple[str, ...]:
 
 
 def possible(name: str) -> tuple[float, float]:
-    """Between which degrees an angle lies; without end where it goes all the way round (180 is -180 then)."""
+    """Least and greatest degrees of an angle; infinite where it goes all the way round."""
     stem = name.partition("_")[2] if name.startswith(SIDES) else name
     if stem in UNSIGNED:
         return 0.0, 180.0
@@ -94,7 +93,7 @@ def joint_angles(joints_mm: Float[np.ndarray, "*B 17 3"]) -> dict[str, Float[np.
     level_left = _across(hips, UP)  # where the hips point, seen from above
     lean = _swing(trunk, UP, np.cross(level_left, UP), level_left)
     found["trunk_lean"], found["trunk_forward_lean"], found["trunk_side_lean"] = lean
-    # About the trunk, the way that the thumb of the right hand shows along it: to the left is positive.
+    # Right-handed about the trunk: to the left is positive.
     hips_left = _across(hips, trunk)
     turned = np.arctan2(_dot(np.cross(hips_left, chest_left), trunk), _dot(hips_left, chest_left))
     found["trunk_rotation"] = np.degrees(turned)
@@ -116,12 +115,11 @@ def wrapped(degrees: Float[np.ndarray, "*B"]) -> Float[np.ndarray, "*B"]:
 def _swing(
     bone: np.ndarray, rest: np.ndarray, front: np.ndarray, out: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How far a direction has swung from `rest`, and its shares towards `front` and `out`, which are unit vectors
-    across `rest`."""
+    """Angle of a direction from `rest`, and its parts towards `front` and `out` (unit vectors across `rest`)."""
     angle = _between(bone, rest)
     forwards, outwards = _dot(bone, front), _dot(bone, out)
     reach = np.hypot(forwards, outwards)
-    open_ = (reach < SHORTEST) & (angle > 90)  # straight against rest: every way leads there
+    open_ = (reach < SHORTEST) & (angle > 90)  # against rest: no plane of the swing
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(open_, np.nan, np.where(reach < 1e-9, 0.0, angle / reach))
     return angle, share * forwards, share * outwards
@@ -143,7 +141,7 @@ def _unit(vector: np.ndarray) -> np.ndarray:
 
 
 def _across(vector: np.ndarray, axis: np.ndarray) -> np.ndarray:
-    """The unit vector across `axis` (a unit vector) that `vector` (another) leans to; NaN where it leans nowhere."""
+    """The part of a unit vector across the unit vector `axis`, of length 1; NaN where they are nearly parallel."""
     rest = vector - _dot(vector, axis)[..., None] * axis
     length = np.linalg.norm(rest, axis=-1, keepdims=True)
     return rest / np.where(length >= SHORTEST, length, np.nan)

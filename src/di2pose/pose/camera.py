@@ -1,24 +1,18 @@
 """A pinhole camera with OpenCV's distortion. Axes: x right, y down, z away from the camera; millimetres and pixels."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from di2pose.errors import InputError
 from di2pose.files import Json
+from di2pose.pose.skeleton import Array
 
 Vector = tuple[float, float, float]
 Matrix = tuple[Vector, Vector, Vector]
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    Array = TypeVar("Array", Tensor, np.ndarray)
-else:
-    Array = TypeVar("Array")  # of PyTorch, which is imported only where points are its own, or of numpy
-
 IDENTITY: Matrix = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
 
@@ -49,12 +43,9 @@ class Camera:
                 f"got {self.distortion}"
             )
         rotation = np.asarray(self.rotation, dtype=np.float64)
-        # Files hold rotations in float32 or with a few decimals; a mirror or a scale must not pass.
-        if (
-            rotation.shape != (3, 3)
-            or not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3)
-            or np.linalg.det(rotation) < 0
-        ):
+        # Files hold rotations in float32 or with a few decimals; mirrors and scales are refused.
+        square = rotation.shape == (3, 3)
+        if not square or not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3) or np.linalg.det(rotation) < 0:
             raise InputError(f"a camera's rotation must be an orthonormal 3x3 matrix of determinant +1, got {rotation}")
         if np.shape(self.translation_mm) != (3,) or not np.isfinite(self.translation_mm).all():
             raise InputError(f"a camera's translation must be three finite numbers in mm, got {self.translation_mm}")
@@ -62,22 +53,16 @@ class Camera:
     def project(self, points_mm: Array) -> Array:
         """Pixels (..., 2) of points (..., 3) in this camera's axes; NaN for points that are not in front (z <= 0).
 
-        Takes numpy (computed in float64) or torch (differentiable, in the tensor's own precision).
+        Of numpy arrays (in float64) or torch tensors (differentiable, in their own precision).
         """
         _check(points_mm, 3)
-        if isinstance(points_mm, np.ndarray):
-            points = points_mm.astype(np.float64)
-            ahead_np = points[..., 2:] > 0
-            flat_np = points[..., :2] / np.where(ahead_np, points[..., 2:], 1.0)
-            px_np = np.stack(self._pixels(flat_np[..., 0], flat_np[..., 1]), axis=-1)
-            return np.where(ahead_np, px_np, np.nan)
-        import torch
-
-        ahead = points_mm[..., 2:] > 0
+        library: Any = np if isinstance(points_mm, np.ndarray) else import_module("torch")
+        points: Any = points_mm.astype(np.float64) if isinstance(points_mm, np.ndarray) else points_mm
+        ahead = points[..., 2:] > 0
         # The depth is replaced before the division so that points behind the camera get gradient 0, not NaN.
-        flat = points_mm[..., :2] / torch.where(ahead, points_mm[..., 2:], 1.0)
-        px = torch.stack(self._pixels(flat[..., 0], flat[..., 1]), dim=-1)
-        return torch.where(ahead, px, torch.nan)
+        flat = points[..., :2] / library.where(ahead, points[..., 2:], 1.0)
+        px: Array = library.where(ahead, library.stack(self._pixels(flat[..., 0], flat[..., 1]), -1), library.nan)
+        return px
 
     def unproject_ray(self, px: np.ndarray) -> Float[np.ndarray, "*B 3"]:
         """The ray (x/z, y/z, 1) through each pixel (..., 2), in camera axes: times the depth z it is the point.
@@ -113,14 +98,9 @@ class Camera:
         return (camera_mm.astype(np.float64) - self.translation_mm) @ np.linalg.inv(np.asarray(self.rotation)).T
 
     def to_json(self) -> Json:
-        return {
-            "focal": [float(v) for v in self.focal],
-            "centre": [float(v) for v in self.centre],
-            "size": None if self.size is None else [int(v) for v in self.size],
-            "distortion": [float(v) for v in self.distortion],
-            "rotation": [[float(v) for v in row] for row in self.rotation],
-            "translation_mm": [float(v) for v in self.translation_mm],
-        }
+        numbers = {key: value for key, value in asdict(self).items() if value is not None}
+        lists = {key: np.asarray(value, int if key == "size" else float).tolist() for key, value in numbers.items()}
+        return {key: lists.get(key) for key in self.__dataclass_fields__}
 
     @classmethod
     def from_json(cls, record: Json) -> "Camera":
@@ -128,14 +108,8 @@ class Camera:
         if set(record) != wanted:
             raise InputError(f"a camera record needs exactly the keys {sorted(wanted)}, got {sorted(record)}")
         size = record["size"]
-        return cls(
-            focal=_pair(record["focal"]),
-            centre=_pair(record["centre"]),
-            size=None if size is None else (int(size[0]), int(size[1])),
-            distortion=tuple(float(v) for v in record["distortion"]),
-            rotation=_matrix(record["rotation"]),
-            translation_mm=_vector(record["translation_mm"]),
-        )
+        numbers = {key: _tuples(record[key]) for key in wanted - {"size"}}
+        return cls(size=None if size is None else (int(size[0]), int(size[1])), **numbers)
 
     @classmethod
     def from_matrices(
@@ -148,15 +122,12 @@ class Camera:
     ) -> "Camera":
         """From the matrix (3 3 or 4 4) of a calibration, and a pose (3 4 or 4 4) whose lengths are in `unit_mm`."""
         (fx, _, cx), (_, fy, cy) = intrinsic[:2, :3].tolist()
-        rotation, translation = _matrix(world_to_camera[:3, :3]), _vector(world_to_camera[:3, 3] * unit_mm)
+        rotation, translation = _tuples(world_to_camera[:3, :3]), _tuples(world_to_camera[:3, 3] * unit_mm)
         return cls((fx, fy), (cx, cy), size, distortion, rotation, translation)
-
-    def _coefficients(self) -> tuple[float, ...]:
-        return tuple(self.distortion) + (0.0,) * (8 - len(self.distortion))
 
     def _bend(self, x: Any, y: Any) -> tuple[Any, Any]:
         """OpenCV's lens: rational radial term and tangential term on (x/z, y/z)."""
-        k1, k2, p1, p2, k3, k4, k5, k6 = self._coefficients()
+        k1, k2, p1, p2, k3, k4, k5, k6 = (*self.distortion, *(0.0,) * (8 - len(self.distortion)))
         r2 = x * x + y * y
         radial = (1 + r2 * (k1 + r2 * (k2 + r2 * k3))) / (1 + r2 * (k4 + r2 * (k5 + r2 * k6)))
         return (
@@ -181,9 +152,8 @@ class Camera:
 def fit_root(joints_mm: np.ndarray, joints_2d: np.ndarray, camera: Camera) -> Float[np.ndarray, "*B 3"]:
     """The root position (..., 3) at which root-relative poses (..., J, 3) project onto the 2D joints (..., J, 2).
 
-    The linear least-squares answer to (x + tx) - u (z + tz) = 0 and (y + ty) - v (z + tz) = 0 on the rays (u, v, 1). It
-    weighs joints by depth, is exact where the pose and the 2D joints agree, and uses no truth. Joints that are not
-    finite are left out; NaN where fewer than two remain.
+    Linear least squares of (x + tx) - u (z + tz) = 0 and (y + ty) - v (z + tz) = 0 on the rays (u, v, 1); exact where
+    pose and 2D joints agree. Joints that are not finite are left out; NaN where fewer than two remain.
     """
     _check(joints_mm, 3)
     x, y, z = np.moveaxis(joints_mm.astype(np.float64), -1, 0)
@@ -198,12 +168,12 @@ def fit_root(joints_mm: np.ndarray, joints_2d: np.ndarray, camera: Camera) -> Fl
 
 MOST_FIT_POINTS = 20_000
 FEWEST_FIT_POINTS = 60
-"""Nine numbers are fitted; with fewer points, or a person who does not move, the focal length is a guess."""
+"""For the nine numbers of `fit_camera`."""
 
 
 @dataclass(frozen=True)
 class CameraFit:
-    """A fitted camera and how far its projections are from the given pixels."""
+    """A fitted camera and the distance of its projections from the given pixels."""
 
     camera: Camera
     mean_px: float
@@ -216,16 +186,14 @@ class CameraFit:
 def fit_camera(
     points_mm: Float[np.ndarray, "n 3"], pixels: Float[np.ndarray, "n 2"], size: tuple[int, int] | None = None
 ) -> CameraFit:
-    """The camera that turns points in its own axes into their pixels: focal lengths, centre and the distortion
-    k1 k2 p1 p2 k3 by least squares, from the pinhole fit. What to do with a large residual, the caller decides."""
-    from scipy.optimize import least_squares  # a third of a second that nobody else needs
+    """The camera that projects points in its own axes onto their pixels: focal lengths, centre and the distortion
+    k1 k2 p1 p2 k3 by least squares, starting from the pinhole fit. The caller judges the residual."""
+    from scipy.optimize import least_squares  # takes a third of a second to import
 
     use = np.isfinite(points_mm).all(1) & np.isfinite(pixels).all(1) & (points_mm[:, 2] > 1)
     points, seen = points_mm[use].astype(np.float64), pixels[use].astype(np.float64)
     if len(points) < FEWEST_FIT_POINTS:
-        raise InputError(
-            f"{len(points)} points before the camera are too few to find it: {FEWEST_FIT_POINTS} are needed"
-        )
+        raise InputError(f"{len(points)} points before the camera are too few: {FEWEST_FIT_POINTS} are needed")
     some = np.linspace(0, len(points) - 1, min(len(points), MOST_FIT_POINTS)).astype(int)
     rays = points[some, :2] / points[some, 2:]
     (fx, cx), (fy, cy) = (np.polyfit(rays[:, axis], seen[some, axis], 1) for axis in (0, 1))
@@ -250,19 +218,10 @@ def _solve(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
     return np.stack([d * u - b * v, a * v - c * u], axis=-1) / (a * d - b * c)[..., None]
 
 
-def _pair(values: Iterable[float]) -> tuple[float, float]:
-    first, second = values
-    return float(first), float(second)
-
-
-def _vector(values: Iterable[float]) -> Vector:
-    x, y, z = values
-    return float(x), float(y), float(z)
-
-
-def _matrix(rows: Iterable[Iterable[float]]) -> Matrix:
-    first, second, third = (_vector(row) for row in rows)
-    return first, second, third
+def _tuples(values: Any) -> Any:
+    """Nested sequences of numbers as nested tuples of floats."""
+    numbers = np.asarray(values, float).tolist()
+    return tuple(tuple(each) if isinstance(each, list) else each for each in numbers)
 
 
 def _check(points: Any, width: int) -> None:

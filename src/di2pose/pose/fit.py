@@ -1,15 +1,15 @@
-"""One pose out of several hypotheses: bones kept, fitted to what was seen of it in the picture.  J = 17, K = 16 bones.
+"""Poses and roots fitted to 2D joints by Gauss-Newton.  J = 17 joints, K = 16 bones; millimetres, pixels.
 
-Minimised over the joints x (relative to the pelvis) and the place of the root r, by Gauss-Newton:
+`place` finds the root of a known pose. `fit_poses` minimises over the joints x (relative to the pelvis) and the root r:
 
     (x - mean)' P (x - mean)                 P the inverse of the hypotheses' shrunken covariance
     + sum_j huber(|project(x_j + r) - seen_j| / noise_j)
     + sum_k ((|bone_k(x)| - length_k) / BONE_MM)^2
     + sum_pinned |x_j - pin_j|^2 / PIN_MM^2
-    + (log r_z - log depth)^2 / depth_trust^2            what the box tells of the distance, and as loosely of x and y
+    + (log r_z - log depth)^2 / depth_trust^2            the depth by the box, and as loosely x and y
 
-Angles are used in place of pixels (x / z, y / z), so that any lens model serves. A pose with joints nearer or farther
-apart than a body's can be is then moved to the next one without, mostly to where this leaves it open.
+in angles (x / z, y / z) instead of pixels, so that any lens model serves. A pose that no body can take is then moved to
+the next possible one, mostly along what the fit leaves open.
 """
 
 from dataclasses import dataclass
@@ -17,53 +17,60 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from di2pose.pose.bones import rebuild, settle
-from di2pose.pose.joint_pairs import impossible, make_possible
+from di2pose.errors import InputError
+from di2pose.pose.bones import impossible, make_possible, rebuild, settle
+from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
 
+FLESH = 1.15
+"""A box round a body over the box round its joints."""
 BONE_MM, PIN_MM = 5.0, 2.0
-"""Deviations with which bones keep their lengths and pinned joints their places while all is fitted."""
+"""Standard deviations of bone lengths and pinned joints during the fit."""
 HUBER = 1.5
-"""Deviations of a 2D joint's noise from which on it counts less."""
+"""Deviations of a 2D joint from which on it counts less."""
 LEAST_DEPTH_MM = 100.0
-"""No joint comes nearer to the camera's plane: what is in a picture is in front of the camera."""
-ROUNDS = 12
+"""Least distance of a joint from the camera's plane."""
+ROUNDS, PLACE_ROUNDS = 12, 15
 ENOUGH_MM = 0.05
-"""A pose that no coordinate moves by more has settled."""
+"""A pose has converged when no coordinate moves by more."""
 SHRINKAGE = 0.5
-"""How much of the correlations between the hypotheses' coordinates is not believed."""
+"""Share by which correlations between the hypotheses' coordinates are reduced."""
 FLOOR_MM = 20.0
-"""What hypotheses that agree are still off by, along an axis."""
+"""Least standard deviation along an axis."""
 FREE = 3 * (H36M_17.count - 1)
-"""Coordinates of a pose whose pelvis is at 0, as H36M_17 has it first."""
+"""Coordinates of a pose without the pelvis, which is at 0 and first in H36M_17."""
 CHILDREN, PARENTS = np.array(H36M_17.bones).T
 HUNG = np.flatnonzero(PARENTS > 0)
-"""The bones that hang on another joint than the pelvis."""
+"""The bones whose parent is not the pelvis."""
+Box = tuple[float, float, float, float]
+Pins = tuple[Float[np.ndarray, "J 3"], Bool[np.ndarray, " J"]] | None
+"""Places of pinned joints, and which joints are pinned."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a picture tells of one person."""
+    """2D observations of one person."""
 
     rays: Float[np.ndarray, "J 2"]
-    """x / z and y / z of where each joint was seen; NaN where it was not."""
+    """x / z and y / z of each joint; NaN where it was not seen."""
     noise: Float[np.ndarray, " J"]
     """Standard deviation of the rays."""
     depth_mm: float
-    """Of the pelvis, by the size of the box; with a deviation of `depth_trust` (log)."""
+    """Of the pelvis, by the size of the box."""
     depth_trust: float
+    """Standard deviation of log(depth_mm)."""
 
 
 @dataclass(frozen=True)
 class FittedPose:
-    """Of one pose, or of a batch of them."""
+    """One fitted pose, or a batch."""
 
     joints_mm: Float[np.ndarray, "*B J 3"]
     root_mm: Float[np.ndarray, "*B 3"]
     root_covariance_mm2: Float[np.ndarray, "*B 3 3"]
-    """As far as the fit can tell: given the camera and the bones."""
+    """Given the camera and the bones."""
     miss: Float[np.ndarray, "*B J"]
-    """Between where each joint was seen and where the fit has it, over its noise; NaN where it was not seen."""
+    """Distance between observed and fitted joint over its noise; NaN where it was not seen."""
 
     def __getitem__(self, row: int) -> "FittedPose":
         return FittedPose(self.joints_mm[row], self.root_mm[row], self.root_covariance_mm2[row], self.miss[row])
@@ -75,10 +82,10 @@ def fit_pose(
     lengths_mm: Float[np.ndarray, " K"],
     evidence: Evidence,
     root_mm: Float[np.ndarray, " 3"],
-    pins: tuple[Float[np.ndarray, "J 3"], Bool[np.ndarray, " J"]] | None = None,
+    pins: Pins = None,
 ) -> FittedPose:
-    """The likeliest pose and place; `root_mm` is where the search begins. Bones have their lengths and all pairs of
-    joints distances that a body can have, unless pinned joints contradict them: those are exactly at their pins."""
+    """The likeliest pose and root, searched from `root_mm`. Bones have their lengths and pairs of joints are within
+    their limits, unless pinned joints, which are exactly at their pins, contradict them."""
     return fit_poses(mean_mm[None], precision, lengths_mm, evidence, root_mm, pins)[0]
 
 
@@ -88,9 +95,9 @@ def fit_poses(
     lengths_mm: Float[np.ndarray, " K"],
     evidence: Evidence,
     root_mm: Float[np.ndarray, " 3"],
-    pins: tuple[Float[np.ndarray, "J 3"], Bool[np.ndarray, " J"]] | None = None,
+    pins: Pins = None,
 ) -> FittedPose:
-    """`fit_pose` from several means, all of one person in one picture. Each is fitted as if it were alone."""
+    """`fit_pose` for several means of one person in one picture, each fitted independently."""
     x = means_mm.astype(np.float64)
     root = np.broadcast_to(root_mm, (len(x), 3)).astype(np.float64)
     terms = _Terms(lengths_mm, evidence, root_mm, pins)
@@ -131,9 +138,8 @@ def fit_poses(
 def shrunken_precision(
     samples_mm: Float[np.ndarray, "H J 3"], single_mm2: Float[np.ndarray, " J"]
 ) -> Float[np.ndarray, "48 48"]:
-    """The inverse of what the truth varies by, as far as few hypotheses tell: their covariance with its correlations
-    halved, and FLOOR_MM along every axis. `single_mm2`: each joint's variance, which stands in for that of a single
-    hypothesis."""
+    """Inverse of the hypotheses' covariance with correlations halved and FLOOR_MM added along every axis.
+    `single_mm2`: each joint's variance, used where there is only one hypothesis."""
     free = samples_mm[:, 1:].reshape(len(samples_mm), -1).astype(np.float64)
     if len(free) > 1:
         offset = free - free.mean(0)
@@ -145,15 +151,15 @@ def shrunken_precision(
 
 
 class _Terms:
-    """All that is minimised but the prior, as rows: how far off each is, in deviations, and its slopes. Most slopes are
-    0, so the places of the others are known once: a row of numbers is spread over them."""
+    """Residuals (in deviations) and Jacobian of all terms but the prior. The Jacobian is sparse: the places of its
+    nonzero entries are computed once."""
 
     def __init__(
         self,
         lengths_mm: Float[np.ndarray, " K"],
         evidence: Evidence,
         begin_mm: Float[np.ndarray, " 3"],
-        pins: tuple[Float[np.ndarray, "J 3"], Bool[np.ndarray, " J"]] | None,
+        pins: Pins,
     ) -> None:
         self.lengths_mm, self.evidence, self.begin_mm, self.pins = lengths_mm, evidence, begin_mm, pins
         self.seen = np.flatnonzero(np.isfinite(evidence.rays).all(-1))
@@ -202,9 +208,67 @@ class _Terms:
         ]
         slope = np.zeros((len(x), self.rows * (FREE + 3)))
         slope[:, self.places] = np.concatenate(values, axis=1)
-        told = np.log(depth / self.evidence.depth_mm) / self.evidence.depth_trust
+        depth_off = np.log(depth / self.evidence.depth_mm) / self.evidence.depth_trust
         off = [trust * right, trust * below, (length - self.lengths_mm) / BONE_MM]
         if self.pins is not None:
             off.append((x - self.pins[0])[:, self.held].reshape(len(x), -1) / PIN_MM)
-        off += [loose * (root - self.begin_mm)[:, :2], told[:, None]]
+        off += [loose * (root - self.begin_mm)[:, :2], depth_off[:, None]]
         return slope.reshape(len(x), self.rows, -1), np.concatenate(off, axis=1)
+
+
+def place(
+    joints_mm: Float[np.ndarray, "J 3"],
+    joints_2d: Float[np.ndarray, "J 2"],
+    weights: Float[np.ndarray, " J"],
+    box: Box,
+    camera: Camera,
+    box_trust: float = 0.25,
+) -> Float[np.ndarray, " 3"]:
+    """The root (3,) at which a root-relative pose projects best onto 2D joints and fills the box (x0, y0, x1, y1).
+
+    Gauss-Newton on the angles, starting from the box. The joints' deviation is estimated by the median of the fit,
+    joints beyond it count less (Huber), and the box holds log(depth) with a deviation of `box_trust`. `weights` from 0
+    to 1, such as visibility; joints that are not finite count 0. Every joint ends up in front of the camera.
+    """
+    rays = camera.unproject_ray(joints_2d)[:, :2]
+    usable = np.isfinite(rays).all(-1)
+    rays, w = np.where(usable[:, None], rays, 0.0), np.where(usable, weights, 0.0).astype(np.float64)
+    joints = joints_mm.astype(np.float64)
+    root = place_by_box(joints, box, camera)
+    if not w.any():
+        return root
+    box_depth = root[2]
+    for _ in range(PLACE_ROUNDS):
+        at = joints + root
+        miss = at[:, :2] / at[:, 2:] - rays
+        off = np.linalg.norm(miss, axis=-1)
+        order = np.argsort(off)
+        passed = np.cumsum(w[order])
+        typical = max(float(off[order][np.searchsorted(passed, passed[-1] / 2)]), 1e-9)  # the weighted median
+        trust = w * np.minimum(1, typical / np.maximum(off, typical)) / typical**2
+        x, y, z = at.T
+        zero = np.zeros_like(z)
+        slope = np.stack([1 / z, zero, -x / z**2, zero, 1 / z, -y / z**2], axis=-1).reshape(-1, 3)  # 2J 3
+        pull = np.repeat(trust, 2)[:, None] * slope
+        normal, gradient = pull.T @ slope, pull.T @ miss.reshape(-1)
+        normal[2, 2] += (box_trust * root[2]) ** -2
+        gradient[2] += np.log(root[2] / box_depth) / root[2] / box_trust**2
+        step = np.linalg.solve(normal, -gradient)
+        step *= min(1.0, 0.5 * root[2] / max(abs(step[2]), 1e-9))  # the depth halves at most
+        root = root + step
+        root[2] = max(root[2], LEAST_DEPTH_MM - float(joints[:, 2].min()))
+        if np.abs(step).max() < 1e-3:
+            break
+    return root
+
+
+def place_by_box(joints_mm: Float[np.ndarray, "J 3"], box: Box, camera: Camera) -> Float[np.ndarray, " 3"]:
+    """The root (3,) at which a pose is as large as its box (x0, y0, x1, y1), ignoring perspective: the longer side of
+    the box is FLESH times that of the joints' own box, and the centres are the same."""
+    low, high = joints_mm[:, :2].min(0), joints_mm[:, :2].max(0)
+    corners = camera.unproject_ray(np.array([box[:2], box[2:]]))[:, :2]
+    if not np.isfinite(corners).all():
+        raise InputError(f"the camera's lens model cannot reach the box {box}: check its distortion")
+    depth = FLESH * float((high - low).max()) / float(np.abs(corners[1] - corners[0]).max())
+    depth = max(depth, LEAST_DEPTH_MM - float(joints_mm[:, 2].min()))
+    return np.array([*(corners.mean(0) * depth - (low + high) / 2), depth])

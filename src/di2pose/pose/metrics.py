@@ -1,7 +1,7 @@
-"""Errors between poses, in millimetres. Each takes a batch (B, J, 3) and gives one number per pose, (B,).
+"""Errors between poses in millimetres: a batch (B, J, 3) -> one number per pose, (B,).
 
-A mask (B, J) is True where a joint counts; masked joints may hold anything, NaN too. A pose without a counting joint
-has no error: its number is NaN, so count such poses before you take a mean.
+A mask (B, J) is True where a joint counts; other joints may hold anything, also NaN. The error of a pose without a
+counting joint is NaN.
 """
 
 import torch
@@ -10,15 +10,13 @@ from torch import Tensor
 
 from di2pose.errors import InputError
 
+Poses = Float[Tensor, "B J 3"]
+Mask = Bool[Tensor, "B J"] | None
 Root = int | tuple[int, ...] | None
+Errors = Float[Tensor, " B"]
 
 
-def mpjpe(
-    pred_mm: Float[Tensor, "B J 3"],
-    target_mm: Float[Tensor, "B J 3"],
-    mask: Bool[Tensor, "B J"] | None = None,
-    root: Root = None,
-) -> Float[Tensor, " B"]:
+def mpjpe(pred_mm: Poses, target_mm: Poses, mask: Mask = None, root: Root = None) -> Errors:
     """Mean distance of the joints. Human3.6M's protocol 1 is this with `root` = the pelvis.
 
     `root`: None leaves both poses where they are; a joint index, or a tuple of joints whose mean it is, moves that
@@ -27,13 +25,9 @@ def mpjpe(
     return _mean(joint_errors(pred_mm, target_mm, mask, root), _counting(pred_mm, mask))
 
 
-def pa_mpjpe(
-    pred_mm: Float[Tensor, "B J 3"], target_mm: Float[Tensor, "B J 3"], mask: Bool[Tensor, "B J"] | None = None
-) -> Float[Tensor, " B"]:
-    """MPJPE after `procrustes` (Human3.6M's protocol 2). Fitted and measured on the unmasked joints only.
-
-    NaN for a pose with fewer than three unmasked joints: one or two points always fit, and 0 mm would flatter.
-    Procrustes minimises squares, so PA-MPJPE can exceed MPJPE; the sum of squares cannot.
+def pa_mpjpe(pred_mm: Poses, target_mm: Poses, mask: Mask = None) -> Errors:
+    """MPJPE after `procrustes` (Human3.6M's protocol 2), fitted and measured on the unmasked joints only; NaN for fewer
+    than three of them, which always fit. Procrustes minimises squares, so PA-MPJPE can exceed MPJPE.
     """
     pred_mm, target_mm = _check(pred_mm, target_mm, mask)
     counting = _counting(pred_mm, mask)
@@ -43,13 +37,11 @@ def pa_mpjpe(
     return _mean(joint_errors(procrustes(pred_mm, target_mm, counting), target_mm, counting), counting)
 
 
-def procrustes(
-    pred_mm: Float[Tensor, "B J 3"], target_mm: Float[Tensor, "B J 3"], mask: Bool[Tensor, "B J"] | None = None
-) -> Float[Tensor, "B J 3"]:
+def procrustes(pred_mm: Poses, target_mm: Poses, mask: Mask = None) -> Poses:
     """`pred` under the similarity (scale, rotation, translation) that brings it nearest to `target` in least squares.
 
-    Only unmasked joints decide the fit; all joints are moved by it. A mirror image is never used: where the best
-    orthogonal matrix is a reflection, the axis of the smallest singular value is turned round (Umeyama 1991).
+    Fitted on the unmasked joints, applied to all. Never a mirror image: where the best orthogonal matrix is a
+    reflection, the axis of the smallest singular value is inverted (Umeyama 1991).
     """
     pred_mm, target_mm = _check(pred_mm, target_mm, mask)
     weight = _counting(pred_mm, mask)[..., None]  # B J 1
@@ -62,9 +54,7 @@ def procrustes(
     return scale[:, None, None] * (pred_mm - pred_mean) @ rotation + target_mean
 
 
-def similarity(
-    pred: Float[Tensor, "B J 3"], target: Float[Tensor, "B J 3"]
-) -> tuple[Float[Tensor, "B 3 3"], Float[Tensor, " B"]]:
+def similarity(pred: Poses, target: Poses) -> tuple[Float[Tensor, "B 3 3"], Errors]:
     """Rotation (for row vectors) and scale of `procrustes`, between poses whose mean is 0."""
     cross = pred.mT @ target  # B 3 3
     # The SVD refuses a whole batch for one pose with NaN; that pose still ends as NaN through its mean.
@@ -78,36 +68,20 @@ def similarity(
     return rotation, scale
 
 
-def pck(
-    pred_mm: Float[Tensor, "B J 3"],
-    target_mm: Float[Tensor, "B J 3"],
-    mask: Bool[Tensor, "B J"] | None = None,
-    root: Root = None,
-    threshold_mm: float = 150.0,
-) -> Float[Tensor, " B"]:
+def pck(pred_mm: Poses, target_mm: Poses, mask: Mask = None, root: Root = None, threshold_mm: float = 150.0) -> Errors:
     """Share (0 to 1) of the unmasked joints whose error is strictly below the threshold, as MPI-INF-3DHP counts."""
     errors = joint_errors(pred_mm, target_mm, mask, root)
     return _mean((errors < threshold_mm).to(errors.dtype), _counting(pred_mm, mask))
 
 
-def auc(
-    pred_mm: Float[Tensor, "B J 3"],
-    target_mm: Float[Tensor, "B J 3"],
-    mask: Bool[Tensor, "B J"] | None = None,
-    root: Root = None,
-) -> Float[Tensor, " B"]:
+def auc(pred_mm: Poses, target_mm: Poses, mask: Mask = None, root: Root = None) -> Errors:
     """Mean PCK over the thresholds 0, 5, ..., 150 mm. 0 is one, as in MPI-INF-3DHP's own script: the best is 30/31."""
     errors = joint_errors(pred_mm, target_mm, mask, root)
     thresholds = torch.arange(0, 151, 5, dtype=errors.dtype, device=errors.device)
     return _mean((errors[..., None] < thresholds).to(errors.dtype).mean(-1), _counting(pred_mm, mask))
 
 
-def joint_errors(
-    pred_mm: Float[Tensor, "B J 3"],
-    target_mm: Float[Tensor, "B J 3"],
-    mask: Bool[Tensor, "B J"] | None = None,
-    root: Root = None,
-) -> Float[Tensor, "B J"]:
+def joint_errors(pred_mm: Poses, target_mm: Poses, mask: Mask = None, root: Root = None) -> Float[Tensor, "B J"]:
     """Distance of every joint, (B, J), after the root alignment of `mpjpe`; 0 where masked."""
     pred_mm, target_mm = _check(pred_mm, target_mm, mask)
     difference = pred_mm - target_mm

@@ -1,8 +1,8 @@
 """Skeletons as values, and conversion between them by the meaning of each joint.
 
-A skeleton is its joint names in order and a tree of parents. Left and right follow from the names. Two skeletons can
-use one name for different points (H36M's "head" is the top of the head, SMPL's is the base of the skull) and two names
-for one point (H36M's "thorax" is LSP's "neck"); MEANING says which, and RULES says how a missing point is built.
+A skeleton is its joint names in order and a tree of parents; left and right follow from the names. One name can mean
+different points in two skeletons (H36M's "head" is the top of the head, SMPL's the base of the skull), and two names
+one point (H36M's "thorax" is LSP's "neck"): see MEANING. RULES says how a missing point is built.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Array = TypeVar("Array", Tensor, np.ndarray)
 else:
-    Array = TypeVar("Array")  # of PyTorch, which is imported only where a pose is its own, or of numpy
+    Array = TypeVar("Array")  # PyTorch, which is imported only when it is used, or numpy
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,12 @@ class Skeleton:
     def __post_init__(self) -> None:
         if len(set(self.joints)) != len(self.joints):
             raise InputError(f"skeleton {self.name}: every joint name must occur once, got {self.joints}")
-        if len(self.parents) != len(self.joints):
-            raise InputError(
-                f"skeleton {self.name}: {len(self.joints)} joints need as many parents, got {len(self.parents)}"
-            )
+        if len(self.parents) != self.count:
+            raise InputError(f"skeleton {self.name}: {self.count} joints need as many parents, got {len(self.parents)}")
         if self.parents.count(-1) != 1 or any(not -1 <= p < self.count for p in self.parents):
             raise InputError(f"skeleton {self.name}: parents must be joint indices and one -1, got {self.parents}")
-        for joint in range(self.count):
-            steps, at = 0, joint
-            while at != -1:
-                steps, at = steps + 1, self.parents[at]
-                if steps > self.count:
-                    raise InputError(f"skeleton {self.name}: the parents of '{self.joints[joint]}' run in a circle")
+        if len(self.outward) < self.count - 1:
+            raise InputError(f"skeleton {self.name}: the parents run in a circle, got {self.parents}")
 
     @property
     def count(self) -> int:
@@ -60,14 +54,21 @@ class Skeleton:
         return tuple((child, parent) for child, parent in enumerate(self.parents) if parent != -1)
 
     @cached_property
+    def outward(self) -> tuple[int, ...]:
+        """Numbers of the bones, each after the bone that carries it."""
+        order: list[int] = []
+        reached, left = {self.root}, list(range(len(self.bones)))
+        while (bone := next((k for k in left if self.bones[k][1] in reached), None)) is not None:
+            left.remove(bone)
+            order.append(bone)
+            reached.add(self.bones[bone][0])
+        return tuple(order)
+
+    @cached_property
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """(left, right) indices of every joint that has both sides, in the order of the left ones."""
-        found = []
-        for left, name in enumerate(self.joints):
-            right = name.replace("left_", "right_", 1)
-            if name.startswith("left_") and right in self.joints:
-                found.append((left, self.joints.index(right)))
-        return tuple(found)
+        twins = [(k, f"right_{name[5:]}") for k, name in enumerate(self.joints) if name.startswith("left_")]
+        return tuple((left, self.joints.index(twin)) for left, twin in twins if twin in self.joints)
 
     @cached_property
     def mirror_order(self) -> tuple[int, ...]:
@@ -121,16 +122,15 @@ SMPL_24 = _tree(
     left_elbow:left_shoulder right_elbow:right_shoulder left_wrist:left_elbow right_wrist:right_elbow
     left_hand:left_wrist right_hand:right_wrist""",
 )
-BODY_25B = (
-    _tree(  # OpenPose's experimental 25B model; order as in its poseParameters.cpp. Unlike BODY_25 it has no mid hip.
-        "body_25b",
-        """nose:upper_neck left_eye:nose right_eye:nose left_ear:left_eye right_ear:right_eye left_shoulder:upper_neck
+# OpenPose's experimental 25B model; order as in its poseParameters.cpp. Unlike BODY_25 it has no mid hip.
+BODY_25B = _tree(
+    "body_25b",
+    """nose:upper_neck left_eye:nose right_eye:nose left_ear:left_eye right_ear:right_eye left_shoulder:upper_neck
     right_shoulder:upper_neck left_elbow:left_shoulder right_elbow:right_shoulder left_wrist:left_elbow
     right_wrist:right_elbow left_hip:left_shoulder right_hip:right_shoulder left_knee:left_hip right_knee:right_hip
     left_ankle:left_knee right_ankle:right_knee upper_neck head_top:upper_neck left_big_toe:left_ankle
     left_small_toe:left_ankle left_heel:left_ankle right_big_toe:right_ankle right_small_toe:right_ankle
     right_heel:right_ankle""",
-    )
 )
 BLAZEPOSE_33 = _tree(
     "blazepose_33",
@@ -163,14 +163,15 @@ SKELETONS: dict[str, Skeleton] = {
     for skeleton in (H36M_17, LSP_14, COCO_17, SMPL_24, BODY_25B, BLAZEPOSE_33, MPI_INF_3DHP_28, MPI_INF_3DHP_17)
 }
 
-# Joints whose name is not the name of the point they stand for. Elsewhere name = point: "neck" is the base of the neck,
-# "head" the mocap joint at the base of the skull, "head_top" the top of the skull, "nose" the tip of the nose.
+# Joints that are not named after the point they stand for. Elsewhere name = point: "neck" is the base of the neck,
+# "head" the mocap joint at the base of the skull, "head_top" the top of the skull, "nose" the tip of the nose. H36M's
+# meanings hold for every skeleton that contains its 17 joints.
 MEANING: dict[str, dict[str, str]] = {
     "h36m_17": {"thorax": "neck", "nose": "head", "head": "head_top"},  # as SPIN's and MPI-INF-3DHP's own mappings do
     "smpl_24": {"spine1": "lower_spine", "spine2": "mid_spine", "spine3": "upper_spine"},
 }
 
-# point -> what to take the mean of; the first set that the source has or can build. All are stand-ins, none is exact.
+# point -> sets of points whose mean replaces it, the first one that the source has or can build. None is exact.
 RULES: dict[str, tuple[tuple[str, ...], ...]] = {
     "pelvis": (("left_hip", "right_hip"),),  # good to 1-3 cm: some pelvis joints lie above the line of the hips
     "neck": (("left_shoulder", "right_shoulder"),),  # 2-5 cm low, and it moves when the shoulders are raised
@@ -178,25 +179,19 @@ RULES: dict[str, tuple[tuple[str, ...], ...]] = {
     "mid_spine": (("spine",),),
     "head": (("nose",),),  # the nose tip lies about 10 cm in front of the skull base; H36M calls this joint Neck/Nose
     "nose": (("head",),),
-    "left_big_toe": (("left_foot_index",), ("left_toe",)),  # the same toe, marked on the skin, by a model, by mocap
-    "right_big_toe": (("right_foot_index",), ("right_toe",)),
-    "left_foot_index": (("left_big_toe",), ("left_toe",)),
-    "right_foot_index": (("right_big_toe",), ("right_toe",)),
-    "left_toe": (("left_big_toe",), ("left_foot_index",)),
-    "right_toe": (("right_big_toe",), ("right_foot_index",)),
 }
+_TOES = ("big_toe", "foot_index", "toe")  # the same toe, marked on the skin, by a model, by mocap
+for _side in ("left", "right"):
+    for _toe in _TOES:
+        RULES[f"{_side}_{_toe}"] = tuple((f"{_side}_{other}",) for other in _TOES if other != _toe)
 
 
 def get(name: str) -> Skeleton:
     """A skeleton by name; case, '_' and '-' do not matter ('coco17' is COCO_17)."""
-
-    def plain(text: str) -> str:
-        return text.lower().replace("_", "").replace("-", "")
-
-    for key, skeleton in SKELETONS.items():
-        if plain(key) == plain(name):
-            return skeleton
-    raise InputError(f"no skeleton is called '{name}'; known are {', '.join(SKELETONS)}")
+    known = {key.replace("_", ""): skeleton for key, skeleton in SKELETONS.items()}
+    if (key := name.lower().replace("_", "").replace("-", "")) not in known:
+        raise InputError(f"no skeleton is called '{name}'; known are {', '.join(SKELETONS)}")
+    return known[key]
 
 
 def convert(joints: Array, source: Skeleton, target: Skeleton) -> tuple[Array, Array]:
@@ -250,8 +245,7 @@ def _check(joints: Any, skeleton: Skeleton) -> None:
 
 def _combine(joints: Array, parts: tuple[tuple[int, float], ...]) -> Array:
     if not parts:
-        missing = joints[..., 0, :]
-        return missing * np.nan
+        return joints[..., 0, :] * np.nan
     total = joints[..., parts[0][0], :] * parts[0][1]
     for joint, weight in parts[1:]:
         total = total + joints[..., joint, :] * weight
@@ -260,16 +254,18 @@ def _combine(joints: Array, parts: tuple[tuple[int, float], ...]) -> Array:
 
 @lru_cache
 def _plan(source: Skeleton, target: Skeleton) -> tuple[tuple[tuple[int, float], ...], ...]:
-    """For every target joint the source joints and weights that make it; () where it cannot be made."""
+    """For every target joint the source joints and weights that build it; () where it cannot be built."""
     have = {_point(source, name): joint for joint, name in enumerate(source.joints)}
     return tuple(tuple(_make(_point(target, name), have, frozenset()).items()) for name in target.joints)
 
 
 def _point(skeleton: Skeleton, joint: str) -> str:
-    return MEANING.get(skeleton.name, {}).get(joint, joint)
+    name = "h36m_17" if set(H36M_17.joints) <= set(skeleton.joints) else skeleton.name
+    return MEANING.get(name, {}).get(joint, joint)
 
 
 def _make(point: str, have: dict[str, int], tried: frozenset[str]) -> dict[int, float]:
+    """Source joint -> weight."""
     if point in have:
         return {have[point]: 1.0}
     for ingredients in RULES.get(point, ()):

@@ -1,9 +1,8 @@
-"""Tracks once they are over: fragments of one person are joined, and sightings too short to be somebody are dropped.
+"""Complete tracks: fragments of one person are joined, and stray tracks are dropped.
 
-Two fragments are one person if the second begins soon after the end of the first, about where the first should be by
-then (2D, constant speed), in about the same pose (3D, round the pelvis) and about as large. A track is stray and
-dropped if it has fewer than `least_frames` sightings, or scattered ones on somebody else's body; of a video that is
-shorter than that nothing is dropped.
+Two fragments are joined if the second begins soon after the end of the first, near its predicted 2D position, in a
+similar 3D pose and of similar size. A track is stray if it has fewer than `least_frames` observations, or scattered
+ones on another person's body; nothing is dropped from a video shorter than that.
 """
 
 import math
@@ -20,49 +19,48 @@ from di2pose.errors import InputError
 from di2pose.result import Person, Result
 
 LEAST_FRAMES, LEAST_S = 5, 0.2
-"""A track needs so many sightings, and as many as frames in this time."""
+"""Least observations of a track; also as many as there are frames in LEAST_S."""
 SCATTERED, ON_OTHER = 0.75, 0.8
-"""A track that is seen in fewer of its frames than this share, and in more than this share of them with as many of its
-joints on somebody else, is a stray look at them."""
+"""A track is stray if it is observed in less than SCATTERED of its frames and lies on another person in more than
+ON_OTHER of these, with more than ON_OTHER of its joints."""
 JOIN_S = 1.0
 """Longest time between two fragments."""
 BACK_S = (0.0, 0.15, 0.3)
-"""Distance from the end of a fragment of the sightings that are compared."""
+"""Observations that are compared, by their distance from the end of a fragment."""
 MEMORY_S = 0.2
 """Time over which the speed at the end of a fragment is averaged."""
 PLACE, PLACE_A_SECOND = 0.4, 0.8
-"""Most distance of the centres of two fragments in body radii, and how much more for each second between them."""
+"""Largest distance of the centres of two fragments in body radii, and its growth per second between them."""
 POSE_MM, POSE_MM_A_SECOND = 150.0, 2000.0
-"""Most distance of their joints round the pelvis: in a somersault it is 750 mm after a third of a second."""
+"""Largest distance of their joints round the pelvis, likewise; a somersault has 750 mm after a third of a second."""
 SIZE = math.log(1.4)
-"""Most difference of their sizes in the picture."""
+"""Largest difference of their log sizes in the picture."""
 
 
 @dataclass
 class TrackNotes:
-    """What became of the tracks of a video: filled while it is looked at."""
+    """Dropped and joined tracks of a video."""
 
     dropped: set[int] = field(default_factory=set)
-    """Numbers of the tracks that were too short, scattered on somebody else, or nobody."""
+    """Numbers of stray tracks."""
     sightings: int = 0
-    """How often they were seen."""
+    """Their observations."""
     joined: int = 0
     """Fragments that became part of another track."""
 
     def __str__(self) -> str:
-        """'2 stray tracks dropped (7 sightings), 1 fragment joined'; empty where there is nothing to say."""
-        count = len(self.dropped)
-        parts = []
-        if count:
-            seen = f"{self.sightings} sighting{'s' * (self.sightings != 1)}"
-            parts.append(f"{count} stray track{'s' * (count != 1)} dropped ({seen})")
-        if self.joined:
-            parts.append(f"{self.joined} fragment{'s' * (self.joined != 1)} joined")
-        return ", ".join(parts)
+        """'2 stray tracks dropped (7 sightings), 1 fragment joined', or empty."""
+
+        def count(number: int, what: str) -> str:
+            return f"{number} {what}{'s' * (number != 1)}"
+
+        stray = f"{count(len(self.dropped), 'stray track')} dropped ({count(self.sightings, 'sighting')})"
+        parts = [stray] if self.dropped else []
+        return ", ".join(parts + ([f"{count(self.joined, 'fragment')} joined"] if self.joined else []))
 
 
 def least_frames(times_s: Sequence[float], least_s: float = LEAST_S) -> int:
-    """Sightings that a track needs in frames of these times; 0 where `least_s` is 0."""
+    """Least observations of a track in frames of these times; 0 where `least_s` is 0."""
     if least_s <= 0:
         return 0
     step = (times_s[-1] - times_s[0]) / (len(times_s) - 1) if len(times_s) > 1 else math.inf
@@ -72,8 +70,8 @@ def least_frames(times_s: Sequence[float], least_s: float = LEAST_S) -> int:
 def whole_tracks(
     results: Sequence[Result], least_s: float = LEAST_S, notes: TrackNotes | None = None, least_score: float = 0.0
 ) -> list[Result]:
-    """The results of a whole video with fragments joined under their first number, and without stray tracks: short
-    ones, ones that lie on others, and ones whose mean score is below `least_score`."""
+    """The results of a whole video with fragments joined under their first number, without stray tracks and tracks
+    whose mean score is below `least_score`."""
     notes = TrackNotes() if notes is None else notes
     times = [_time(result) for result in results]
     numbers = _joined(results, times)
@@ -86,18 +84,18 @@ def whole_tracks(
     for person in (person for result in results for person in result.people):
         scores[_track(person)].append(person.score)
     seen = {track: len(each) for track, each in scores.items()}
-    nobody = {track for track, each in scores.items() if sum(each) < least_score * len(each)}
+    unlikely = {track for track, each in scores.items() if sum(each) < least_score * len(each)}
     least = least_frames(times, least_s) if results else 0
     if len(results) < least or not least:
-        return [_without(result, nobody, notes) for result in results]
-    stray = nobody | {track for track, count in seen.items() if count < least}
+        return [_without(result, unlikely, notes) for result in results]
+    stray = unlikely | {track for track, count in seen.items() if count < least}
     stray |= {track for track in seen if track not in stray and _scattered_on_others(track, results)}
     return [_without(result, stray, notes) for result in results]
 
 
 def confirmed(results: Iterable[Result], least_s: float = LEAST_S, notes: TrackNotes | None = None) -> Iterator[Result]:
-    """The results as they come, without short tracks: a frame with somebody new is held back until they were seen
-    often enough, or for twice as many frames as that takes."""
+    """The results of a stream without short tracks: a frame with a new person waits until the track is long enough, or
+    for twice as many frames as that takes."""
     notes = TrackNotes() if notes is None else notes
     waiting: deque[Result] = deque()
     times: list[float] = []  # of the first and the last frame
@@ -122,7 +120,7 @@ def confirmed(results: Iterable[Result], least_s: float = LEAST_S, notes: TrackN
 
 
 def likely(results: Iterable[Result], least: float, notes: TrackNotes | None = None) -> Iterator[Result]:
-    """The results as they come, without tracks whose score, its mean so far, is below `least`: those are nobody."""
+    """The results of a stream without tracks whose mean score so far is below `least`."""
     notes = TrackNotes() if notes is None else notes
     seen: Counter[int] = Counter()
     total: dict[int, float] = defaultdict(float)
@@ -130,8 +128,8 @@ def likely(results: Iterable[Result], least: float, notes: TrackNotes | None = N
         for person in result.people:
             seen[_track(person)] += 1
             total[_track(person)] += person.score
-        nobody = {track for track in map(_track, result.people) if total[track] < least * seen[track]}
-        yield _without(result, nobody, notes)
+        unlikely = {track for track in map(_track, result.people) if total[track] < least * seen[track]}
+        yield _without(result, unlikely, notes)
 
 
 def _without(result: Result, short: set[int], notes: TrackNotes) -> Result:
@@ -144,7 +142,7 @@ def _without(result: Result, short: set[int], notes: TrackNotes) -> Result:
 
 
 def _scattered_on_others(track: int, results: Sequence[Result]) -> bool:
-    """Whether somebody is seen now and then only, and nearly always on the body of somebody else."""
+    """Whether a track has gaps and nearly always lies on another person's body."""
     frames = [k for k, result in enumerate(results) if track in map(_track, result.people)]
     if len(frames) > SCATTERED * (frames[-1] - frames[0] + 1):
         return False
@@ -158,7 +156,7 @@ def _scattered_on_others(track: int, results: Sequence[Result]) -> bool:
 
 
 class _End(NamedTuple):
-    """The first or the last of a fragment."""
+    """An observation near the start or the end of a fragment."""
 
     person: Person
     time_s: float
@@ -187,7 +185,7 @@ def _joined(results: Sequence[Result], times: Sequence[float]) -> dict[int, int]
 
 
 def _least_misfit(ends: list[_End], starts: list[_End]) -> float:
-    """How ill two fragments fit, as a share of what is allowed: 1 or more do not."""
+    """Misfit of two fragments relative to the limits: from 1 on they are not joined."""
     if not 0 < starts[0].time_s - ends[0].time_s <= JOIN_S:
         return math.inf
     return min(_misfit(end, start) for end in ends for start in starts)
@@ -196,19 +194,19 @@ def _least_misfit(ends: list[_End], starts: list[_End]) -> float:
 def _misfit(end: _End, start: _End) -> float:
     gap = start.time_s - end.time_s
     a, b = end.person, start.person
-    size = min(_radius(a.joints_2d), _radius(b.joints_2d))
-    # Nobody knows the way in between: either end may have kept its speed, or have stopped.
+    size = min(_radius(a), _radius(b))
+    # In between, the person may have kept either speed, or stopped.
     ways = (gap * end.speed, gap * start.speed, gap * (end.speed + start.speed) / 2, np.zeros(2))
     step = (b.joints_2d - a.joints_2d).mean(0)
     apart = min(float(np.linalg.norm(step - way)) for way in ways) / size
     pose = float(np.linalg.norm(b.joints_mm - a.joints_mm, axis=-1).mean())
-    larger = abs(math.log(_radius(b.joints_2d, mean=True) / _radius(a.joints_2d, mean=True)))
+    larger = abs(math.log(_radius(b, mean=True) / _radius(a, mean=True)))
     shares = (apart / (PLACE + PLACE_A_SECOND * gap), pose / (POSE_MM + POSE_MM_A_SECOND * gap), larger / SIZE)
     return max(shares)
 
 
 def _ends(sightings: list[tuple[float, Person]]) -> list[_End]:
-    """The first of some sightings, and those some time after it: who is about to be lost is often seen wrongly."""
+    """The first observation, and those BACK_S after it: a person about to be lost is often observed wrongly."""
     begin, ends = sightings[0][0], []
     for back in BACK_S:
         time_s, person = min(sightings, key=lambda one: abs(abs(one[0] - begin) - back))
@@ -219,9 +217,9 @@ def _ends(sightings: list[tuple[float, Person]]) -> list[_End]:
     return ends
 
 
-def _radius(joints_2d: Float[np.ndarray, "J 2"], mean: bool = False) -> float:
-    """Of the body round the pelvis, pixels."""
-    far = np.linalg.norm(joints_2d - joints_2d[0], axis=-1)
+def _radius(person: Person, mean: bool = False) -> float:
+    """Of the body round its root, pixels."""
+    far = np.linalg.norm(person.joints_2d - person.joints_2d[person.skeleton.root], axis=-1)
     return max(1.0, float(far.mean() if mean else far.max()))
 
 

@@ -1,19 +1,17 @@
-"""Smoothing through time, each joint by its own certainty: guessed joints lean on their past and future.
+"""Smoothing through time, each joint weighted by its own certainty.  J joints, n frames of a window.
 
-J joints, n frames of a window. A joint moves as an integrated Wiener process: constant velocity, disturbed by white
-acceleration of density q (mm^2/s^3). It is measured in each frame with covariance R_k. The best estimate is then the
-weighted cubic smoothing spline, the same as a Kalman filter with its backward (Rauch-Tung-Striebel) pass:
+A joint moves as an integrated Wiener process: constant velocity, disturbed by white acceleration of density q
+(mm^2/s^3), and is measured in each frame with covariance R_k. The best estimate is the weighted cubic smoothing spline,
+equal to a Kalman filter with its backward (Rauch-Tung-Striebel) pass:
 
     x = argmin  sum_k (x_k - z_k)' R_k^-1 (x_k - z_k)  +  1/q * integral of |x''|^2
 
-The spline's roughness is x' K x, K = Q T^-1 Q' (Reinsch 1967): T q is the covariance of the second divided differences
-Q'x of that process at any spacing of the frames. The answer for one frame is a weighted sum of the window's frames,
-x_c = sum_k W_k z_k with sum_k W_k = 1, and a line in time is kept as it is: no lag.
+The spline's roughness is x' K x, K = Q T^-1 Q' (Reinsch 1967). One frame's estimate is a weighted sum over the window,
+x_c = sum_k W_k z_k with sum_k W_k = 1; a line in time is kept as it is, so there is no lag.
 
-The error of an estimate is mostly the same in the next frame, for it is nearly the same picture. So only a share w of
-the calibrated covariance C_k is taken as fresh noise, R_k = w C_k; the rest is taken as common to all frames, and
-smoothing does not lessen it. The result's covariance is w sum_k W_k C_k W_k' + (1 - w) sum_k a_k C_k, where a_k is the
-mean of W_k over the axes, not below 0: never less than what errors that are wholly common add up to (convexity).
+Most of an estimate's error is the same in the next frame. Only a share w of the calibrated covariance C_k is fresh
+noise, R_k = w C_k; the rest is common to all frames and not lessened. The result's covariance is
+w sum_k W_k C_k W_k' + (1 - w) sum_k a_k C_k, where a_k >= 0 is the mean of W_k over the axes.
 """
 
 from collections import deque
@@ -29,23 +27,23 @@ from di2pose.pose.camera import Camera
 from di2pose.result import Person, Result
 
 DENSITY, ROOT_DENSITY = 5.0e6, 1.0e6
-"""q of the joints round the pelvis and of the pelvis, mm^2/s^3. The change of velocity in 0.1 s tells it: joints 5e5 in
-walking, 3e6 to 2e7 in dancing, 1.5e7 in running (DeepMimic's clips), 2e6 in Pose2Sim's balancing; pelvis a fifth."""
+"""q of the joints round the pelvis and of the pelvis, mm^2/s^3. Measured in 0.1 s: joints 5e5 in walking, 3e6 to 2e7 in
+dancing, 1.5e7 in running (DeepMimic's clips), 2e6 in Pose2Sim's balancing; pelvis a fifth."""
 FRESH = 0.1
-"""w, the share of the calibrated squared error that is new in each frame; benchmarks/smoothing.py measures it."""
+"""w, the share of the calibrated squared error that is new in each frame; measured by benchmarks/smoothing.py."""
 ROOT_ACROSS, ROOT_ALONG = 0.003, 0.02
-"""Fresh noise (standard deviation) of the pelvis's place over its distance: across the line of sight and along it."""
+"""Fresh noise (standard deviation) of the pelvis over its distance: across the line of sight and along it."""
 WINDOW_S, MOST_FRAMES = 0.25, 12
-"""The window's reach to either side: this long and at most so many frames, which is how late a result comes."""
+"""Reach of the window to either side, which is the delay of a result."""
 LEAST_MM2 = 1e-4
 """Added to every measured variance: the pelvis has none."""
 
 
 def smooth(results: Iterable[Result], window_s: float = WINDOW_S, most_frames: int = MOST_FRAMES) -> Iterator[Result]:
-    """The results with everybody's joints and place smoothed along their track, some frames late; memory is constant.
+    """The results with everybody's joints and root smoothed along their track, some frames late, in constant memory.
 
-    `joints_mm`, `root_mm`, `joints_2d`, `covariance_mm2` and `r90_mm` change; the hypotheses and states stay those of
-    the frame. Frames in which a track is missed are not filled.
+    `joints_mm`, `root_mm`, `joints_2d`, `covariance_mm2` and `r90_mm` change; hypotheses and states stay. Frames in
+    which a track is missing are not filled.
     """
     window: deque[_Moment] = deque()
     centre = 0
@@ -79,18 +77,10 @@ def spline_weights(
     return influence @ precision
 
 
-class _Track(NamedTuple):
-    """What is known of one person in one frame."""
-
-    person: Person
-    root_noise: np.ndarray
-    """(1, 3, 3)"""
-
-
 class _Moment(NamedTuple):
     result: Result
     time_s: float
-    tracks: dict[int, _Track]
+    tracks: dict[int, Person]
 
 
 def _moment(result: Result) -> _Moment:
@@ -100,7 +90,7 @@ def _moment(result: Result) -> _Moment:
     for person in result.people:
         if person.track is None or not np.isfinite(person.joints_mm).all():
             raise InputError("smoothing needs people with track numbers and all joints: convert them afterwards")
-        tracks[person.track] = _Track(person, _root_noise(person.root_mm)[None])
+        tracks[person.track] = person
     return _Moment(result, result.time_s, tracks)
 
 
@@ -117,24 +107,24 @@ def _smoothed(window: deque[_Moment], centre: int) -> Result:
         there = [moment for moment in window if number in moment.tracks]
         place = next(k for k, moment in enumerate(there) if moment is now)
         times = np.array([moment.time_s for moment in there])
-        tracks = [moment.tracks[number] for moment in there]
-        people.append(_smoothed_person(times, tracks, place, now.result.camera))
+        people.append(_smoothed_person(times, [each.tracks[number] for each in there], place, now.result.camera))
     return replace(now.result, people=people)
 
 
-def _smoothed_person(times: np.ndarray, tracks: list[_Track], centre: int, camera: Camera) -> Person:
-    person = tracks[centre].person
-    covariance = np.stack([track.person.covariance_mm2 for track in tracks]).astype(np.float64)
+def _smoothed_person(times: np.ndarray, track: list[Person], centre: int, camera: Camera) -> Person:
+    person = track[centre]
+    covariance = np.stack([each.covariance_mm2 for each in track]).astype(np.float64)
     weights = spline_weights(times, FRESH * covariance, centre, DENSITY)
-    joints = _sum(weights, np.stack([track.person.joints_mm for track in tracks]))
+    joints = _sum(weights, np.stack([each.joints_mm for each in track]))
     fresh = np.einsum("njab,njbc,njdc->jad", weights, covariance, weights)
     shares = np.clip(np.trace(weights, axis1=2, axis2=3), 0, None)
     common = np.einsum("nj,njab->jab", shares / shares.sum(0), covariance)
     spread = FRESH * fresh + (1 - FRESH) * common
     before = np.trace(person.covariance_mm2, axis1=1, axis2=2)
     shrunk = np.sqrt(np.trace(spread, axis1=1, axis2=2) / np.where(before > 0, before, np.inf))
-    root_weights = spline_weights(times, np.stack([track.root_noise for track in tracks]), centre, ROOT_DENSITY)
-    root = _sum(root_weights, np.stack([track.person.root_mm[None] for track in tracks]))[0]
+    root_noise = np.stack([_root_noise(each.root_mm)[None] for each in track])
+    root_weights = spline_weights(times, root_noise, centre, ROOT_DENSITY)
+    root = _sum(root_weights, np.stack([each.root_mm[None] for each in track]))[0]
     return replace(
         person,
         joints_mm=joints.astype(person.joints_mm.dtype),

@@ -1,4 +1,4 @@
-"""The frames of a video file or a camera, one after the other: memory does not grow with the video's length."""
+"""The frames of a video file or a camera, one at a time."""
 
 import io
 import sys
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}:none")}
 """sys.platform -> FFmpeg's camera device and how it names the camera of an index."""
 LEAST_STEP_S = 0.001
-"""A frame whose time stamp does not come after the one before is put this much later."""
+"""Least time between two frames; a time stamp that does not increase is moved."""
 PROBED_FRAMES = 8
-"""At the start of a file: where all of them have one time stamp, the file's times and its average rate mean nothing."""
+"""If the first so many frames of a file have one time stamp, its times and average rate are ignored."""
 RATES = (1.0, 1000.0)
 ASSUMED_RATE = 30.0
-"""Frames a second: those to believe where a file tells no times, and what is taken where none is told."""
+"""Plausible frames a second of a file without times, and the rate where it has none."""
 SHORT_S = 0.25
-"""A video that ends this much before the duration it promises has broken off. Sound may be longer by less."""
+"""A video that ends this much before its stated duration is broken. Sound may be longer by less."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,25 +35,25 @@ class Frame:
     """One picture of a video."""
 
     index: int
-    """From 0, counted in the file, also where frames are left out."""
+    """In the file, from 0."""
     time_s: float
-    """Since the video's start, as the file says: right for a variable frame rate too. Always increases."""
+    """Since the video's start, by the file's time stamps; always increases."""
     picture: Image.Image
-    """RGB, turned upright as the file's rotation tag says."""
+    """RGB, upright."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """What was wrong with a video of which only a part could be read."""
+    """What is wrong with a video that could only be read in part."""
 
     source: str
     frames: int
-    """Good ones, up to where reading ended."""
+    """Good ones."""
     damaged: int
-    """Left out: they could not be decoded, or only in part, or were too large."""
+    """Left out: not decoded, or only in part, or too large."""
     until_s: float
     promised_s: float | None
-    """The duration that the file claims; None where it does not."""
+    """The duration stated in the file."""
 
     def __str__(self) -> str:
         parts = [f"{self.source} is not whole: {self.frames} frames could be read"]
@@ -69,9 +69,9 @@ class VideoBytes(NamedTuple):
 
     content: bytes
     container: str
-    """FFmpeg's name of its format. FFmpeg does not choose, for some formats name other files, and opens no other."""
+    """FFmpeg's name of its format: FFmpeg must not choose, because some formats refer to other files."""
     frames: int | None = None
-    """How many it has, where they were counted."""
+    """Number of frames, where it is known."""
 
     def __str__(self) -> str:
         return "the video"
@@ -82,20 +82,19 @@ Source = str | Path | int | VideoBytes
 
 
 class BrokenVideoWarning(UserWarning):
-    """Given once, at the end, for a video of which only a part could be read; `args[0]` is the `Broken`."""
+    """Given at the end of a video that could only be read in part; `args[0]` is the `Broken`."""
 
 
 class TimeStampWarning(UserWarning):
-    """The time stamps of a video stand still; the message says what rate was taken."""
+    """The time stamps of a video stand still; the message names the rate used instead."""
 
 
 class Stream:
-    """The frames of `source`, a path, the index of a camera, or the bytes of a file. Iterating again starts again.
+    """The frames of `source`: every `every`-th from `start` to before `stop` (seconds). Iterating again starts again.
 
-    Every `every`-th frame from `start` to before `stop` (seconds) is given. Those before `start` must be decoded too.
     A damaged video gives what can be read; then `broken` says what is missing and a BrokenVideoWarning is given. Where
     the time stamps stand still, frames are counted by the codec's rate; `note` and a TimeStampWarning say so.
-    A frame of more than `most_pixels` is not unpacked and counts as damaged; `oversized` is True afterwards.
+    A frame of more than `most_pixels` is not decoded and counts as damaged; `oversized` is True afterwards.
     """
 
     def __init__(
@@ -117,13 +116,13 @@ class Stream:
                 self._count(video)
 
     def _count(self, video: "VideoStream") -> None:
-        """Times by the frames' numbers and the rate that the codec states, for the file's own mean nothing."""
+        """Use times by frame number and the codec's rate instead of the file's."""
         known = [float(rate) for rate in (video.codec_context.framerate, video.guessed_rate) if rate]
         sane = [rate for rate in known if RATES[0] <= rate <= RATES[1]]
         self.rate = sane[0] if sane else ASSUMED_RATE
         self.duration_s = video.frames / self.rate if video.frames else None
-        told = "as its codec says" if sane else "an assumption"
-        self.note = f"the time stamps of {self.source} stand still: taken as {self.rate:g} frames a second, {told}"
+        source = "as its codec says" if sane else "an assumption"
+        self.note = f"the time stamps of {self.source} stand still: taken as {self.rate:g} frames a second, {source}"
 
     @property
     def name(self) -> str | None:
@@ -132,17 +131,17 @@ class Stream:
 
     @property
     def fps(self) -> float:
-        """Frames a second that are given, on average."""
+        """Average rate of the frames given."""
         return self.rate / self.every
 
     @property
     def expected(self) -> int | None:
-        """About how many frames will come, for a progress bar; None for a camera."""
+        """Approximate number of frames; None for a camera."""
         end = self._end()
         return None if end is None else max(1, round((end - self.start) * self.fps))
 
     def _end(self) -> float | None:
-        """Seconds, by what the file promises and what was asked for."""
+        """Seconds: the earlier of the file's duration and `stop`."""
         return min((end for end in (self.duration_s, self.stop) if end is not None), default=None)
 
     def __iter__(self) -> Iterator[Frame]:
@@ -159,7 +158,7 @@ class Stream:
         origin: float | None = None
         for frame in decoded(container, video):
             index += 1
-            # Where the decoder has refused a frame for its size, the stream has that size, or none.
+            # A frame that the decoder refused for its size has the stream's size, or none.
             width, height = (video.width, video.height) if frame is None else (frame.width, frame.height)
             oversized = not 0 < width * height <= self.most_pixels
             if frame is None or frame.is_corrupt or oversized:
@@ -236,16 +235,16 @@ def _stands_still(container: "InputContainer", video: "VideoStream") -> bool:
                 stamps.append(packet.pts)
             if len(stamps) == PROBED_FRAMES:
                 break
-    except av.error.FFmpegError:  # damage is told where the frames are read
+    except av.error.FFmpegError:  # reported where the frames are read
         pass
     return len(stamps) > 1 and len(set(stamps)) == 1
 
 
 def _duration(container: "InputContainer", video: "VideoStream") -> float | None:
     """Seconds of the video stream, else of the whole file; None where neither is known."""
-    if (own := _seconds(video, video.duration)) is not None:
-        return own
-    return None if container.duration is None else container.duration / 1_000_000
+    whole = None if container.duration is None else container.duration / 1_000_000
+    own = _seconds(video, video.duration)
+    return whole if own is None else own
 
 
 def _seconds(video: "VideoStream", ticks: int | None) -> float | None:

@@ -1,0 +1,178 @@
+"""BVH read back: by the data room's reader, and by forward kinematics written here from the format alone."""
+
+import numpy as np
+import pytest
+from data.cmu_files import joints_world, real_clips
+from output.people import OFFSETS, person, pose, result, video
+
+from di2pose.data.bvh import Bvh
+from di2pose.errors import InputError
+from di2pose.pose.skeleton import H36M_17
+
+FLIP = np.array([1.0, -1.0, -1.0])
+
+
+def wanted(someone):
+    return (someone.joints_mm + someone.root_mm) * FLIP
+
+
+def by_hand(path):
+    """Joint name -> (F, 3), from 4x4 matrices and a stack, one frame at a time."""
+    head, tail = path.read_text().split("MOTION")
+    places = {}
+    for line in tail.strip().splitlines()[2:]:
+        values, stack, name = iter(map(float, line.split())), [np.eye(4)], None
+        for words in map(str.split, head.splitlines()[1:]):
+            if words[0] in ("ROOT", "JOINT", "End"):
+                name = None if words[0] == "End" else words[1]
+            elif words[0] == "{":
+                stack.append(stack[-1])
+            elif words[0] == "}":
+                stack.pop()
+            elif words[0] == "OFFSET":
+                at = np.eye(4)
+                at[:3, 3] = list(map(float, words[1:]))
+            elif words[0] == "CHANNELS":
+                for kind in words[2:]:  # positions come first, and in place of the offset
+                    value = next(values)
+                    if kind.endswith("position"):
+                        at["XYZ".index(kind[0]), 3] = value
+                    else:
+                        c, s = np.cos(np.radians(value)), np.sin(np.radians(value))
+                        i, j = {"X": (1, 2), "Y": (2, 0), "Z": (0, 1)}[kind[0]]
+                        step = np.eye(4)
+                        step[i, i], step[i, j], step[j, i], step[j, j] = c, -s, s, c
+                        at = at @ step
+                stack[-1] = stack[-1] @ at
+                places.setdefault(name, []).append(stack[-1][:3, 3])
+        assert next(values, None) is None
+    return {name: np.array(path) for name, path in places.items()}
+
+
+def error(path, truth, skeleton=H36M_17):
+    """Largest distance of any joint of any frame, mm, the worse of the two readers."""
+    hand = by_hand(path)
+    first = np.stack([hand[name] for name in skeleton.joints], axis=1)
+    bvh = Bvh.read(path, unit_mm=1.0)
+    second = bvh.positions()[:, bvh.nodes(*skeleton.joints)]
+    assert first.shape == second.shape == truth.shape
+    return max(np.linalg.norm(read - truth, axis=-1).max() for read in (first, second))
+
+
+def stretching(path):
+    """The joints, other than the root, that have position channels."""
+    bvh = Bvh.read(path, unit_mm=1.0)
+    return {name for name, kinds in zip(bvh.joints[1:], bvh.channels[1:], strict=True) if "Xposition" in kinds}
+
+
+def varied(rng, change):
+    """A pose with bones of `change(length)` times their length."""
+    joints, out = pose(rng), np.zeros((17, 3))
+    for child, parent in H36M_17.bones:
+        bone = joints[child] - joints[parent]
+        out[child] = out[parent] + bone * change(np.linalg.norm(bone))
+    return out
+
+
+def rest_pose():
+    """The T-pose of the file's own axes, in camera axes."""
+    joints = np.zeros((17, 3))
+    for child, parent in H36M_17.bones:
+        name, length = H36M_17.joints[child], np.linalg.norm(OFFSETS[child])
+        sign = 1.0 if "left" in name else -1.0
+        away = {part: (sign, 0, 0) for part in ("hip", "shoulder", "elbow", "wrist")}
+        away |= {"knee": (0, 1, 0), "ankle": (0, 1, 0)}
+        joints[child] = joints[parent] + length * np.array(away.get(name.split("_")[-1], (0, -1, 0)))
+    return joints
+
+
+@pytest.mark.parametrize("seed", range(0, 12, 2))
+def test_a_photo_comes_back_to_a_hundredth_of_a_millimetre(tmp_path, seed):
+    someone = person(seed, joints_mm=pose(np.random.default_rng(seed), bend=0.3 + 0.1 * seed))
+    result([someone]).save(tmp_path / "p.bvh")
+    assert error(tmp_path / "p.bvh", wanted(someone)[None]) < 0.05
+    assert stretching(tmp_path / "p.bvh") == set()
+
+
+@pytest.mark.parametrize(
+    ("seed", "change", "limit_mm", "some_stretch"),
+    [
+        (0, lambda rng, length: 1.0, 0.05, False),
+        (6, lambda rng, length: 1 + rng.uniform(-0.5, 0.5) / length, 1, False),  # constant to a millimetre
+        (1, lambda rng, length: 1 + rng.uniform(-0.005, 0.005), 10, False),
+        (1, lambda rng, length: 1 + rng.uniform(-0.1, 0.1), 10, True),
+    ],
+)
+def test_a_video_comes_back_and_only_bones_that_vary_get_positions(tmp_path, seed, change, limit_mm, some_stretch):
+    rng = np.random.default_rng(seed)
+    people = [
+        person(k, 0, joints_mm=varied(rng, lambda length: change(rng, length)), root_mm=(10.0 * k, 0.0, 3000.0 + k))
+        for k in range(25)
+    ]
+    video(people, 25.0).save(tmp_path / "v.bvh")
+    assert error(tmp_path / "v.bvh", np.stack([wanted(p) for p in people])) < limit_mm
+    assert bool(stretching(tmp_path / "v.bvh")) is some_stretch
+    assert Bvh.read(tmp_path / "v.bvh", unit_mm=1.0).frame_time == pytest.approx(0.04)
+
+
+def test_real_motion_comes_back_within_10_mm(tmp_path):
+    clips = sorted(real_clips().rglob("*.bvh"))[::400]
+    assert clips
+    for clip in clips:
+        joints = joints_world(clip)[:40]
+        frames = [person(0, track=0, joints_mm=(j - j[0]) * FLIP, root_mm=tuple(j[0] * FLIP)) for j in joints]
+        video(frames, 6.0).save(tmp_path / "c.bvh")
+        assert error(tmp_path / "c.bvh", joints) < 10, clip.name
+
+
+def test_a_t_pose_before_the_camera_needs_no_rotation(tmp_path):
+    result([person(joints_mm=rest_pose())]).save(tmp_path / "t.bvh")
+    np.testing.assert_allclose(Bvh.read(tmp_path / "t.bvh", unit_mm=1.0).motion[0, 3:], 0, atol=1e-4)
+
+
+@pytest.mark.parametrize("turn", ["folded", "down", "one_point"])
+def test_poses_without_a_best_turn_come_back_too(tmp_path, turn):
+    joints = rest_pose()
+    wrist, elbow, shoulder = H36M_17.indices("left_wrist", "left_elbow", "left_shoulder")
+    if turn == "folded":  # the forearm back along the upper arm: the half turn has no axis
+        joints[wrist] = joints[elbow] - 0.8 * (joints[elbow] - joints[shoulder])
+    elif turn == "down":  # x = 90 degrees, where two angles of the three are one
+        joints = joints[:, [0, 2, 1]] * np.array([1.0, -1.0, 1.0])
+    else:
+        joints = np.zeros((17, 3))
+    someone = person(joints_mm=joints)
+    result([someone]).save(tmp_path / "x.bvh")
+    assert error(tmp_path / "x.bvh", wanted(someone)[None]) < 0.05
+
+
+def test_angles_do_not_jump_while_someone_turns_round(tmp_path):
+    base, frames = pose(np.random.default_rng(3)), []
+    for angle in np.linspace(0, 4 * np.pi, 60):
+        c, s = np.cos(angle), np.sin(angle)
+        frames.append(person(0, track=0, joints_mm=base @ np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]]).T))
+    video(frames).save(tmp_path / "turn.bvh")
+    motion = Bvh.read(tmp_path / "turn.bvh", unit_mm=1.0).motion
+    assert np.abs(np.diff(motion[:, 3:], axis=0)).max() < 45
+    assert np.ptp(motion[:, 5]) > 600  # two whole turns of the root about y
+
+
+def test_missing_frames_are_interpolated_with_bones_of_constant_length(tmp_path):
+    base = pose(np.random.default_rng(4))
+    people = [person(0, track=0, joints_mm=base, root_mm=(100.0 * k, 0.0, 3000.0)) for k in range(5)]
+    video([people[k] if k in (1, 4) else None for k in range(5)]).save(tmp_path / "same.bvh")
+    assert error(tmp_path / "same.bvh", np.stack([wanted(p) for p in people[1:]])) < 0.05
+    rng, seen = np.random.default_rng(5), [0, 1, 4, 8]
+    people = [person(k, track=0, joints_mm=pose(rng), root_mm=(40.0 * k, 0.0, 3000.0)) for k in range(9)]
+    video([people[k] if k in seen else None for k in range(9)]).save(tmp_path / "gap.bvh")
+    assert stretching(tmp_path / "gap.bvh") == set()
+    bvh = Bvh.read(tmp_path / "gap.bvh", unit_mm=1.0)
+    joints = bvh.positions()[:, bvh.nodes(*H36M_17.joints)]
+    np.testing.assert_allclose(joints[seen], np.stack([wanted(people[k]) for k in seen]), atol=0.1)
+    for child, parent in H36M_17.bones:
+        lengths = np.linalg.norm(joints[:, child] - joints[:, parent], axis=-1)
+        np.testing.assert_allclose(lengths, np.linalg.norm(OFFSETS[child]), atol=0.1)
+
+
+def test_a_converted_person_has_no_bvh(tmp_path):
+    with pytest.raises(InputError, match="before they are converted"):
+        result([person().convert("coco17")]).save(tmp_path / "c.bvh")
