@@ -13,6 +13,7 @@ from di2pose.errors import InputError
 from di2pose.image.boxes import Box
 from di2pose.network import Di2PoseNetwork
 from di2pose.occlusion.patches import Rectangle, keyed_generator, paste
+from di2pose.occlusion.textures import ProceduralTextures
 from di2pose.output.media import Thumbnails
 from di2pose.output.tables import plain
 from di2pose.pipeline.pipeline import Di2Pose
