@@ -143,6 +143,11 @@ class IkRig:
         for name, turn in zip(("UpLeg", "Leg", "Foot"), (upper, lower, lower @ toes), strict=True):
             self.turns[NODES.index(SIDES[side] + name)] = turn
 
+    def fold(self, side: int, thigh: np.ndarray, shin: np.ndarray, foot: float) -> None:
+        """Directions of thigh and shin, which give the knee's axis; toes down by `foot`."""
+        hinge = cross(thigh, shin)
+        self.bones(side, thigh, shin, hinge / np.linalg.norm(hinge), foot)
+
     def knee(self, side: int) -> np.ndarray:
         """Where the knee is after `leg`, before the body is settled."""
         return self.joint(side, "hip") - self.thigh * self.node(f"{SIDES[side]}UpLeg")[:, 1]

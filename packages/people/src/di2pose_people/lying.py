@@ -19,10 +19,10 @@ def _down(pose: PoseBuilder, roll: float, bend: float = 0.0, gaze: float = 0.0, 
 def _leg_along(
     pose: PoseBuilder, side: int, base: np.ndarray, flexion: float, bend: float, out: float, foot: float
 ) -> None:
-    """Joint angles of a leg within the lying body."""
-    turn = base @ euler(0.0, -flexion, SIGNS[side] * out)
-    shin = turn @ euler(0.0, bend, 0.0)
-    pose.bones(side, -turn[:, 1], -shin[:, 1], turn[:, 0], foot)
+    """Joint angles of a leg within the lying body: degrees, `out` radians."""
+    turn = base @ euler(0.0, -np.radians(flexion), SIGNS[side] * out)
+    shin = turn @ euler(0.0, np.radians(bend), 0.0)
+    pose.bones(side, -turn[:, 1], -shin[:, 1], turn[:, 0], np.radians(foot))
 
 
 def _arms_down(pose: PoseBuilder, floor: float) -> None:
@@ -92,24 +92,10 @@ def _on_side(pose: PoseBuilder, tuck: float, bend: float) -> None:
     below, above = pose.lead, 1 - pose.lead
     base = _down(pose, SIGNS[below] * (np.pi / 2 + pose.deg(0, 9)), bend)
     extra = pose.u(0.0, 35.0)
-    _leg_along(
-        pose,
-        below,
-        base,
-        np.radians(tuck + pose.n(0, 8)),
-        np.radians(tuck * 0.9 + pose.u(8, 35)),
-        0.1,
-        np.radians(pose.u(10, 45)),
-    )
-    _leg_along(
-        pose,
-        above,
-        base,
-        np.radians(tuck + extra),
-        np.radians(tuck * 0.9 + extra + pose.u(8, 30)),
-        -pose.u(0.25, 0.42) if extra > 18 else -pose.u(0.1, 0.18),
-        np.radians(pose.u(10, 45)),
-    )
+    _leg_along(pose, below, base, tuck + pose.n(0, 8), tuck * 0.9 + pose.u(8, 35), 0.1, pose.u(10, 45))
+    flexion, bend = tuck + extra, tuck * 0.9 + extra + pose.u(8, 30)
+    out = pose.u(0.25, 0.42) if extra > 18 else pose.u(0.1, 0.18)
+    _leg_along(pose, above, base, flexion, bend, -out, pose.u(10, 45))
     chest = pose.node("Spine1")
     head = chest[:, 1]
     # `ahead` is where the chest looks, `head` where the top of the head is
@@ -143,24 +129,15 @@ def elbow(pose: PoseBuilder) -> None:
     base = Rotation.from_euler("XY", [-np.pi / 2, SIGNS[below] * (np.pi / 2 + pose.deg(-6, 8))]).as_matrix()
     pose.trunk(base, (0.0, 0.0, SIGNS[below] * 0.42 * up), (0.0, pose.deg(4, 6), SIGNS[below] * up), 0.0, 0.4)
     tuck = pose.u(5, 55)
-    _leg_along(pose, below, base, np.radians(tuck), np.radians(tuck + pose.u(5, 30)), 0.13, np.radians(pose.u(10, 45)))
-    _leg_along(
-        pose,
-        above,
-        base,
-        np.radians(tuck + pose.u(0, 35)),
-        np.radians(tuck + pose.u(5, 60)),
-        -pose.u(0.1, 0.22),
-        np.radians(pose.u(10, 45)),
-    )
+    _leg_along(pose, below, base, tuck, tuck + pose.u(5, 30), 0.13, pose.u(10, 45))
+    _leg_along(pose, above, base, tuck + pose.u(0, 35), tuck + pose.u(5, 60), -pose.u(0.1, 0.22), pose.u(10, 45))
     ahead, head = pose.node("Spine1")[:, 2], pose.node("Spine1")[:, 1]
     shoulder = pose.joint(below, "shoulder")
     floor = pose.joint(below, "hip")[1] - 0.1
+    elbow = shoulder + pose.size * 0.06 * ahead + DOWN * 0.3
     if pose.rng.random() < 0.5:  # the head in the hand
-        elbow = shoulder + pose.size * 0.06 * ahead + DOWN * 0.3
         pose.elbow_on(below, elbow, pose.place("nose") + 0.05 * head + 0.1 * ahead + 0.06 * DOWN)
     else:
-        elbow = shoulder + pose.size * 0.06 * ahead + DOWN * 0.3
         pose.elbow_on(
             below, elbow, elbow + pose.size * (0.25 * ahead - pose.u(-0.1, 0.15) * FRONT) * np.array([1, 0, 1]), DOWN
         )
@@ -180,7 +157,7 @@ def belly(pose: PoseBuilder) -> None:
         raised = propped and pose.rng.random() < 0.3
         bend = pose.u(60, 105) if raised else pose.u(3, 9)
         flexion, out = (5.0, pose.u(0.02, 0.2)) if pose.rng.random() < 0.8 or propped else (pose.u(10, 25), 0.7)
-        _leg_along(pose, side, base, np.radians(flexion), np.radians(bend), out, np.radians(pose.u(35, 55)))
+        _leg_along(pose, side, base, flexion, bend, out, pose.u(35, 55))
     floor = pose.place("pelvis")[1] - pose.gap
     for side in (0, 1):
         shoulder = pose.joint(side, "shoulder")

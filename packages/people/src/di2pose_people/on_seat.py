@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from di2pose_people.ik_rig import DOWN, FRONT, UP, cross
+from di2pose_people.ik_rig import DOWN, FRONT, UP
 from di2pose_people.pose_builder import PoseBuilder, Seat
 from di2pose_people.retarget import SIGNS
 
@@ -87,13 +87,8 @@ def tucked(pose: PoseBuilder) -> None:
     solid = pose.seat.kind in ("sofa", "bed", "block", "ball")
     for side in (0, 1):
         back = side == pose.lead or pose.rng.random() < 0.5
-        _foot_down(
-            pose,
-            side,
-            low + 0.03 * back,
-            (-0.12, -0.05) if solid else (-0.3, -0.12) if back else (-0.1, 0.05),
-            (0.04, 0.14),
-        )
+        front = (-0.12, -0.05) if solid else (-0.3, -0.12) if back else (-0.1, 0.05)
+        _foot_down(pose, side, low + 0.03 * back, front, (0.04, 0.14))
     _hands(pose)
 
 
@@ -159,8 +154,7 @@ def crossed(pose: PoseBuilder) -> None:
     thigh = (knee - hip) / np.linalg.norm(knee - hip)
     shin = DOWN + pose.u(0.25, 0.7) * FRONT + pose.u(0.1, 0.4) * pose.out(under)
     shin /= np.linalg.norm(shin)
-    hinge = cross(thigh, shin)
-    pose.bones(over, thigh, shin, hinge / np.linalg.norm(hinge), np.radians(pose.u(0, 35)))
+    pose.fold(over, thigh, shin, np.radians(pose.u(0, 35)))
     _hands(pose)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from di2pose_people import bending, kneeling, lying, on_floor, on_seat
+from di2pose_people import low_poses, lying, on_seat
 from di2pose_people.ik_rig import clear, euler, within_limits
 from di2pose_people.motion import CLASSES, SHARES, Library, classify
 from di2pose_people.on_seat import WITH_ARMS
@@ -26,7 +26,7 @@ WAYS = {
     "lying": {"back": 0.34, "side": 0.22, "belly": 0.15, "curled": 0.11, "elbow": 0.08, "reclined": 0.1},
     "bent": {"pick": 0.3, "over": 0.3, "knees": 0.22, "crouch": 0.18},
 }  # fmt: skip
-MODULES = {"seated": on_seat, "kneeling": kneeling, "floor": on_floor, "lying": lying, "bent": bending}
+MODULES = {"seated": on_seat, "kneeling": low_poses, "floor": low_poses, "lying": lying, "bent": low_poses}
 """Where each kind's ways are functions."""
 SEATS = {"chair": 0.3, "armchair": 0.12, "stool": 0.12, "bench": 0.1, "sofa": 0.16, "bed": 0.08, "wheelchair": 0.05,
          "ball": 0.03, "block": 0.04}  # fmt: skip
