@@ -259,8 +259,9 @@ def _search(
 ) -> None:
     """Try the learning rates for the last stage of every cell, and give each cell the best."""
     tried: dict[Stage, dict[float, Run]] = {}
-    for cell in (cell for cell in file.table.cells if cell.stage is not None):
-        assert cell.stage is not None
+    for cell in file.table.cells:
+        if cell.stage is None:
+            continue
         short = replace(file.setting.times(SEARCHED, last=cell.stage.what), tests=tuple(validation))
         tried[cell.stage] = {rate: _tried(cell, _at(cell.stage, rate), short) for rate in rates}
     known = {each["run"]: each["mm"] for search in file.said.get("learning_rates", {}).values()

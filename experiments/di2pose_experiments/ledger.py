@@ -13,7 +13,7 @@ from di2pose.evaluation import paper
 from di2pose.evaluation.paper import METHODS, PAPER_METHODS, paper_number
 from di2pose.files import write_text
 from di2pose.text_table import markdown
-from di2pose_experiments.claims import CLAIMS, FAILS, HOLDS, NOT_HERE, NOT_RUN, OPEN, RULE, Claim, Verdict, judge
+from di2pose_experiments.claims import CLAIMS, FAILS, HOLDS, NOT_HERE, NOT_RUN, OPEN, RULE, Claim, judge
 from di2pose_experiments.plot import save_plot
 from di2pose_experiments.results import (
     ESTIMATORS,
@@ -88,13 +88,9 @@ class Block:
                 self.add(results, pair, estimator, {cell: short.get(cell, {}) for cell in rivals}, doubled)
 
     def add(
-        self,
-        results: Results,
-        pair: Pair,
-        estimator: Estimator,
-        cells: Mapping[str, Seeds],
+        self, results: Results, pair: Pair, estimator: Estimator, cells: Mapping[str, Seeds],
         doubled: Mapping[str, Seeds],
-    ) -> None:
+    ) -> None:  # fmt: skip
         found = judge(cells, doubled)
         name = estimator.name.format(results.counts(*pair, estimator)[-1])
         name += f", {METRICS[estimator.metric]}" if estimator.metric == "pa_mpjpe" else ""
@@ -105,7 +101,8 @@ class Block:
             "verdict": found.word + " (length not checked)" * unchecked,
             "rival that decides, effect": effect, "p": f"{found.p:.2g}", "effect of each rival, % (corrected p)":
             "; ".join(f"{rival} {effect:+.1f} ({p:.2g})" for rival, (effect, p) in found.rivals.items()),
-            "seeds": str(found.seeds), "length": results.length(pair[1]), "short": _short(found, effect),
+            "seeds": str(found.seeds), "length": results.length(pair[1]),
+            "short": ", ".join(filter(None, (found.word, effect))),
         })  # fmt: skip
 
     def figures(self, results: Results, *pairs: Pair) -> None:
@@ -188,17 +185,13 @@ def _summary(verdicts: pd.DataFrame) -> list[str]:
     parts = [f"**The rule.** {RULE}", ESTIMATORS_TEXT]
     if verdicts.empty:
         return [*parts, *(text for title in LISTS.values() for text in (f"## {title}", "Nothing."))]
-    wide = verdicts.groupby(["claim", "data", "by"], sort=False)["short"].first().unstack(fill_value="")
+    wide = verdicts.groupby(["claim", "data", "by"], sort=False)["short"].first().unstack(fill_value="", sort=False)
     parts.insert(0, _table(wide.reindex(columns=verdicts["by"].unique()).reset_index()))
     listed = verdicts.drop(columns=["effect of each rival, % (corrected p)", "short"])
     for word, title in LISTS.items():
         some = listed[listed["verdict"].str.startswith(word)]
         parts += [f"## {title}", _table(some) if len(some) else "Nothing."]
     return parts
-
-
-def _short(verdict: Verdict, effect: str) -> str:
-    return ", ".join(filter(None, (verdict.word, effect)))
 
 
 def _table(frame: pd.DataFrame) -> str:
