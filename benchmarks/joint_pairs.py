@@ -16,7 +16,7 @@ import tyro
 from di2pose_people.body import draw_shape, model
 from di2pose_people.deepmimic import motion_folder
 from di2pose_people.motion import library
-from di2pose_people.settled import draw_settled
+from di2pose_people.supported_poses import draw_settled
 from di2pose_people.wardrobe import draw_outfit, dress
 from jaxtyping import Float
 from tqdm import tqdm

@@ -14,13 +14,14 @@ import tyro
 from di2pose import __version__, checkpoint
 from di2pose.errors import InputError
 from di2pose.evaluation.protocol import parse_protocols
-from di2pose.files import Json, replacing, write_json, write_text
+from di2pose.files import Json, write_json, write_text
 from di2pose.training.log import read_rows
-from di2pose_experiments import figure
-from di2pose_experiments.plan import Measure, Run, Setting, in_order, measures, train_run
+from di2pose_experiments.plan import Measure, Run, Setting, TestSet, in_order, measured, measures, train_run
+from di2pose_experiments.plot import save_plot
 from di2pose_experiments.results import (
     FORMAT_VERSION,
     HELD_OUT,
+    Estimator,
     Results,
     commit,
     cost_of,
@@ -28,9 +29,9 @@ from di2pose_experiments.results import (
     read_results,
     to_markdown,
     to_text,
-)
+)  # fmt: skip
 from di2pose_experiments.runner import command_line, failure_text, run_all
-from di2pose_experiments.tables import REFERENCE, TABLES, Stage, Table, read_cells
+from di2pose_experiments.tables import REFERENCE, TABLES, Cell, Stage, Table, read_cells
 
 TIMED, WARM = 60, 20
 """Iterations by which a stage's speed is measured, the first of which do not count."""
@@ -51,6 +52,7 @@ def ablate(
     seeds: str = "5",
     double: tuple[int, ...] = (),
     learning_rates: str = "",
+    validate: str = "",
     recipe: str = "compare",
     protocol: str = "limb-12",
     hypotheses: str = "8",
@@ -84,7 +86,9 @@ def ablate(
         seeds: how many, 0, 1, ...; or which, 2-4. A table keeps the seeds that it has
         double: seeds that are also trained for twice the length, to see whether the length decides
         learning_rates: with commas; each is tried for the last stage of every cell with seed 0 and a quarter of the
-            iterations, and all seeds take the one with the least held-out error. Left out: the recipe's
+            iterations, and all seeds take the one with the least error on --validate. Left out: the recipe's
+        validate: NAME=DIR or NAME=DIR@PROTOCOL, one: what learning rates are chosen by. Left out: the last validation
+            of each training, on those records of the training data that are not of split 'train'
         recipe: the configuration to start from
         protocol: of `di2pose evaluate`, one or several with commas, for test data without its own
         hypotheses: of `di2pose evaluate`, one or several with commas
@@ -113,42 +117,29 @@ def ablate(
     if not features and not (compared.of_tokenizers and data):
         needed = "--data, poses to learn from" if compared.of_tokenizers else "--features, caches of `di2pose features`"
         raise InputError(f"the table {table} needs {needed}")
-    tests = _tests(test, protocol)
     setting = Setting(
-        features,
-        data or features,
-        tests,
-        out,
-        recipe,
-        iterations,
-        tokenizer_iterations,
-        hypotheses,
-        tuple(_numbers(steps, "--steps", int)),
-        tuple(shlex.split(train)),
-        tuple(shlex.split(evaluate)),
+        features, data or features, _tests("--test", test, protocol), out, recipe, iterations, tokenizer_iterations,
+        hypotheses, tuple(_numbers(steps, "--steps", int)), tuple(shlex.split(train)), tuple(shlex.split(evaluate)),
         device,
-    )
-    if budget is not None:
-        found = _budget(setting, budget, launch, list_only)
-        if isinstance(found, int):
-            return found
-        setting = found
+    )  # fmt: skip
+    validation = _tests("--validate", (validate,), protocol) if validate else ()
+    rates = _numbers(learning_rates, "--learning-rates", float)
     words = ["ablate", table, *(["--features", *features] if features else []), "--test", *test]
     words += [*(["--data", *data] if data else []), *(["--double", *double] if double else [])]
     words += ["--recipe", recipe, "--seeds", seeds, "--protocol", protocol, "--hypotheses", hypotheses]
-    given: dict[str, object] = {
-        "cells": cells,
-        "budget": budget,
-        "iterations": iterations,
-        "tokenizer-iterations": tokenizer_iterations,
-    }
-    given |= {"learning-rates": learning_rates, "steps": steps, "train": train, "evaluate": evaluate}
+    given: dict[str, object] = {"cells": cells, "budget": budget, "iterations": iterations}
+    given |= {"tokenizer-iterations": tokenizer_iterations, "learning-rates": learning_rates, "validate": validate}
+    given |= {"steps": steps, "train": train, "evaluate": evaluate}
     words += [f"--{name}={value}" for name, value in given.items() if value]
-    file = TableFile(table, compared, setting, shlex.join(["di2pose", *map(str, words), "--out", str(out)]))
-    if rates := _numbers(learning_rates, "--learning-rates", float):
-        code = _search(file, rates, jobs, launch, list_only)
-        if code is not None:
-            return code
+    command = shlex.join(["di2pose", *map(str, words), "--out", str(out)])
+    try:
+        if budget is not None:
+            setting = _budget(setting, budget, launch, list_only)
+        file = TableFile(table, compared, setting, command)
+        if rates:
+            _search(file, rates, validation, jobs, launch, list_only)
+    except _Ended as ended:
+        return ended.code
     runs = file.plan(wanted, double)
     if list_only:
         print(_listed(runs, launch))
@@ -165,9 +156,16 @@ def ablate(
     return 1 if failures else 0
 
 
+class _Ended(Exception):
+    """The command ends here with this exit code; what was to be said is printed."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
 @dataclass
 class TableFile:
-    """OUT/TABLE.json as it grows: what earlier sittings measured stays, and is not measured again."""
+    """OUT/TABLE.json as it grows: what it holds is kept, and not measured again."""
 
     name: str
     table: Table
@@ -191,14 +189,14 @@ class TableFile:
         every = sorted({*seeds, *self.old.get("seeds", ())})
         twice = sorted({*double, *self.old.get("double", ())})
         self.planned = list(measures(self.table, every, self.setting, twice))
-        if self.figures and not any(_key(measure) in self.figures for measure in self.planned):
+        if self.figures and not any(measure.key in self.figures for measure in self.planned):
             raise InputError(
                 f"{self.path} holds figures of other settings: move it away, or choose another --out. It was made by "
                 f"{self.old['command']}"
             )
         now = {(seed, False) for seed in seeds} | {(seed, True) for seed in double}
         return [measure.run for measure in self.planned
-                if (measure.seed, measure.doubled) in now and _key(measure) not in self.figures]  # fmt: skip
+                if (measure.seed, measure.doubled) in now and measure.key not in self.figures]  # fmt: skip
 
     def finished(self, run: Run) -> None:
         if not run.trains:
@@ -209,9 +207,9 @@ class TableFile:
         figures: list[Json] = []
         trained: list[Run] = []
         for measure in self.planned:
-            key = _key(measure)
+            key = measure.key
             if key not in self.figures and measure.run.finished():
-                self.figures[key] = figures_of(measure, peer=measure.cell.stage is None)
+                self.figures[key] = figures_of(measure)
                 if measure.trained is not None and measure.trained.name not in self.costs:
                     self.costs |= cost_of(measure)
             if key in self.figures:
@@ -243,60 +241,72 @@ class TableFile:
         return Results(self.path, content)
 
     def write_all(self) -> str:
-        """The file, and what people read; the text."""
+        """The file, its Markdown, which is returned, and its plot."""
         results = self.write()
         text = to_markdown(results)
         write_text(self.path.with_suffix(".md"), text)
-        with replacing(self.path.with_suffix(".png")) as temporary:
-            figure.draw(results).save(temporary)
+        save_plot(results, self.path.with_suffix(".png"))
         return text
 
 
-def _key(measure: Measure) -> str:
-    return f"{measure.cell.name}: {measure.run.name}"
-
-
-def _search(file: TableFile, rates: Sequence[float], jobs: int, launch: str | None, list_only: bool) -> int | None:
-    """Try the learning rates for the last stage of every cell, and give each the best; an exit code where that was not
-    finished."""
+def _search(
+    file: TableFile,
+    rates: Sequence[float],
+    validation: Sequence[TestSet],
+    jobs: int,
+    launch: str | None,
+    list_only: bool,
+) -> None:
+    """Try the learning rates for the last stage of every cell, and give each cell the best."""
     tried: dict[Stage, dict[float, Run]] = {}
-    for stage in (cell.stage for cell in file.table.cells if cell.stage is not None):
-        short = file.setting.times(SEARCHED, last=stage.what)
-        tried[stage] = {rate: train_run(_at(stage, rate), 0, short) for rate in rates}
+    for cell in file.table.cells:
+        if cell.stage is None:
+            continue
+        short = replace(file.setting.times(SEARCHED, last=cell.stage.what), tests=tuple(validation))
+        tried[cell.stage] = {rate: _tried(cell, _at(cell.stage, rate), short) for rate in rates}
     known = {each["run"]: each["mm"] for search in file.said.get("learning_rates", {}).values()
              for each in search["tried"].values()}  # fmt: skip
     runs = [run for each in tried.values() for run in each.values() if run.name not in known]
     if list_only and not all(run.finished() for run in runs):
         print(f"{_listed(runs, launch)}\n# learning rates: the same command then lists the rest")
-        return 0
+        raise _Ended(0)
     failures, stopped = run_all(runs, file.setting.out, jobs, launch) if runs else ([], 0)
     if stopped:
         print(f"stopped by signal {stopped}: the same command goes on")
-        return 128 + stopped
+        raise _Ended(128 + stopped)
     best: dict[Stage, float] = {}
     file.said = {"learning_rates": {}}
     failed = {failure.run for failure in failures}
     for stage, each in tried.items():
-        mm = {rate: known.get(run.name) or _held_out(run) for rate, run in each.items() if run not in failed}
-        best[stage] = min(mm, key=lambda rate: mm[rate], default=math.nan)
+        mm = {rate: known.get(run.name) or _error(run) for rate, run in each.items() if run not in failed}
         if not mm:
             print(failure_text(failures))
-            return 1
+            raise _Ended(1)
+        best[stage] = min(mm, key=lambda rate: mm[rate])
         names = " and ".join(cell.name for cell in file.table.cells if cell.stage == stage)
         figures = {f"{rate:g}": {"run": run.name, "mm": mm.get(rate)} for rate, run in each.items()}
         file.said["learning_rates"][names] = {"chosen": best[stage], "tried": figures}
     cells = (cell if cell.stage is None else replace(cell, stage=_at(cell.stage, best[cell.stage]))
              for cell in file.table.cells)  # fmt: skip
     file.table = replace(file.table, cells=tuple(cells))
-    return None
 
 
 def _at(stage: Stage, rate: float) -> Stage:
     return replace(stage, flags=(*stage.flags, "--learning-rate", f"{rate:g}"))
 
 
-def _held_out(run: Run) -> float:
-    return round(float(checkpoint.read_notes(run.out / "model")[f"{HELD_OUT}mm"]), 3)
+def _tried(cell: Cell, stage: Stage, setting: Setting) -> Run:
+    """The run by whose error a learning rate is chosen: an evaluation on --validate, else the training."""
+    return next((measure.run for measure in measured(cell, stage, 0, setting)), None) or train_run(stage, 0, setting)
+
+
+def _error(run: Run) -> float:
+    """Of a training, MPJPE of its last validation; of an evaluation, MPJPE of the mean of most hypotheses."""
+    if run.trains:
+        return round(float(checkpoint.read_notes(run.out / "model")[f"{HELD_OUT}mm"]), 3)
+    content = {"cells": [{"name": ""}], "figures": figures_of(Measure(Cell("", REFERENCE), 0, "", run, None))}
+    results = Results(run.out, content)
+    return results.values(*results.sets()[0], Estimator("", ("p-agg", "single", "upright")))[""][0]
 
 
 def _seeds(text: str) -> range:
@@ -318,22 +328,22 @@ def _numbers(text: str, flag: str, kind: type) -> list:
     return found
 
 
-def _tests(words: Sequence[str], protocol: str) -> tuple[tuple[str, Path, str], ...]:
+def _tests(flag: str, words: Sequence[str], protocol: str) -> tuple[TestSet, ...]:
     found = {}
     for word in words:
         name, _, rest = word.partition("=")
         folder, _, own = rest.partition("@")
         if not name or not folder or name in found:
-            raise InputError(f"--test takes NAME=DIR, each name once, e.g. clean=features/test; got {' '.join(words)}")
+            raise InputError(f"{flag} takes NAME=DIR, each name once, e.g. clean=features/test; got {' '.join(words)}")
         if not Path(folder).is_dir():
-            raise InputError(f"--test {folder} is no folder: expected a feature cache or a prepared dataset")
+            raise InputError(f"{flag} {folder} is no folder: expected a feature cache or a prepared dataset")
         parse_protocols(own or protocol)
         found[name] = name, Path(folder), own or protocol
     return tuple(found.values())
 
 
-def _budget(setting: Setting, minutes: float, launch: str | None, list_only: bool) -> Setting | int:
-    """The setting with the iterations that the budget allows; or the exit code where they could not be measured."""
+def _budget(setting: Setting, minutes: float, launch: str | None, list_only: bool) -> Setting:
+    """The setting with the iterations that the budget allows."""
     path = setting.out / "budget.json"
     key = shlex.join([setting.recipe, setting.device, *setting.train])
     known: dict[str, Json] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -351,7 +361,7 @@ def _budget(setting: Setting, minutes: float, launch: str | None, list_only: boo
         failures, stopped = run_all(runs, timing.out, 1, launch)
         if failures or stopped:
             print(failure_text(failures))
-            return 128 + stopped if stopped else 1
+            raise _Ended(128 + stopped if stopped else 1)
         known[key] = {"seconds_per_iteration": {run.words[1]: _speed(run) for run in runs}}
         write_json(path, known)
     seconds = sum(known[key]["seconds_per_iteration"].values())

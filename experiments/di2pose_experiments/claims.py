@@ -1,4 +1,4 @@
-"""What the paper claims, as data, and the rule that decides: a verdict is computed from figures, never written down."""
+"""The paper's claims as data, and the rule that decides them from figures."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Verdict:
 
     word: str
     rival: str = ""
-    """The row that decides, and its effect in per cent (above 0: the paper's best is better) and corrected p."""
+    """The row that decides, its effect in per cent (above 0: the paper's best is better), and corrected p."""
     effect: float = math.nan
     p: float = math.nan
     seeds: int = 0
@@ -54,7 +54,7 @@ class Claim:
     label: str
     title: str
     table: str
-    """Of `reproduction.tables`."""
+    """Of `tables.TABLES`."""
     best: str
     """The cell that the paper has as the best; its rivals are the other rows of `paper` that the table has."""
     paper: Ablation
@@ -104,28 +104,27 @@ def judge(cells: Mapping[str, Seeds], doubled: Mapping[str, Seeds] | None = None
     """By the RULE: is the first of the cells the best? `doubled`: results of runs of twice the length."""
     (_, best), *others = cells.items()
     seeds = min((len(best.keys() & other.keys()) for _, other in others), default=0)
+    too_few = f"{OPEN} ({seeds} seeds, {LEAST_SEEDS} needed)"
     if seeds < 2:
-        return Verdict(_too_few(seeds), seeds=seeds)
-    rivals = {name: _compared(best, other) for name, other in others}
-    corrected = holm({name: p for name, (_, p) in rivals.items()})
-    rivals = {name: (effect, corrected[name]) for name, (effect, _) in rivals.items()}
-    better = {name: pair for name, pair in rivals.items() if pair[0] < 0 and _clear(*pair)}
+        return Verdict(too_few, seeds=seeds)
+    tests = {name: _compared(best, other) for name, other in others}
+    corrected = holm({name: p for name, (_, p) in tests.items()})
+    rivals = {name: (effect, corrected[name]) for name, (effect, _) in tests.items()}
+    clear = [name for name, (effect, p) in rivals.items() if p <= ALPHA and abs(effect) >= 100 * LEAST_EFFECT]
+    better = {name: rivals[name] for name in clear if rivals[name][0] < 0}
     decides = min(better or rivals, key=lambda name: rivals[name][::-1] if better else rivals[name])
     found = Verdict("", decides, *rivals[decides], seeds, rivals)
     if seeds < LEAST_SEEDS:
-        return replace(found, word=_too_few(seeds))
-    if better:
-        word = FAILS
-    elif all(effect > 0 and _clear(effect, p) for effect, p in rivals.values()):
-        word = HOLDS
-    else:
+        return replace(found, word=too_few)
+    if not better and len(clear) < len(rivals):
         return replace(found, word=SMALL if found.p <= ALPHA else OPEN)
-    settled = _settled(cells, doubled or {}, [name for name, pair in rivals.items() if _clear(*pair)])
-    return replace(found, word=UNDER_TRAINED if settled is False else word, length_checked=settled is not None)
+    stable = _stable(cells, doubled or {}, clear)
+    word = UNDER_TRAINED if stable is False else FAILS if better else HOLDS
+    return replace(found, word=word, length_checked=stable is not None)
 
 
 def holm(p: Mapping[str, float]) -> dict[str, float]:
-    """p values of several tests, corrected so that one of them is wrongly small as seldom as a single one would be."""
+    """p values with Holm's correction for several tests."""
     found, largest = {}, 0.0
     for place, name in enumerate(sorted(p, key=lambda each: p[each])):
         largest = found[name] = max(largest, min(1.0, (len(p) - place) * p[name]))
@@ -142,14 +141,9 @@ def _compared(best: Seeds, other: Seeds) -> tuple[float, float]:
     return 100 * mean / value if value else 0.0, 2 * float(stdtr(len(gaps) - 1, -abs(t)))
 
 
-def _clear(effect: float, p: float) -> bool:
-    return p <= ALPHA and abs(effect) >= 100 * LEAST_EFFECT
-
-
-def _settled(cells: Mapping[str, Seeds], doubled: Mapping[str, Seeds], clear: Sequence[str]) -> bool | None:
+def _stable(cells: Mapping[str, Seeds], doubled: Mapping[str, Seeds], clear: Sequence[str]) -> bool | None:
     """Whether twice the length changes little, and no clear difference's sign; None: not run for every cell."""
-    best = next(iter(cells))
-    checked = 0
+    best, checked = next(iter(cells)), 0
     for name, short in cells.items():
         seeds = short.keys() & doubled.get(name, {}).keys()
         checked += bool(seeds)
@@ -164,7 +158,3 @@ def _settled(cells: Mapping[str, Seeds], doubled: Mapping[str, Seeds], clear: Se
 
 def _mean(values: Seeds, seeds: Iterable[int]) -> float:
     return fmean(values[seed] for seed in seeds)
-
-
-def _too_few(seeds: int) -> str:
-    return f"{OPEN} ({seeds} seeds, {LEAST_SEEDS} needed)"

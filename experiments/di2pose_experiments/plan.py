@@ -1,4 +1,4 @@
-"""From a table to commands: every run of the ordinary `train` and `evaluate`, each once, in an order that works."""
+"""From a table to commands: every run of `di2pose train` and `di2pose evaluate`, each once, in an order that works."""
 
 import hashlib
 import json
@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +21,33 @@ from di2pose.training.options import StageOptions
 from di2pose.training.overrides import overridden
 from di2pose_experiments.tables import Cell, Stage, Table
 
-PEER_MODEL = "blazepose-heavy"
+BLAZEPOSE = "blazepose-heavy"
 BASELINES_RECIPE = "compare"
-"""The recipe of whose size the baselines' own recipes are."""
+"""The baselines' own recipes have its size."""
 TRUNK = ("width", "layers", "heads", "mlp_ratio", "adapter_layers", "adapter_width", "adapter_channels",
          "adapter_tokens", "adapter_dropout")  # fmt: skip
 TRAINING = ("learning_rate", "betas", "weight_decay", "batch", "epochs", "warmup", "clip", "ema")
 """What a baseline with our trunk takes over from the denoiser of any other recipe."""
 REGRESSION: dict[str, object] = {"adapter_width": 512, "adapter_channels": 16}
-"""The regression is an adapter alone: so wide it has as many parameters as the denoiser of `compare`, 2.2 million."""
+"""Gives the regression, an adapter alone, as many parameters as the denoiser of `compare`: 2.2 million."""
+TestSet = tuple[str, Path, str]
+"""Name, folder and protocols."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all cells have in common."""
+    """What all cells have in common; the fields are flags of `di2pose ablate`."""
 
     features: tuple[Path, ...]
     data: tuple[Path, ...]
-    tests: tuple[tuple[str, Path, str], ...]
-    """Name, folder and protocols of each set of test data."""
+    tests: tuple[TestSet, ...]
     out: Path
     recipe: str
     iterations: int | None = None
-    """Of every training stage; None: the recipe's own epochs."""
     tokenizer_iterations: int | None = None
-    """Of every tokenizer, where that is another number."""
     hypotheses: str = "8"
     steps: tuple[int, ...] = ()
-    """Reverse steps at which cells without their own are measured; none: the recipe's."""
     train: tuple[str, ...] = ()
-    """Further flags of every training command, and of every evaluation."""
     evaluate: tuple[str, ...] = ()
     device: str = "cpu"
 
@@ -81,7 +79,7 @@ class Run:
     """One command: its words after `di2pose`, and the runs that must be finished before."""
 
     name: str
-    """Says what is run, with a digest of all that its result depends on: runs of the same name are the same run."""
+    """With a digest of all that the result depends on: runs of the same name are the same run."""
     words: tuple[str, ...] = field(compare=False)
     needs: tuple["Run", ...] = field(default=(), compare=False)
 
@@ -104,48 +102,45 @@ class Run:
 
 @dataclass(frozen=True)
 class Measure:
-    """Which run measures which cell on which data."""
+    """The run that measures a cell on one set of data; `trained` is the run of the cell's last stage."""
 
     cell: Cell
     seed: int
     data: str
     run: Run
     trained: Run | None
-    """The run of the cell's last stage."""
     doubled: bool = False
-    """Trained for twice the length."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.cell.name}: {self.run.name}"
 
 
 def train_run(stage: Stage, seed: int, setting: Setting) -> Run:
     """The command of a stage, with those that it reads."""
     reads = [(flag, train_run(each, seed, setting)) for flag, each in stage.reads]
     source = ("--data", *setting.data) if stage.what == "tokenizer" else ("--features", *setting.features)
-    size = _as_large(stage.what, setting) if stage.what.startswith("model ") else ()
+    baseline = stage.what.startswith("model ")
+    size = _as_large(stage.what, setting) if baseline else ()
     count = setting.iterations_of(stage.what)
     length = () if count is None else ("--iterations", str(count))
     flags = (*setting.train, *stage.flags, *length, "--seed", str(seed))
     base, config, others = _effective(stage, (*size, *flags), size, setting)
-    about = [
-        stage.what.removeprefix("model "),
-        *_changes(base, config),
-        *(["_".join(others).strip("-")] if others else []),
-    ]
+    about = [stage.what.removeprefix("model "), *_changes(base, config)]
+    about += ["_".join(others).strip("-")] if others else []
     depends = [stage.what, config, seed, *map(str, source), *others, *(run.name for _, run in reads)]
     name = _name([*about, f"s{seed}"], depends)
-    whose = size if stage.what.startswith("model ") else ("--recipe", setting.recipe)
-    words = ["train", *stage.what.split(), *whose, *map(str, source), *flags]
-    words += [word for flag, run in reads for word in (flag, str(run.out))]
+    words = ["train", *stage.what.split(), *(size if baseline else ("--recipe", setting.recipe)), *map(str, source)]
+    words += [*flags, *(word for flag, run in reads for word in (flag, str(run.out)))]
     words += ["--device", setting.device, "--threads", "1"]
-    if count is not None:  # once, at the end: validations are not what the budget is for
-        words += ["--validate-every", str(count)]
+    words += [] if count is None else ["--validate-every", str(count)]  # once, at the end
     return Run(name, (*words, "--out", str(setting.out / "runs" / name)), tuple(run for _, run in reads))
 
 
 def _effective(
     stage: Stage, flags: tuple[str, ...], size: tuple[str, ...], setting: Setting
 ) -> tuple[Any, Any, list[str]]:
-    """The configuration that a stage starts from and the one that it is trained with, as JSON; and the flags that are
-    no part of it."""
+    """The configuration that a stage starts from and the one that it is trained with, as JSON; and other flags."""
     options, others = _options(flags)
     recipe: Any = setting.config
     part = f"{stage.what}_training"
@@ -180,8 +175,8 @@ def _changes(base: Any, config: Any) -> list[str]:
 
 
 def _as_large(what: str, setting: Setting) -> tuple[str, ...]:
-    """Flags that make a kind of model as large as the recipe's denoiser, where its own recipe does not, and let it see
-    as many crops. Of recipes but `compare` the regression keeps its own size: it has no trunk to be like."""
+    """Flags that make a baseline as large as the recipe's denoiser, where its own recipe does not, with its batches.
+    Of recipes but `compare` the regression keeps its own size: it has no trunk."""
     denoiser, training = setting.config.denoiser, setting.config.denoiser_training
     sizes: dict[str, object] = {}
     if what == "model regression":
@@ -199,54 +194,51 @@ def measures(table: Table, seeds: Sequence[int], setting: Setting, double: Colle
     first = next(cell.stage for cell in table.cells if cell.stage is not None)
     for cell in table.cells:
         if cell.stage is None:
-            yield from _peer(cell, first, seeds[0], setting)
+            yield from _blazepose(cell, first, seeds[0], setting)
             continue
         for seed in seeds:
-            yield from _measured(cell, cell.stage, seed, setting)
+            yield from measured(cell, cell.stage, seed, setting)
             if seed in double:
-                for measure in _measured(cell, cell.stage, seed, setting.times(2)):
+                for measure in measured(cell, cell.stage, seed, setting.times(2)):
                     yield replace(measure, doubled=True)
 
 
-def _measured(cell: Cell, stage: Stage, seed: int, setting: Setting) -> Iterator[Measure]:
+def measured(cell: Cell, stage: Stage, seed: int, setting: Setting) -> Iterator[Measure]:
+    """A stage trained with one seed, on every set of test data."""
     trained = train_run(stage, seed, setting)
-    if stage.what == "tokenizer":
-        for data, folder, _ in setting.tests:
+    for test in setting.tests:
+        data, folder, _ = test
+        if stage.what == "tokenizer":
             words = ("evaluate", "tokenizer", str(trained.out), "--data", str(folder))
             name = _name(["tokenizer", data, f"s{seed}"], [*words[:2], trained.name, str(folder)])
             out = str(setting.out / "evaluations" / f"{name}.json")
             yield Measure(cell, seed, data, Run(name, (*words, "--out", out), (trained,)), trained)
-        return
-    for test in setting.tests:
+            continue
         for place, steps in enumerate((cell.steps,) if cell.steps else setting.steps or (None,)):
-            data = f"{test[0]}, {steps} steps" if place else test[0]
-            yield Measure(cell, seed, data, _evaluation(trained, steps, test, setting, fewest=place > 0), trained)
+            label = f"{data}, {steps} steps" if place else data
+            yield Measure(cell, seed, label, _evaluation(trained, steps, test, setting, fewest=place > 0), trained)
 
 
-def _peer(cell: Cell, first: Stage, seed: int, setting: Setting) -> Iterator[Measure]:
-    """The peer's own 3D: of pictures by its own run; of cached crops with BlazePose's landmarks it is a row in the
-    report of any model."""
+def _blazepose(cell: Cell, first: Stage, seed: int, setting: Setting) -> Iterator[Measure]:
+    """BlazePose's 3D: of pictures by a run of its own; of cached crops it is a row in the report of any model."""
     steps = setting.steps[0] if setting.steps else None
     for test in setting.tests:
         if not (test[1] / "features.json").is_file():
-            yield Measure(cell, seed, test[0], _evaluation(PEER_MODEL, steps, test, setting), None)
+            yield Measure(cell, seed, test[0], _evaluation(BLAZEPOSE, steps, test, setting), None)
         elif "world_mm" in FeatureCache(test[1]).fields:
             run = _evaluation(train_run(first, seed, setting), steps, test, setting)
             yield Measure(cell, seed, test[0], run, None)
 
 
-def _evaluation(
-    model: Run | str, steps: int | None, test: tuple[str, Path, str], setting: Setting, fewest: bool = False
-) -> Run:
+def _evaluation(model: Run | str, steps: int | None, test: TestSet, setting: Setting, fewest: bool = False) -> Run:
     data, folder, protocol = test
     drawn = setting.hypotheses if isinstance(model, Run) else "1"
     drawn = min(drawn.split(","), key=int) if fewest else drawn
     words = ["--data", str(folder), "--protocol", protocol, "--hypotheses", drawn, "--worst", "0", *setting.evaluate]
     words += [] if steps is None else ["--steps", str(steps)]
-    label = model.name if isinstance(model, Run) else model
+    label, place = (model.name, str(model.out)) if isinstance(model, Run) else (model, model)
     about = [label.rpartition("-")[0] if isinstance(model, Run) else label, *([f"{steps}"] if steps else [])]
     name = _name([*about, data], [label, *words])
-    place = str(model.out) if isinstance(model, Run) else model
     words = ["evaluate", place, *words, "--device", setting.device, "--out", str(setting.out / "evaluations" / name)]
     return Run(name, tuple(words), (model,) if isinstance(model, Run) else ())
 
@@ -256,14 +248,22 @@ def _name(about: list[str], depends: list[Any]) -> str:
     return f"{slug}-{hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:8]}"
 
 
+def ordered(runs: Iterable[Run]) -> TopologicalSorter[Run]:
+    """The runs and all that they need, prepared."""
+    sorter: TopologicalSorter[Run] = TopologicalSorter()
+    waiting = list(runs)
+    while waiting:
+        run = waiting.pop(0)
+        sorter.add(run, *run.needs)
+        waiting += run.needs
+    sorter.prepare()
+    return sorter
+
+
 def in_order(runs: Iterable[Run]) -> list[list[Run]]:
     """Every run once, in groups: a group needs only what the groups before it made."""
-    depth: dict[Run, int] = {}
-
-    def place(run: Run) -> int:
-        if run not in depth:
-            depth[run] = 1 + max((place(need) for need in run.needs), default=-1)
-        return depth[run]
-
-    last = max((place(run) for run in runs), default=-1)
-    return [[run for run, at in depth.items() if at == level] for level in range(last + 1)]
+    sorter, groups = ordered(runs), []
+    while sorter.is_active():
+        groups.append(list(sorter.get_ready()))
+        sorter.done(*groups[-1])
+    return groups

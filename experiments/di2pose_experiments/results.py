@@ -1,17 +1,19 @@
-"""The figures of a table: read from the runs' reports, kept as JSON, shown as Markdown.
+"""The figures of a table: read from the runs' reports, stored as TABLE.json, shown as Markdown.
 
-A figure's values are keyed as in report.json, 'H/estimate/metric'; of a tokenizer '0/upright/mpjpe', '0/turned/mpjpe'.
+A figure's values have keys as in report.json, 'H/estimate/metric'; of a tokenizer '0/upright/mpjpe', '0/turned/mpjpe'.
 """
 
 import json
 import math
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 
+import pandas as pd
 from safetensors import safe_open
 
 from di2pose import __version__, checkpoint
@@ -29,23 +31,20 @@ FORMAT_VERSION = 2
 TOKENIZER = "tokenizer"
 """In the place of a protocol: what poses lose through the tokens, all 17 joints."""
 PLAIN = ("p-agg", "single", "upright", PEER_FLIPPED, PEER)
-"""The estimate of a plot and of a table by action: the first of these that a cell has, of most hypotheses."""
 KEPT = {*PLAIN, "sample", "fitted", "p-best", "regression", "soft decode", "turned"}
 HYPOTHESES = {"energy_mm": ("energy", 1.0), "coverage_90": ("coverage_90", 100.0)}
-"""Figures of all the hypotheses together in a report's `calibration`, where it has them: the metric's name here, and
-what it is multiplied by: 90 % balls hold so many per cent of the joints."""
+"""Figure of a report's `calibration` -> metric here, and its factor: 90 % balls hold so many per cent of the joints."""
 LEFT_OUT = re.compile(r".*_(self_occluded|occluded|out_of_frame)")
 DIGITS = 3
 HELD_OUT = "held_out_"
 """Of a run's notes: its last validation."""
-
 Seeds = dict[int, float]
 """Training seed -> value."""
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """What a figure is a figure of: one way to make an answer of hypotheses, or to judge them all."""
+    """One way to make an answer of hypotheses, or to score them all."""
 
     name: str
     """`{}` stands for the number of hypotheses."""
@@ -54,14 +53,9 @@ class Estimator:
     metric: str = "mpjpe"
     judged: bool = False
 
-    def hidden(self) -> "Estimator":
-        """Over the hidden joints alone."""
-        return replace(self, name=f"{self.name}, hidden joints", metric=f"{self.metric}_hidden")
-
 
 SAMPLE = Estimator("one sample", ("sample", "single"), judged=True)
 MEAN = Estimator("mean of {}", ("p-agg",), judged=True)
-ENERGY = Estimator("energy score", ("hypotheses",), "energy", judged=True)
 RECONSTRUCTION = Estimator("reconstruction", ("upright",), judged=True)
 ESTIMATORS = (
     SAMPLE,
@@ -71,9 +65,9 @@ ESTIMATORS = (
     Estimator("fitted to landmarks", ("fitted",)),
     Estimator("encoder's own 3D", (PEER_FLIPPED, PEER)),
     Estimator("best of {} (oracle)", ("p-best",)),
-    ENERGY,
+    Estimator("energy score", ("hypotheses",), "energy", judged=True),
     Estimator("in 90 % balls, %", ("hypotheses",), "coverage_90"),
-    MEAN.hidden(),
+    replace(MEAN, name="mean of {}, hidden joints", metric="mpjpe_hidden"),
     Estimator("mean of {}, PA-MPJPE", ("p-agg",), "pa_mpjpe"),
     RECONSTRUCTION,
     Estimator("turned", ("turned",)),
@@ -83,8 +77,6 @@ ESTIMATORS = (
     Estimator("perplexity", ("upright",), "perplexity"),
 )
 """All of a table's columns, in their order."""
-BY_H = ("mean of {}",)
-"""Shown for each number of hypotheses; the others for the largest."""
 
 
 @dataclass(frozen=True)
@@ -102,35 +94,43 @@ class Results:
     def cells(self) -> list[str]:
         return [cell["name"] for cell in self.content["cells"]]
 
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """A row for each value."""
+        about = ("cell", "seed", "data", "protocol", "doubled")
+        rows = [(*(figure[name] for name in about), int(count), estimate, metric, value)
+                for figure in self.content["figures"] for key, value in figure["values"].items()
+                for count, estimate, metric in (key.split("/"),)]  # fmt: skip
+        return pd.DataFrame(rows, columns=[*about, "hypotheses", "estimate", "metric", "value"])
+
     def sets(self) -> list[tuple[str, str]]:
         """(data, protocol) of all figures, in order."""
         return list(dict.fromkeys((figure["data"], figure["protocol"]) for figure in self.content["figures"]))
 
-    def of(self, cell: str, data: str, protocol: str, doubled: bool = False) -> list[Json]:
-        """The entries of all seeds."""
-        wanted = (cell, data, protocol, doubled)
+    def of(self, cell: str, data: str, protocol: str) -> list[Json]:
+        """The figures of all seeds, without those of twice the length."""
+        wanted = (cell, data, protocol, False)
         return [f for f in self.content["figures"] if (f["cell"], f["data"], f["protocol"], f["doubled"]) == wanted]
+
+    def _rows(self, data: str, protocol: str, estimator: Estimator) -> pd.DataFrame:
+        found = self.frame.query("data == @data and protocol == @protocol and metric == @estimator.metric")
+        return found[found["estimate"].isin(estimator.estimates)]
 
     def counts(self, data: str, protocol: str, estimator: Estimator) -> list[int]:
         """Numbers of hypotheses for which there are such figures, ascending."""
-        keys = [key.split("/") for f in self.content["figures"] if (f["data"], f["protocol"]) == (data, protocol)
-                for key in f["values"]]  # fmt: skip
-        return sorted({int(n) for n, e, metric in keys if e in estimator.estimates and metric == estimator.metric})
+        return sorted(self._rows(data, protocol, estimator)["hypotheses"].unique().tolist())
 
     def values(
-        self, cell: str, data: str, protocol: str, estimator: Estimator, count: int | None = None, doubled: bool = False
-    ) -> Seeds:
-        """By seed; of `count` hypotheses, or of most. `doubled`: of the runs of twice the length."""
-        found: Seeds = {}
-        metric = estimator.metric
-        for figure in self.of(cell, data, protocol, doubled):
-            keys = [key.split("/") for key in figure["values"] if key.endswith(f"/{metric}")]
-            ranked = [(estimator.estimates.index(e), -int(n)) for n, e, m in keys
-                      if m == metric and e in estimator.estimates and count in (None, int(n))]  # fmt: skip
-            if ranked:
-                place, negative = min(ranked)
-                found[figure["seed"]] = figure["values"][f"{-negative}/{estimator.estimates[place]}/{metric}"]
-        return found
+        self, data: str, protocol: str, estimator: Estimator, count: int | None = None, doubled: bool = False
+    ) -> dict[str, Seeds]:
+        """Cell -> seed -> value; of `count` hypotheses, or of most. `doubled`: of the runs of twice the length."""
+        rows = self._rows(data, protocol, estimator).query("doubled == @doubled")
+        rows = rows if count is None else rows.query("hypotheses == @count")
+        rows = rows.assign(place=[estimator.estimates.index(each) for each in rows["estimate"]])
+        rows = rows.sort_values(["place", "hypotheses"], ascending=[True, False]).drop_duplicates(["cell", "seed"])
+        by_cell = {cell: part.sort_values("seed") for cell, part in rows.groupby("cell")}
+        return {cell: dict(zip(part["seed"].tolist(), part["value"].tolist(), strict=True))
+                for cell in self.cells if (part := by_cell.get(cell)) is not None}  # fmt: skip
 
     def length(self, protocol: str) -> str:
         """'8000 iterations'."""
@@ -160,29 +160,24 @@ def read_results(path: Path) -> Results:
     return Results(path, content)
 
 
-def figures_of(measure: Measure, peer: bool) -> list[Json]:
-    """What a finished run measured: an entry for each protocol. Of the peer's cell only what the peer says."""
+def figures_of(measure: Measure) -> list[Json]:
+    """What a finished run measured: an entry for each protocol. Of BlazePose's cell only its own estimates."""
     about = {"cell": measure.cell.name, "seed": measure.seed, "data": measure.data}
     about |= {"run": measure.run.name, "doubled": measure.doubled}
     if measure.run.out.suffix == ".json":
         found = json.loads(measure.run.out.read_text(encoding="utf-8"))
-        values = {
-            f"0/{way}/{name.removesuffix('_mm')}": round(value, DIGITS)
-            for way in ("upright", "turned")
-            for name, value in found[way].items()
-            if isinstance(value, float)
-        }
+        values = {f"0/{way}/{name.removesuffix('_mm')}": round(value, DIGITS) for way in ("upright", "turned")
+                  for name, value in found[way].items() if isinstance(value, float)}  # fmt: skip
         return [{**about, "protocol": TOKENIZER, "source": Path(found["data"]).name, "values": values}]
-    report = read_report(measure.run.out)
+    report = cast(Json, read_report(measure.run.out))
+    peer = measure.cell.stage is None
     entries: dict[str, Json] = {}
     for number in report["numbers"]:
-        hypotheses, estimate, metric = number["hypotheses"], number["estimate"], number["metric"]
-        wanted = estimate in (PEER, PEER_FLIPPED) if peer else estimate in KEPT
-        if not wanted or LEFT_OUT.fullmatch(metric):
+        estimate, protocol = number["estimate"], number["protocol"]
+        if estimate not in ((PEER, PEER_FLIPPED) if peer else KEPT) or LEFT_OUT.fullmatch(number["metric"]):
             continue
-        protocol = number["protocol"]
         new = {**about, "protocol": protocol, "source": report["run"]["source"], "values": {}}
-        entry, key = entries.setdefault(protocol, new), f"{hypotheses}/{estimate}/{metric}"
+        entry, key = entries.setdefault(protocol, new), f"{number['hypotheses']}/{estimate}/{number['metric']}"
         entry["values"][key] = round(number["value"], DIGITS)
         if number.get("interval"):
             entry.setdefault("intervals", {})[key] = [round(bound, DIGITS) for bound in number["interval"]]
@@ -195,10 +190,9 @@ def figures_of(measure: Measure, peer: bool) -> list[Json]:
             for group in ("all", "seen", "hidden"):
                 for part, (metric, scale) in HYPOTHESES.items():
                     value: float | None = groups.get(group, {}).get(part)
-                    if value is None:
-                        continue
-                    name = metric if group == "all" else f"{metric}_{group}"
-                    entries[protocol]["values"][f"{count}/hypotheses/{name}"] = round(scale * value, DIGITS)
+                    if value is not None:
+                        name = metric if group == "all" else f"{metric}_{group}"
+                        entries[protocol]["values"][f"{count}/hypotheses/{name}"] = round(scale * value, DIGITS)
     return list(entries.values())
 
 
@@ -210,14 +204,13 @@ def cost_of(measure: Measure) -> Json:
         model = run.out / "model"
         notes, rows = checkpoint.read_notes(model), read_rows(run.out / "metrics.jsonl")
         last = rows[-1] if rows else {"epoch": 0.0, "seconds": 0.0}
+        losses = {key: round(value, 5) for key, value in notes.items() if key.startswith(HELD_OUT)}
         found[run.name] = {
             "iterations": notes["iteration"],
             "records_seen": round(last["epoch"] * notes["crops" if "crops" in notes else "poses"]),
             "parameters": {path.stem: _numbers_in(path) for path in sorted(model.glob("*.safetensors"))},
             "seconds": last["seconds"],
-            "held_out": {
-                key.removeprefix(HELD_OUT): round(value, 5) for key, value in notes.items() if key.startswith(HELD_OUT)
-            },
+            "held_out": {key.removeprefix(HELD_OUT): value for key, value in losses.items()},
         }
     return found
 
@@ -228,16 +221,14 @@ def _numbers_in(weights: Path) -> int:
 
 
 def commit() -> str:
-    """Of the code that runs: git's where it lies in a repository, else the package's version."""
-    done = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    """Of the code that runs: git's where it is in a repository, else the package's version."""
+    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else f"di2pose {__version__}"
 
 
 def to_text(content: Json) -> str:
-    """JSON with a line for each figure: small, and a change is a line."""
+    """JSON with a line for each figure."""
     lines = ",\n".join(f"  {json.dumps(figure)}" for figure in content["figures"])
     head = json.dumps({key: value for key, value in content.items() if key != "figures"}, indent=1)
     return f'{head.removesuffix("}").rstrip()},\n "figures": [\n{lines}\n ]\n}}\n'
@@ -247,7 +238,7 @@ def spread(values: Iterable[float], digits: int = 1) -> str:
     """Mean ± deviation over the seeds."""
     several = list(values)
     if not several:
-        return ""
+        return "-"
     mean = f"{fmean(several):.{digits}f}"
     return f"{mean} ± {stdev(several):.{digits}f}" if len(several) > 1 else mean
 
@@ -277,21 +268,21 @@ def to_markdown(results: Results) -> str:
 
 
 def table_of(results: Results, data: str, protocol: str) -> str:
-    """A row for each cell with figures, a column for each estimator that one of them has, and the 95 % bootstrap
-    interval over the records of the mean of the hypotheses."""
-    columns: dict[str, list[str]] = {"": results.cells}
+    """A row for each cell, a column for each estimator (the mean for each number of hypotheses), and the 95 % bootstrap
+    interval of the mean over the records."""
+    columns: dict[str, dict[str, str]] = {}
     for estimator in ESTIMATORS:
         counts = results.counts(data, protocol, estimator)
-        for count in counts if estimator.name in BY_H else counts[-1:]:
-            values = [results.values(cell, data, protocol, estimator, count) for cell in results.cells]
-            columns[estimator.name.format(count)] = [spread(each.values()) for each in values]
-    columns["95 % over records"] = [_interval(results.of(cell, data, protocol)) for cell in results.cells]
-    kept = [head for head, texts in columns.items() if any(texts)]
-    rows = [row for row in zip(*(columns[head] for head in kept), strict=True) if any(row[1:])]
-    return markdown(kept, [[text or "-" for text in row] for row in rows])
+        for count in counts if estimator is MEAN else counts[-1:]:
+            values = results.values(data, protocol, estimator, count)
+            columns[estimator.name.format(count)] = {cell: spread(each.values()) for cell, each in values.items()}
+    intervals = {cell: _interval(results.of(cell, data, protocol)) for cell in results.cells}
+    columns["95 % over records"] = {cell: text for cell, text in intervals.items() if text}
+    frame = pd.DataFrame(columns, results.cells).dropna(how="all").dropna(axis=1, how="all").fillna("-")
+    return markdown(["", *frame.columns], frame.reset_index().to_numpy().tolist())
 
 
-def _interval(figures: Sequence[Json]) -> str:
+def _interval(figures: Iterable[Json]) -> str:
     """'98 to 104': of the mean of most hypotheses, its ends' means over the seeds."""
     bounds = []
     for figure in figures:

@@ -1,4 +1,4 @@
-"""Runs of ordinary commands as processes of their own: a few at a time, each with a log, and gone with us."""
+"""Runs commands as processes: a few at a time, each with a log; a stop ends them all."""
 
 import os
 import shlex
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +15,19 @@ from typing import IO
 
 from di2pose.errors import InputError
 from di2pose.training.options import stop_signals
-from di2pose_experiments.plan import Run, in_order
+from di2pose_experiments.plan import Run, in_order, ordered
 
-POLL_S, GRACE_S = 0.05, 120.0
-"""From look to look at the children; and how long they have to save what they did when they are stopped."""
+POLL_S, GRACE_S = 0.2, 120.0
+"""Between two looks for a signal; and how long stopped processes have to save what they did."""
 LAST_LINES = 8
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that did not end well."""
+    """A run that failed; `why` is empty where it was not started, because a run that it needs failed."""
 
     run: Run
     why: str = ""
-    """Empty where it was not started, because a run that it needs failed."""
 
 
 def command_line(run: Run, launch: str | None = None) -> list[str]:
@@ -37,49 +37,44 @@ def command_line(run: Run, launch: str | None = None) -> list[str]:
 
 
 def run_all(
-    runs: Sequence[Run],
-    out: Path,
-    jobs: int,
-    launch: str | None = None,
+    runs: Sequence[Run], out: Path, jobs: int, launch: str | None = None,
     finished: Callable[[Run], object] = lambda run: None,
-) -> tuple[list[Failure], int]:
-    """Carry out what is not finished, `jobs` at a time, and call `finished` with each run that ends well. A failed run
-    takes those that need it with it, and no others. The failures, and the number of the signal that stopped it all, or
-    0."""
-    order = [run for group in in_order(runs) for run in group]
-    waiting = [run for run in order if not run.finished()]
-    count, ended = len(waiting), len(order) - len(waiting)
-    failures: list[Failure] = []
-    if ended:
-        print(f"{ended} of {len(order)} runs are finished already", flush=True)
-    running: dict[Run, tuple[subprocess.Popen, float]] = {}
-    with _alone(out) as lock, stop_signals() as signals:
+) -> tuple[list[Failure], int]:  # fmt: skip
+    """Carry out what is not finished, `jobs` at a time; `finished` is called with each run that ends well. A failed run
+    takes those that need it with it, and no others. Returns the failures, and the number of the signal that stopped
+    it, or 0."""
+    every = [run for group in in_order(runs) for run in group]
+    count = sum(not run.finished() for run in every)
+    if count < len(every):
+        print(f"{len(every) - count} of {len(every)} runs are finished already", flush=True)
+    sorter, failures, ready, done = ordered(runs), list[Failure](), list[Run](), 0
+    running: dict[Future[int], tuple[Run, subprocess.Popen, float]] = {}
+    with _alone(out) as lock, stop_signals() as signals, ThreadPoolExecutor(jobs) as pool:
         try:
-            while (waiting or running) and not signals:
-                failed = {failure.run for failure in failures}
-                for run in list(waiting):
-                    if not failed.isdisjoint(run.needs):
-                        waiting.remove(run)
+            while sorter.is_active() and not signals:
+                ready += sorter.get_ready()
+                while ready and len(running) < jobs:
+                    run = ready.pop(0)
+                    if any(failure.run in run.needs for failure in failures):
                         failures.append(Failure(run))
-                        failed.add(run)
-                    elif len(running) < jobs and not any(need in waiting or need in running for need in run.needs):
-                        waiting.remove(run)
-                        running[run] = _start(run, out, launch, lock), time.monotonic()
-                time.sleep(POLL_S)
-                for run, (process, since) in list(running.items()):
-                    if process.poll() is None:
-                        continue
-                    del running[run]
-                    done = count - len(waiting) - len(running)
-                    good = process.returncode == 0
-                    state = f"{time.monotonic() - since:.0f} s" if good else f"FAILED, exit code {process.returncode}"
-                    print(f"[{done}/{count}] {run.name}: {state}", flush=True)
-                    if good:
-                        finished(run)
+                        sorter.done(run)
+                    elif run.finished():
+                        sorter.done(run)
                     else:
-                        failures.append(Failure(run, _last_lines(_log(run, out), process.returncode)))
+                        child = _start(run, out, launch, lock)
+                        running[pool.submit(child.wait)] = run, child, time.monotonic()
+                for future in wait(running, POLL_S, FIRST_COMPLETED).done if running else ():
+                    run, _, since = running.pop(future)
+                    code, done = future.result(), done + 1
+                    state = f"FAILED, exit code {code}" if code else f"{time.monotonic() - since:.0f} s"
+                    print(f"[{done}/{count}] {run.name}: {state}", flush=True)
+                    if code:
+                        failures.append(Failure(run, _last_lines(_log(run, out), code)))
+                    else:
+                        finished(run)
+                    sorter.done(run)
         finally:
-            _stop([process for process, _ in running.values()])
+            _stop([child for _, child, _ in running.values()])
     return failures, signals[0] if signals else 0
 
 
@@ -91,26 +86,21 @@ def failure_text(failures: Sequence[Failure]) -> str:
 
 
 def _start(run: Run, out: Path, launch: str | None, lock: IO[str]) -> subprocess.Popen:
-    log = _log(run, out)
+    log, command = _log(run, out), command_line(run, launch)
     log.parent.mkdir(parents=True, exist_ok=True)
-    threads = {"OMP_NUM_THREADS": "1"} if launch is None else {}
     with log.open("a", encoding="utf-8") as file:
-        file.write(f"+ {shlex.join(command_line(run, launch))}\n")
+        file.write(f"+ {shlex.join(command)}\n")
         file.flush()
         # A session of its own: Ctrl-C reaches it through us, once. The lock is held as long as one of them lives.
         return subprocess.Popen(
-            command_line(run, launch),
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env=os.environ | threads,
-            start_new_session=True,
+            command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+            env=os.environ | ({"OMP_NUM_THREADS": "1"} if launch is None else {}),
             pass_fds=(lock.fileno(),) if os.name == "posix" else (),
-        )
+        )  # fmt: skip
 
 
 def _stop(children: Sequence[subprocess.Popen]) -> None:
-    """Ask them to end, wait until they have saved what they did, and end those that do not."""
+    """Interrupt them, wait until they have saved what they did, and kill those that do not end."""
     for child in children:
         child.send_signal(signal.SIGINT)
     deadline = time.monotonic() + GRACE_S
@@ -119,12 +109,11 @@ def _stop(children: Sequence[subprocess.Popen]) -> None:
             child.wait(max(0.1, deadline - time.monotonic()))
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             child.kill()
-            child.wait()
 
 
 @contextmanager
 def _alone(out: Path) -> Iterator[IO[str]]:
-    """Nobody else, and no child that a killed one left behind, works in this folder."""
+    """Lock the folder, also against processes that a killed run left behind."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / ".lock").open("w", encoding="utf-8") as lock:
         if os.name == "posix":

@@ -1,7 +1,6 @@
-"""What is compared: tables of cells, as plain data. A cell is a trained model; how it is trained is a tree of stages.
+"""The compared models as plain data: a table has cells, a cell is a trained model, its training a tree of stages.
 
-Stages with the same effective configuration, trees and all, are one run: the cells of a table about the diffusion share
-a tokenizer, and the paper's own setting is trained once for all tables that are run into the same folder.
+Stages with the same effective configuration are one run: the cells of a table about the diffusion share a tokenizer.
 """
 
 import json
@@ -32,11 +31,11 @@ class Cell:
 
     name: str
     stage: Stage | None
-    """The last stage, whose run is measured; None: the peer, which is measured as it is."""
+    """The last stage; None: BlazePose's own 3D, which is not trained."""
     steps: int | None = None
-    """Reverse steps when it is measured; None: the recipe's own."""
+    """Reverse steps of the evaluation; None: the recipe's."""
     line: str = ""
-    """Which line of the plot it lies on, and where on it; left out: its name."""
+    """Line of the plot, and the place on it; left out: the cell's name."""
     x: str = ""
 
 
@@ -47,11 +46,10 @@ class Table:
     title: str
     cells: tuple[Cell, ...]
     note: str = ""
-    """What must be known to read it."""
 
     @property
     def of_tokenizers(self) -> bool:
-        """Tokenizers alone, which are measured by what poses lose through them."""
+        """Tokenizers alone, measured by their reconstruction error."""
         return all(cell.stage is not None and cell.stage.what == "tokenizer" for cell in self.cells)
 
 
@@ -66,43 +64,21 @@ def _flags(values: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def di2pose(*flags: str, tokenizer: tuple[str, ...] = ()) -> Stage:
-    """Our model: tokenizer, then denoiser, whose flags `flags` are; an adapter learns along with the denoiser."""
+    """Tokenizer, then denoiser; `flags` are the denoiser's."""
     return Stage("denoiser", flags, (("--tokenizer", Stage("tokenizer", tokenizer)),))
 
 
 REFERENCE = di2pose()
-"""Its training speed turns a budget of minutes into a number of iterations, the same for every stage of every cell."""
-
-PEER = "blazepose"
+"""Its training speed turns a budget of minutes into a number of iterations."""
 PCT_TOKENIZER = settings(tokenizer__quantiser="vq", tokenizer__block="mixer", tokenizer__joint_embed=False)
-LEVELS = ("[8,5,5,5]", "[7,5,5,5,5]", "[8,8,8,6,5]")
-STEPS = {100: (4, 10, 25, 50, 100), 25: (4, 10, 25)}
-"""Steps in training -> in use."""
 SHARES = (5, 10, 25, 100)
 SHARED = ("di2pose", "gaussian", "regression")
 METHODS = ("di2pose", "gaussian", "pct", "regression")
-
-
-def _tokenizer_table(title: str, cells: Mapping[str, tuple[str, ...]], note: str = "") -> Table:
-    made = tuple(Cell(name, Stage("tokenizer", flags)) for name, flags in cells.items())
-    return Table(title, made, f"Tokenizers alone: what poses lose through tokens. {note}".strip())
-
-
-def _identity_cells() -> dict[str, tuple[str, ...]]:
-    """Block, joint vectors, token mix, and the order along which a Local-MLP block shifts."""
-    found = {}
-    for block, order in (("local", "index"), ("local", "chain"), ("mixer", "index")):
-        for embed, mix in ((False, False), (True, False), (False, True), (True, True)):
-            words = [block, *(["chain"] if order == "chain" else []), *(["joints"] if embed else [])]
-            kind = settings(tokenizer__block=block, tokenizer__joint_order=order)
-            flags = (*kind, *settings(tokenizer__joint_embed=embed, tokenizer__token_mix=mix))
-            found[" + ".join(words + (["mix"] if mix else []))] = flags
-    return found
+CELL_KEYS = ("name", "settings", "method", "steps", "share")
 
 
 def method(name: str, *flags: str, tokenizer: tuple[str, ...] = (), share: float = 1.0) -> Stage:
-    """A method that sees records in one stage only, as many as any other: what is compared must have seen the same. Its
-    tokenizer, where it has one, learns from the same share of them."""
+    """A method that is trained on this share of the records; its tokenizer, where it has one, on the same share."""
     part = () if share == 1 else ("--share", str(share))
     if name == "di2pose":
         return di2pose(*flags, *part, tokenizer=(*tokenizer, *part))
@@ -111,7 +87,7 @@ def method(name: str, *flags: str, tokenizer: tuple[str, ...] = (), share: float
 
 
 def read_cells(path: Path) -> Table:
-    """A user's own table, of a TOML file: title, note, and [[cells]] with name, settings, method, steps, share."""
+    """A user's table from a TOML file: title, note, and [[cells]] with name, settings, method, steps, share."""
     with reading(path, "expected TOML with a title and [[cells]], as docs/reproduction.md has it"):
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         cells = tuple(_cell(path, each) for each in content["cells"])
@@ -122,19 +98,34 @@ def read_cells(path: Path) -> Table:
 
 
 def _cell(path: Path, entry: Mapping[str, Any]) -> Cell:
-    if unknown := entry.keys() - {"name", "settings", "method", "steps", "share"}:
-        known = "name, settings, method, steps, share"
-        raise InputError(f"{path}: a cell has no {', '.join(sorted(unknown))}; expected {known}")
+    if unknown := entry.keys() - set(CELL_KEYS):
+        raise InputError(f"{path}: a cell has no {', '.join(sorted(unknown))}; expected {', '.join(CELL_KEYS)}")
     kind, share, values = entry.get("method", "di2pose"), float(entry.get("share", 1)), entry.get("settings", {})
     if kind not in (*METHODS, "tokenizer"):
         raise InputError(f"{path}: the method '{kind}' of {entry['name']} is none of {', '.join(METHODS)}, tokenizer")
-    ours = {key: value for key, value in values.items() if key.startswith("tokenizer")}
-    others = _flags({key: value for key, value in values.items() if key not in ours})
     if kind == "tokenizer":
         stage = Stage("tokenizer", (*_flags(values), *(("--share", str(share)) if share < 1 else ())))
     else:
-        stage = method(kind, *others, tokenizer=_flags(ours), share=share)
+        coder = {key: value for key, value in values.items() if key.startswith("tokenizer")}
+        others = {key: value for key, value in values.items() if key not in coder}
+        stage = method(kind, *_flags(others), tokenizer=_flags(coder), share=share)
     return Cell(str(entry["name"]), stage, entry.get("steps"))
+
+
+def _tokenizers(title: str, cells: Mapping[str, tuple[str, ...]], note: str = "") -> Table:
+    made = tuple(Cell(name, Stage("tokenizer", flags)) for name, flags in cells.items())
+    return Table(title, made, f"Tokenizers alone: what poses lose through tokens. {note}".strip())
+
+
+def _identity_cells() -> dict[str, tuple[str, ...]]:
+    """Block, joint vectors, token mix, and the order along which a Local-MLP block shifts."""
+    found = {}
+    for block, order in (("local", "index"), ("local", "chain"), ("mixer", "index")):
+        for embed, mix in ((False, False), (True, False), (False, True), (True, True)):
+            words = [block, *["chain"] * (order == "chain"), *["joints"] * embed, *["mix"] * mix]
+            kind = settings(tokenizer__block=block, tokenizer__joint_order=order)
+            found[" + ".join(words)] = (*kind, *settings(tokenizer__joint_embed=embed, tokenizer__token_mix=mix))
+    return found
 
 
 TABLES: dict[str, Table] = {
@@ -144,9 +135,9 @@ TABLES: dict[str, Table] = {
             Cell("di2pose", method("di2pose")),
             Cell("di2pose, no carry-over", method("di2pose", *settings(denoiser__carry_over=False))),
             *(Cell(name, method(name)) for name in METHODS[1:]),
-            Cell(PEER, None),
+            Cell("blazepose", None),
         ),
-        note="Every method sees the same records, in one stage and as often; tokenizers see their poses besides. The "
+        "Every method sees the same records, in one stage and as often; tokenizers see their poses besides. The "
         "peer is BlazePose's own 3D, where the test data has it: nothing is trained.",
     ),
     "matrices": Table(
@@ -160,23 +151,26 @@ TABLES: dict[str, Table] = {
             for name in SHARED
             for share in SHARES
         ),
-        note="The iterations are the same whatever the share; the tokenizer learns from the same share.",
+        "The iterations are the same whatever the share; the tokenizer learns from the same share.",
     ),
     "steps": Table(
         "Steps in training and in use",
         tuple(
             Cell(f"{train} / {used}", di2pose(*settings(diffusion__steps=train)), used, f"trained {train}", str(used))
-            for train, uses in STEPS.items()
+            for train, uses in ((100, (4, 10, 25, 50, 100)), (25, (4, 10, 25)))
             for used in uses
         ),
-        note="Training steps / inference steps: one training for each number of training steps.",
+        "Training steps / inference steps: one training for each number of training steps.",
     ),
-    "joint-shift": _tokenizer_table(
+    "joint-shift": _tokenizers(
         "Joints X that see each other in a Local-MLP block",
         {str(x): settings(tokenizer__block="local", tokenizer__local_joints=x) for x in (1, 3, 5)},
     ),
-    "levels": _tokenizer_table("FSQ levels", {text: settings(tokenizer__levels=text) for text in LEVELS}),
-    "block": _tokenizer_table(
+    "levels": _tokenizers(
+        "FSQ levels",
+        {text: settings(tokenizer__levels=text) for text in ("[8,5,5,5]", "[7,5,5,5,5]", "[8,8,8,6,5]")},
+    ),
+    "block": _tokenizers(
         "Blocks of the tokenizer",
         {
             "local": settings(tokenizer__block="local"),
@@ -184,28 +178,26 @@ TABLES: dict[str, Table] = {
             "mixer": settings(tokenizer__block="mixer"),
             "pct": PCT_TOKENIZER,
         },
-        note="pct: PCT's own, Mixer blocks and a learned codebook (VQ) of as many codes.",
+        "pct: PCT's own, Mixer blocks and a learned codebook (VQ) of as many codes.",
     ),
-    "identity": _tokenizer_table(
+    "identity": _tokenizers(
         "Joint vectors, token mix and joint order of the tokenizer",
         _identity_cells(),
-        note="joints: a learned vector a joint (joint_embed); mix: a norm and GELU between joints and channels "
+        "joints: a learned vector a joint (joint_embed); mix: a norm and GELU between joints and channels "
         "(token_mix); chain: joints in the order of the limbs.",
     ),
     "carry-over": Table(
         "Carry-over: what a visible token says of its own clean value, in closed form",
         tuple(
-            Cell(
-                f"{rate}{' + carry-over' if on else ''}",
-                di2pose(*settings(diffusion__final_occlude=rate, denoiser__carry_over=on)),
-            )
+            Cell(f"{rate}{' + carry-over' * on}",
+                 di2pose(*settings(diffusion__final_occlude=rate, denoiser__carry_over=on)))
             for rate, on in ((0.9, False), (0.9, True), (1.0, True))
         ),
-        note="Final occlude rate, and whether visible tokens are carried over; at 1.0 they are certain by rule.",
+        "Final occlude rate, and whether visible tokens are carried over; at 1.0 they are certain by rule.",
     ),
-    "tokens": _tokenizer_table("Tokens of a pose", {str(n): settings(tokenizer__tokens=n) for n in (24, 48, 100)}),
+    "tokens": _tokenizers("Tokens of a pose", {str(n): settings(tokenizer__tokens=n) for n in (24, 48, 100)}),
     "aux": Table(
         "Weight of the auxiliary loss",
         tuple(Cell(text, di2pose(*settings(diffusion__aux_weight=text))) for text in ("5e-4", "1e-2", "0.1", "1.0")),
     ),
-}
+}  # fmt: skip

@@ -12,8 +12,10 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from di2pose_experiments import runner
 from di2pose_experiments.results import MEAN, read_results
 from PIL import Image
+from tiny_tables import Forked
 
 from di2pose.cli import main
 from di2pose.training.log import read_rows
@@ -60,15 +62,15 @@ def test_two_cells_with_two_seeds_end_in_a_table(ablated):
     content = results.content
     assert (content["table"], content["recipe"], content["seeds"], content["double"]) == ("batch", "tiny", [0, 1], [1])
     for cell in ("batch 8", "batch 4"):
-        seeds = results.values(cell, "figures", "limb-12", MEAN)
+        seeds = results.values("figures", "limb-12", MEAN)[cell]
         assert seeds.keys() == {0, 1}
         entries = results.of(cell, "figures", "limb-12")
         assert [entry["values"]["2/p-agg/mpjpe"] for entry in entries] == list(seeds.values())
-        twice = results.values(cell, "figures", "limb-12", MEAN, doubled=True)
+        twice = results.values("figures", "limb-12", MEAN, doubled=True)[cell]
         assert twice.keys() == {1}
         assert twice[1] != seeds[1]
     assert results.of("batch 8", "figures", "limb-12") != results.of("batch 4", "figures", "limb-12")
-    mean = fmean(results.values("batch 8", "figures", "limb-12", MEAN).values())
+    mean = fmean(results.values("figures", "limb-12", MEAN)["batch 8"].values())
     head, _, line, *_ = [text for text in (out / "batch.md").read_text().splitlines() if text.startswith("|")]
     columns, texts = ([text.strip() for text in row.split("|")] for row in (head, line))
     assert texts[1] == "batch 8"
@@ -209,15 +211,16 @@ def test_cells_may_be_measured_with_several_numbers_of_steps(cache, tmp_path, ca
 EXAMPLE = re.search(r"```toml\n(.*?)```", (Path(__file__).parents[2] / "docs/reproduction.md").read_text(), re.S)
 
 
-def test_the_example_of_the_docs_is_a_table_of_ones_own_with_learning_rates_searched(cache, tmp_path, capsys):
+def test_the_docs_example_is_a_table_with_searched_learning_rates(cache, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(runner, "_start", Forked)
     (tmp_path / "mine.toml").write_text(EXAMPLE[1])
     words = ["ablate", "mine", "--cells", str(tmp_path / "mine.toml"), *command(cache, tmp_path / "out")]
-    words += ["--seeds", "1", "--iterations", "8", "--learning-rates", "0.001,0.002", "--jobs", "2"]
+    words += ["--seeds", "1", "--iterations", "8", "--learning-rates", "0.001,0.002", "--validate", f"held={cache}"]
     assert main(words) == 0
     capsys.readouterr()
     results = read_results(tmp_path / "out" / "mine.json")
     assert results.cells == ["0.5", "0.5, a quarter of the records", "gaussian"]
-    assert all(results.values(cell, "figures", "limb-12", MEAN) for cell in results.cells)
+    assert all(results.values("figures", "limb-12", MEAN)[cell] for cell in results.cells)
     searches = results.content["said"]["learning_rates"]
     assert list(searches) == results.cells
     for search in searches.values():

@@ -136,7 +136,7 @@ def _sheet(patterned: bool, generator: np.random.Generator) -> np.ndarray:
 
 
 def photo_files(folder: Path | None) -> tuple[Path, ...]:
-    """The user's background photos, sorted; they should show no people, whose labels nobody has."""
+    """The user's background photos, sorted; they should show no people, who would have no labels."""
     if folder is None:
         return ()
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png", ".webp"))

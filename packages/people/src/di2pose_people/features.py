@@ -17,7 +17,7 @@ from di2pose_people.render import Plan, begin_worker, check_counts, make_plan
 
 
 class RenderedCrops:
-    """People drawn when they are asked for: the same pictures as `di2pose people render`, never on disk."""
+    """People drawn on demand: the same pictures as `di2pose people render`, never on disk."""
 
     def __init__(self, plan: Plan, count: int) -> None:
         from di2pose_people.sampling import settings
@@ -68,10 +68,10 @@ def people_features(
         runtime: of the encoder: litert is faster on a CPU than torch
         movenet: with the keypoint tokens of the second observer
         backgrounds: folder of photos without people to put behind most figures
-        occlusion: put the patch of this protocol on a limb of everybody: the same people as without, to measure on
+        occlusion: put the patch of this protocol on a limb of every person: the same people as without, to measure on
         attacked: share of people behind a large patch, cropped as by a detector that the patch misleads: to learn from
         natural: poses as often as they are in the motion, mostly upright, instead of rare kinds more often
-        mirrored: keep what the encoder sees in the mirror, too: to measure as photos are looked at
+        mirrored: keep the features of the mirrored crop, too: to measure with the flip test
         settled: share of people who sit, kneel, lie or bend, on furniture and seen as in photos of such scenes
     """
     check_counts(count, workers)

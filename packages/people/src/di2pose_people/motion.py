@@ -149,10 +149,10 @@ def _build(motion: Path, folder: Path) -> None:
         for name, part in zip(parts, (*poses, np.full(len(frames), number, np.int32), frames), strict=True):
             parts[name].append(part)
     if empty:
-        told = f"{len(empty)} of {len(files)} clips in {motion} have no frame of motion but a T-pose, e.g. {empty[0]}"
+        found = f"{len(empty)} of {len(files)} clips in {motion} have no frame of motion but a T-pose, e.g. {empty[0]}"
         if len(empty) == len(files):
-            raise InputError(f"{told}: --motion needs recorded motion")
-        warnings.warn(f"{told}: left out", stacklevel=2)
+            raise InputError(f"{found}: --motion needs recorded motion")
+        warnings.warn(f"{found}: left out", stacklevel=2)
     for name, arrays in parts.items():
         np.save(folder / f"{name}.npy", np.concatenate(arrays))
     (folder / "clips.json").write_text(json.dumps([path.stem for path in files]))

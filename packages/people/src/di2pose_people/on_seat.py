@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from di2pose_people.draft import Draft, Seat
-from di2pose_people.puppet import DOWN, FRONT, UP, cross
+from di2pose_people.ik_rig import DOWN, FRONT, UP
+from di2pose_people.pose_builder import PoseBuilder, Seat
 from di2pose_people.retarget import SIGNS
 
 HEIGHTS = {"chair": (0.42, 0.5), "armchair": (0.38, 0.48), "stool": (0.42, 0.58), "bench": (0.36, 0.48),
@@ -13,163 +13,157 @@ HEIGHTS = {"chair": (0.42, 0.5), "armchair": (0.38, 0.48), "stool": (0.42, 0.58)
 WITH_ARMS = ("armchair", "wheelchair")
 
 
-def _height(draft: Draft, most: float = 0.51) -> float:
+def _height(pose: PoseBuilder, most: float = 0.51) -> float:
     """Of the seat; not so high that the feet do not reach the floor."""
-    return min(draft.u(*HEIGHTS[draft.seat.kind]), most * draft.k)
+    return min(pose.u(*HEIGHTS[pose.seat.kind]), most * pose.size)
 
 
-def _on_seat(draft: Draft, lean: float | None = None, yaw: float = 0.0) -> None:
+def _on_seat(pose: PoseBuilder, lean: float | None = None, yaw: float = 0.0) -> None:
     """Trunk and arms of one who sits on a seat, after which come the legs."""
-    backed = draft.seat.kind in ("chair", "armchair", "sofa", "wheelchair")
+    backed = pose.seat.kind in ("chair", "armchair", "sofa", "wheelchair")
     if lean is None:
-        chance = draft.g.random()
-        lean = draft.deg(3, 7) if chance < 0.5 else draft.deg(20, 8) if chance < 0.75 else draft.deg(-16, 7)
+        chance = pose.rng.random()
+        lean = pose.deg(3, 7) if chance < 0.5 else pose.deg(20, 8) if chance < 0.75 else pose.deg(-16, 7)
         if lean < np.radians(-8) and not backed:
             lean = abs(lean)
-        if draft.seat.table is not None:
+        if pose.seat.table is not None:
             lean = abs(lean)
-    draft.sit_up(lean, yaw=yaw)
+    pose.sit_up(lean, yaw=yaw)
 
 
-def _hands(draft: Draft) -> None:
-    lean = float(np.arcsin(np.clip(draft.p.node("Spine1")[2, 1], -1, 1)))
-    rest = draft.u(0.1, 0.14) if draft.seat.kind in WITH_ARMS else None
-    height = None if draft.seat.table is None else _table(draft)
-    draft.seat = Seat(draft.seat.kind, height, -min(lean, 0.0))
-    wide = draft.seat.kind in ("chair", "stool", "ball", "block")
-    draft.arms(0.02, wide, rest)
+def _hands(pose: PoseBuilder) -> None:
+    lean = float(np.arcsin(np.clip(pose.node("Spine1")[2, 1], -1, 1)))
+    rest = pose.u(0.1, 0.14) if pose.seat.kind in WITH_ARMS else None
+    height = None if pose.seat.table is None else _table(pose)
+    pose.seat = Seat(pose.seat.kind, height, -min(lean, 0.0))
+    wide = pose.seat.kind in ("chair", "stool", "ball", "block")
+    pose.arms(0.02, wide, rest)
     if height is None:
         return
     for side in (0, 1):
-        chance = draft.g.random()
-        ahead, out = draft.u(0.32, 0.5), draft.u(-0.02, 0.24)
+        chance = pose.rng.random()
+        ahead, out = pose.u(0.32, 0.5), pose.u(-0.02, 0.24)
         if chance < 0.72:
-            target = draft.p.place("pelvis") + np.array([SIGNS[side] * out, height + 0.05, 0.0])
-            target[2] = draft.p.joint(side, "shoulder")[2] + draft.k * ahead * 0.8
-            draft.p.reach(side, target, 0.8 * draft.out(side) - 0.35 * FRONT - 0.3 * UP, DOWN)
+            target = pose.place("pelvis") + np.array([SIGNS[side] * out, height + 0.05, 0.0])
+            target[2] = pose.joint(side, "shoulder")[2] + pose.size * ahead * 0.8
+            pose.reach(side, target, 0.8 * pose.out(side) - 0.35 * FRONT - 0.3 * UP, DOWN)
 
 
-def _table(draft: Draft) -> float:
+def _table(pose: PoseBuilder) -> float:
     """Height of a table above the hips: over the knees."""
-    knees = max(draft.p.knee(side)[1] for side in (0, 1)) - draft.p.place("pelvis")[1]
-    return max(knees + draft.k * 0.11, 0.12 * draft.k) + draft.u(0.03, 0.12)
+    knees = max(pose.knee(side)[1] for side in (0, 1)) - pose.place("pelvis")[1]
+    return max(knees + pose.size * 0.11, 0.12 * pose.size) + pose.u(0.03, 0.12)
 
 
-def _foot_down(draft: Draft, side: int, low: float, front: tuple[float, float], out: tuple[float, float]) -> None:
-    apart = draft.u(*out)
-    ankle = draft.at(side, apart, low, draft.p.thigh / draft.k * 0.98 + draft.u(*front))
-    draft.p.leg(side, ankle, UP + FRONT + draft.out(side) * draft.n(0.12, 0.18))
+def _foot_down(pose: PoseBuilder, side: int, low: float, front: tuple[float, float], out: tuple[float, float]) -> None:
+    apart = pose.u(*out)
+    ankle = pose.at(side, apart, low, pose.thigh / pose.size * 0.98 + pose.u(*front))
+    pose.leg(side, ankle, UP + FRONT + pose.out(side) * pose.n(0.12, 0.18))
 
 
-def feet(draft: Draft) -> None:
-    low, apart = draft.low(_height(draft)), draft.u(0.03, 0.22)
-    _on_seat(draft)
+def feet(pose: PoseBuilder) -> None:
+    low, apart = pose.low(_height(pose)), pose.u(0.03, 0.22)
+    _on_seat(pose)
     for side in (0, 1):
-        _foot_down(draft, side, low, (-0.12, 0.14), (apart - 0.02, apart + 0.06))
-    _hands(draft)
+        _foot_down(pose, side, low, (-0.12, 0.14), (apart - 0.02, apart + 0.06))
+    _hands(pose)
 
 
-def stretched(draft: Draft) -> None:
-    low = draft.low(_height(draft))
-    _on_seat(draft, None if draft.seat.table is not None else draft.deg(-10, 12))
-    far = draft.u(0.2, 0.42)
+def stretched(pose: PoseBuilder) -> None:
+    low = pose.low(_height(pose))
+    _on_seat(pose, None if pose.seat.table is not None else pose.deg(-10, 12))
+    far = pose.u(0.2, 0.42)
     for side in (0, 1):
-        if side == draft.one or draft.g.random() < 0.65:
-            _foot_down(draft, side, low, (far, far + 0.06), (0.02, 0.16))
+        if side == pose.lead or pose.rng.random() < 0.65:
+            _foot_down(pose, side, low, (far, far + 0.06), (0.02, 0.16))
         else:
-            _foot_down(draft, side, low, (-0.14, 0.1), (0.05, 0.16))
-    _hands(draft)
+            _foot_down(pose, side, low, (-0.14, 0.1), (0.05, 0.16))
+    _hands(pose)
 
 
-def tucked(draft: Draft) -> None:
-    low = draft.low(_height(draft))
-    _on_seat(draft)
-    solid = draft.seat.kind in ("sofa", "bed", "block", "ball")
+def tucked(pose: PoseBuilder) -> None:
+    low = pose.low(_height(pose))
+    _on_seat(pose)
+    solid = pose.seat.kind in ("sofa", "bed", "block", "ball")
     for side in (0, 1):
-        back = side == draft.one or draft.g.random() < 0.5
-        _foot_down(
-            draft,
-            side,
-            low + 0.03 * back,
-            (-0.12, -0.05) if solid else (-0.3, -0.12) if back else (-0.1, 0.05),
-            (0.04, 0.14),
-        )
-    _hands(draft)
+        back = side == pose.lead or pose.rng.random() < 0.5
+        front = (-0.12, -0.05) if solid else (-0.3, -0.12) if back else (-0.1, 0.05)
+        _foot_down(pose, side, low + 0.03 * back, front, (0.04, 0.14))
+    _hands(pose)
 
 
-def ankles(draft: Draft) -> None:
-    low = draft.low(_height(draft))
-    _on_seat(draft)
-    ahead = draft.u(-0.08, 0.25)
+def ankles(pose: PoseBuilder) -> None:
+    low = pose.low(_height(pose))
+    _on_seat(pose)
+    ahead = pose.u(-0.08, 0.25)
     for side in (0, 1):
-        over = side == draft.one
-        ankle = draft.at(side, -0.03, low + 0.03 * over, draft.p.thigh / draft.k + ahead + 0.15 * over)
-        draft.p.leg(side, ankle, UP + FRONT + 0.4 * draft.out(side))
-    _hands(draft)
+        over = side == pose.lead
+        ankle = pose.at(side, -0.03, low + 0.03 * over, pose.thigh / pose.size + ahead + 0.15 * over)
+        pose.leg(side, ankle, UP + FRONT + 0.4 * pose.out(side))
+    _hands(pose)
 
 
-def elbows(draft: Draft) -> None:
+def elbows(pose: PoseBuilder) -> None:
     """Elbows on the thighs, or on the table."""
-    low, apart = draft.low(_height(draft, 0.44)), draft.u(0.08, 0.24)
-    table = draft.seat.table is not None
-    _on_seat(draft, draft.deg(28, 5) if table else draft.deg(42, 5))
+    low, apart = pose.low(_height(pose, 0.44)), pose.u(0.08, 0.24)
+    table = pose.seat.table is not None
+    _on_seat(pose, pose.deg(28, 5) if table else pose.deg(42, 5))
     for side in (0, 1):
-        _foot_down(draft, side, low, (-0.14, 0.06), (apart, apart + 0.05))
-    joined = draft.g.random() < 0.6
+        _foot_down(pose, side, low, (-0.14, 0.06), (apart, apart + 0.05))
+    joined = pose.rng.random() < 0.6
     if table:
-        _elbows_on_table(draft, joined)
+        _elbows_on_table(pose, joined)
         return
     for side in (0, 1):
-        if side == draft.one and draft.g.random() < 0.15:
-            draft.arm(side, "chin", 0.02, False, None)
+        if side == pose.lead and pose.rng.random() < 0.15:
+            pose.arm(side, "chin", 0.02, False, None)
             continue
-        hip, knee = draft.p.joint(side, "hip"), draft.p.knee(side)
-        shoulder = draft.p.joint(side, "shoulder")
-        share = np.clip((shoulder - hip)[2] / max((knee - hip)[2], 0.1) + draft.u(-0.02, 0.15), 0.45, 0.95)
-        elbow = hip + share * (knee - hip) + draft.k * (0.105 * UP + 0.02 * draft.out(side))
-        middle = draft.p.place("pelvis") + FRONT * ((knee - hip)[2] + draft.u(0.02, 0.1))
-        middle[1] = elbow[1] + draft.u(-0.06, 0.12)
-        ahead = elbow + FRONT * 0.25 + UP * draft.u(-0.12, 0.05) - 0.1 * draft.out(side)
-        draft.p.elbow_on(side, elbow, middle + 0.035 * draft.out(side) if joined else ahead, -draft.out(side))
+        hip, knee = pose.joint(side, "hip"), pose.knee(side)
+        shoulder = pose.joint(side, "shoulder")
+        share = np.clip((shoulder - hip)[2] / max((knee - hip)[2], 0.1) + pose.u(-0.02, 0.15), 0.45, 0.95)
+        elbow = hip + share * (knee - hip) + pose.size * (0.105 * UP + 0.02 * pose.out(side))
+        middle = pose.place("pelvis") + FRONT * ((knee - hip)[2] + pose.u(0.02, 0.1))
+        middle[1] = elbow[1] + pose.u(-0.06, 0.12)
+        ahead = elbow + FRONT * 0.25 + UP * pose.u(-0.12, 0.05) - 0.1 * pose.out(side)
+        pose.elbow_on(side, elbow, middle + 0.035 * pose.out(side) if joined else ahead, -pose.out(side))
 
 
-def _elbows_on_table(draft: Draft, joined: bool) -> None:
-    height = _table(draft)
-    draft.seat = Seat(draft.seat.kind, height)
+def _elbows_on_table(pose: PoseBuilder, joined: bool) -> None:
+    height = _table(pose)
+    pose.seat = Seat(pose.seat.kind, height)
     for side in (0, 1):
-        shoulder = draft.p.joint(side, "shoulder")
-        elbow = shoulder + draft.k * draft.u(-0.02, 0.07) * draft.out(side)
-        elbow[1] = draft.p.place("pelvis")[1] + height + 0.055
-        elbow[2] += np.sqrt(max(draft.p.arm**2 - (shoulder - elbow)[1] ** 2, 0.0))
-        towards = elbow + 0.2 * FRONT - draft.u(0.05, 0.2) * draft.out(side) + draft.u(0, 0.05) * UP
+        shoulder = pose.joint(side, "shoulder")
+        elbow = shoulder + pose.size * pose.u(-0.02, 0.07) * pose.out(side)
+        elbow[1] = pose.place("pelvis")[1] + height + 0.055
+        elbow[2] += np.sqrt(max(pose.upper_arm**2 - (shoulder - elbow)[1] ** 2, 0.0))
+        towards = elbow + 0.2 * FRONT - pose.u(0.05, 0.2) * pose.out(side) + pose.u(0, 0.05) * UP
         if joined:
-            towards = draft.p.place("nose") + 0.16 * FRONT + 0.04 * draft.out(side) - draft.u(0.05, 0.12) * UP
-        draft.p.elbow_on(side, elbow, towards, None if joined else DOWN)
+            towards = pose.place("nose") + 0.16 * FRONT + 0.04 * pose.out(side) - pose.u(0.05, 0.12) * UP
+        pose.elbow_on(side, elbow, towards, None if joined else DOWN)
 
 
-def crossed(draft: Draft) -> None:
+def crossed(pose: PoseBuilder) -> None:
     """One knee over the other: the pelvis turns a little, the lower thigh goes to the middle."""
-    low = draft.low(_height(draft, 0.46))
-    over, under = draft.one, 1 - draft.one
-    _on_seat(draft, yaw=-SIGNS[over] * np.radians(draft.u(6, 12)))
-    ankle = draft.at(under, -draft.u(0.0, 0.08), low, draft.p.thigh / draft.k + draft.u(-0.08, 0.08))
-    draft.p.leg(under, ankle, UP + FRONT - 0.45 * draft.out(under))
-    hip, below = draft.p.joint(over, "hip"), draft.p.knee(under)
-    knee = below + draft.k * (0.115 * UP + 0.06 * FRONT + draft.u(0.05, 0.08) * draft.out(under))
+    low = pose.low(_height(pose, 0.46))
+    over, under = pose.lead, 1 - pose.lead
+    _on_seat(pose, yaw=-SIGNS[over] * np.radians(pose.u(6, 12)))
+    ankle = pose.at(under, -pose.u(0.0, 0.08), low, pose.thigh / pose.size + pose.u(-0.08, 0.08))
+    pose.leg(under, ankle, UP + FRONT - 0.45 * pose.out(under))
+    hip, below = pose.joint(over, "hip"), pose.knee(under)
+    knee = below + pose.size * (0.115 * UP + 0.06 * FRONT + pose.u(0.05, 0.08) * pose.out(under))
     thigh = (knee - hip) / np.linalg.norm(knee - hip)
-    shin = DOWN + draft.u(0.25, 0.7) * FRONT + draft.u(0.1, 0.4) * draft.out(under)
+    shin = DOWN + pose.u(0.25, 0.7) * FRONT + pose.u(0.1, 0.4) * pose.out(under)
     shin /= np.linalg.norm(shin)
-    hinge = cross(thigh, shin)
-    draft.p.bones(over, thigh, shin, hinge / np.linalg.norm(hinge), np.radians(draft.u(0, 35)))
-    _hands(draft)
+    pose.fold(over, thigh, shin, np.radians(pose.u(0, 35)))
+    _hands(pose)
 
 
-def figure4(draft: Draft) -> None:
-    low = draft.low(_height(draft))
-    _on_seat(draft)
-    over, under = draft.one, 1 - draft.one
-    _foot_down(draft, under, low, (-0.06, 0.08), (0.08, 0.16))
-    hip, below = draft.p.joint(under, "hip"), draft.p.knee(under)
-    ankle = hip + draft.u(0.78, 0.92) * (below - hip) + draft.k * 0.125 * UP + 0.06 * draft.out(under)
-    draft.p.leg(over, ankle, draft.out(over) + draft.u(0.1, 0.5) * UP + 0.3 * FRONT, np.radians(draft.u(-5, 25)))
-    _hands(draft)
+def figure4(pose: PoseBuilder) -> None:
+    low = pose.low(_height(pose))
+    _on_seat(pose)
+    over, under = pose.lead, 1 - pose.lead
+    _foot_down(pose, under, low, (-0.06, 0.08), (0.08, 0.16))
+    hip, below = pose.joint(under, "hip"), pose.knee(under)
+    ankle = hip + pose.u(0.78, 0.92) * (below - hip) + pose.size * 0.125 * UP + 0.06 * pose.out(under)
+    pose.leg(over, ankle, pose.out(over) + pose.u(0.1, 0.5) * UP + 0.3 * FRONT, np.radians(pose.u(-5, 25)))
+    _hands(pose)

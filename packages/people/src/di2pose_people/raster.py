@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import no_type_check
 
+import numba
 import numpy as np
 
-from di2pose.errors import require
-
-compiled = require("numba", extra="people").njit(cache=True, fastmath=True)
+compiled = numba.njit(cache=True, fastmath=True)
 """Beside `no_type_check`, which keeps run-time checkers of shapes away from what numba compiles."""
 
 NEAR = 0.15

@@ -13,7 +13,7 @@ import tyro
 from tqdm import tqdm
 
 from di2pose.data.sample import Dataset, Sample, Writer
-from di2pose.errors import InputError, require
+from di2pose.errors import InputError
 from di2pose.files import write_bytes
 from di2pose.pose.skeleton import H36M_17
 from di2pose_people.store import agree, picture_path
@@ -47,7 +47,6 @@ def make_plan(
     for name, share in (("attacked", attacked), ("settled", settled)):
         if not 0 <= share <= 1:
             raise InputError(f"--{name} is a share of the people, 0 to 1, got {share}")
-    require("numba", extra="people")
     from di2pose_people.backdrop import photo_files
     from di2pose_people.deepmimic import motion_folder
 

@@ -1,4 +1,4 @@
-"""Who is in picture i: everything random about it follows from (seed, split, i) alone."""
+"""Draws picture i; everything random about it follows from (seed, split, i) alone."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -11,8 +11,8 @@ from di2pose_people.motion import CLASSES, fingerprint, library
 from di2pose_people.render import Plan
 from di2pose_people.retarget import Pose, lay_down, node_turns, perturb, sit
 from di2pose_people.scene import OCCLUSIONS, Figure, Picture, draw_picture
-from di2pose_people.settled import draw_settled
 from di2pose_people.store import picture_path
+from di2pose_people.supported_poses import draw_settled
 from di2pose_people.view import CROPS
 from di2pose_people.wardrobe import HELD_OUT, DressedPerson, draw_outfit, dress
 

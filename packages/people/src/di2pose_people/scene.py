@@ -9,11 +9,11 @@ from di2pose.data.sample import OCCLUDED, Sample
 from di2pose.pose.camera import Camera
 from di2pose_people import raster
 from di2pose_people.backdrop import draw_backdrop
-from di2pose_people.draft import Seat
 from di2pose_people.furniture import furnish
 from di2pose_people.light import Light, draw_light, shade
 from di2pose_people.motion import CLASSES, classify
 from di2pose_people.occluders import ANY, LARGE, boxes, furniture_around, furniture_in_front, patch, photo_border
+from di2pose_people.pose_builder import Seat
 from di2pose_people.raster import Mesh
 from di2pose_people.retarget import Pose
 from di2pose_people.sensor import develop

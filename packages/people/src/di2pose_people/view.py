@@ -30,7 +30,7 @@ ASTRAY = 0.35
 """Share of misled crops that are turned anyhow: under occ-80 on real footage a quarter is off by 50 degrees or more."""
 
 SNAPSHOT = 0.8
-"""Share of settled people whose camera is that of a snapshot; the others' is anywhere, as everybody's."""
+"""Share of settled people whose camera is that of a snapshot; the others' is anywhere, as for all other people."""
 
 
 @dataclass(frozen=True)

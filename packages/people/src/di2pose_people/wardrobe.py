@@ -3,7 +3,7 @@ and a dressed person as one mesh of visible skin, clothes, shoes, hair and eyes,
 
 An item hangs on the body's mesh: vertex = sum of 3 weighted body vertices + an offset, so that it fits every body and
 moves with it. Suits are cut into their upper and lower part, so that parts of different suits combine. Every outfit has
-a top and a bottom that overlap at the waist, or a one-piece suit, and shoes: nobody is ever undressed. Underwear,
+a top and a bottom that overlap at the waist, or a one-piece suit, and shoes: all people are dressed. Underwear,
 swimwear, crop tops and skirts without a top are not in the lists at all.
 """
 
@@ -66,7 +66,7 @@ HELD_OUT = frozenset({
     "middleage_african_male", "middleage_asian_female", "middleage_caucasian_male", "old_asian_male",
     "young_african_female", "old_caucasian_female",
 })  # fmt: skip
-"""Worn by the people of the test split, and by nobody else."""
+"""Worn by the people of the test split only."""
 
 
 @dataclass(frozen=True)

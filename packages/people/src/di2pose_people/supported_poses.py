@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from di2pose_people import bent, kneeling, lying, on_floor, on_seat
-from di2pose_people.draft import Draft, Seat
+from di2pose_people import low_poses, lying, on_seat
+from di2pose_people.ik_rig import clear, euler, within_limits
 from di2pose_people.motion import CLASSES, SHARES, Library, classify
 from di2pose_people.on_seat import WITH_ARMS
-from di2pose_people.puppet import Puppet, clear, euler, within_limits
+from di2pose_people.pose_builder import PoseBuilder, Seat
 from di2pose_people.retarget import Pose, node_turns, perturb
 from di2pose_people.wardrobe import DressedPerson
 
@@ -26,7 +26,7 @@ WAYS = {
     "lying": {"back": 0.34, "side": 0.22, "belly": 0.15, "curled": 0.11, "elbow": 0.08, "reclined": 0.1},
     "bent": {"pick": 0.3, "over": 0.3, "knees": 0.22, "crouch": 0.18},
 }  # fmt: skip
-MODULES = {"seated": on_seat, "kneeling": kneeling, "floor": on_floor, "lying": lying, "bent": bent}
+MODULES = {"seated": on_seat, "kneeling": low_poses, "floor": low_poses, "lying": lying, "bent": low_poses}
 """Where each kind's ways are functions."""
 SEATS = {"chair": 0.3, "armchair": 0.12, "stool": 0.12, "bench": 0.1, "sofa": 0.16, "bed": 0.08, "wheelchair": 0.05,
          "ball": 0.03, "block": 0.04}  # fmt: skip
@@ -56,7 +56,7 @@ class Settled:
 
 
 def draw_settled(person: DressedPerson, poses: Library, generator: np.random.Generator) -> Settled:
-    """A settled person; everybody faces -y of the body axes."""
+    """A settled person, facing -y of the body axes."""
     kind = _pick(KINDS, generator)
     left, right = (-generator.beta(1.5, 2.5, 2)).tolist()  # `Rig.pose` bends fingers towards the back of the hand
     grip = (left, right)
@@ -69,13 +69,12 @@ def draw_settled(person: DressedPerson, poses: Library, generator: np.random.Gen
         mirrored, flipped = (bool(x) for x in generator.random(2) < 0.5)
         source = node_turns(poses.rotations[frame], mirrored)
         seat = _draw_seat(kind, way, generator)
-        puppet = Puppet(person.rig, source, grip)
-        draft = Draft(puppet, generator, seat, int(flipped))
-        getattr(MODULES[kind], way)(draft)
-        pose = puppet.finished()
-        if within_limits(puppet.turns) and clear(pose.joints):
+        builder = PoseBuilder(person.rig, source, grip, generator, seat, int(flipped))
+        getattr(MODULES[kind], way)(builder)
+        pose = builder.finished()
+        if within_limits(builder.turns) and clear(pose.joints):
             break
-    return Settled(pose, frame, kind, way, draft.seat, mirrored)
+    return Settled(pose, frame, kind, way, builder.seat, mirrored)
 
 
 def _pick(shares: dict[str, float], generator: np.random.Generator) -> str:

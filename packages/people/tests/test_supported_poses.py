@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from di2pose_people import sampling, settled
+from di2pose_people import sampling, supported_poses
 from di2pose_people.body import model
-from di2pose_people.draft import Seat, sitting_bones
 from di2pose_people.furniture import furnish
+from di2pose_people.ik_rig import ELBOW, HIP_FLEXION, KNEE, two_bones
 from di2pose_people.motion import CLASSES, classify, library
-from di2pose_people.puppet import ELBOW, HIP_FLEXION, KNEE, two_bones
+from di2pose_people.pose_builder import Seat, sitting_bones
 from di2pose_people.render import make_plan, render_people
 from di2pose_people.scene import Figure, draw, project
-from di2pose_people.settled import KINDS, WAYS, draw_settled
 from di2pose_people.store import People
+from di2pose_people.supported_poses import KINDS, WAYS, draw_settled
 from di2pose_people.view import SIZE, View
 from di2pose_people.visibility import visibility
 
@@ -38,11 +38,11 @@ def pose_of(plan, person, monkeypatch):
     """A drawn pose of one kind and way."""
 
     def drawn(kind, way, seed, seat=None):
-        monkeypatch.setattr(settled, "KINDS", {kind: 1.0})
-        monkeypatch.setattr(settled, "WAYS", {kind: {way: 1.0}})
-        monkeypatch.setattr(settled, "FOUND", 0.0)
+        monkeypatch.setattr(supported_poses, "KINDS", {kind: 1.0})
+        monkeypatch.setattr(supported_poses, "WAYS", {kind: {way: 1.0}})
+        monkeypatch.setattr(supported_poses, "FOUND", 0.0)
         if seat is not None:
-            monkeypatch.setattr(settled, "_draw_seat", lambda *_: seat)
+            monkeypatch.setattr(supported_poses, "_draw_seat", lambda *_: seat)
         return draw_settled(person, library(plan.motion, plan.split), np.random.default_rng(seed))
 
     return drawn
@@ -89,7 +89,7 @@ def test_limbs_rest_on_the_floor(pose_of, person):
         assert (heights(person, pose_of("bent", "pick", seed), ANKLES) < 0.2).all()
 
 
-@pytest.mark.parametrize("kind", [*settled.SEATS])
+@pytest.mark.parametrize("kind", [*supported_poses.SEATS])
 def test_a_seat_is_under_the_flesh_and_on_the_floor(pose_of, person, kind):
     for seed in range(4):
         made = pose_of("seated", "feet", seed, Seat(kind))

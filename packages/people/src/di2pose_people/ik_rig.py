@@ -73,13 +73,13 @@ def two_bones(
     return joint / first, (distance * way - joint) / second, cross(side, way)
 
 
-class Puppet:
+class IkRig:
     """One body while it is being posed: 20 world rotations, and where its joints are."""
 
     def __init__(self, rig: Rig, source: Float[np.ndarray, "20 3 3"], grip: tuple[float, float]) -> None:
         self.rig, self.source, self.turns, self.grip = rig, source, source.copy(), grip
         length = {node: float(np.linalg.norm(along, axis=1).mean()) for node, along in rig.along.items()}
-        self.thigh, self.shin, self.arm, self.forearm = (length[n] for n in ("UpLeg", "Leg", "Arm", "ForeArm"))
+        self.thigh, self.shin, self.upper_arm, self.forearm = (length[n] for n in ("UpLeg", "Leg", "Arm", "ForeArm"))
         self.size = (self.thigh + self.shin) / 0.84
         """Against a person of 1.75 m or so."""
         self.reaches: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray | None]] = {}
@@ -89,7 +89,7 @@ class Puppet:
 
     def place(self, name: str) -> np.ndarray:
         """A joint of Human3.6M's 17."""
-        return AXES.T @ self.pose.joints[H36M_17.index(name)]
+        return AXES.T @ self.posed.joints[H36M_17.index(name)]
 
     def joint(self, side: int, name: str) -> np.ndarray:
         return self.place(f"{SIDES[side].lower()}_{name}")
@@ -121,8 +121,8 @@ class Puppet:
 
     def settle(self) -> Pose:
         """Find the joints."""
-        self.pose = self.rig.pose(self.turns, self.grip)
-        return self.pose
+        self.posed = self.rig.pose(self.turns, self.grip)
+        return self.posed
 
     def leg(self, side: int, ankle: np.ndarray, pole: np.ndarray, foot: float | None = None) -> None:
         """Bring an ankle to a point, knee towards `pole`. `foot`: toes down by this; None: flat, as far as it can."""
@@ -143,6 +143,11 @@ class Puppet:
         for name, turn in zip(("UpLeg", "Leg", "Foot"), (upper, lower, lower @ toes), strict=True):
             self.turns[NODES.index(SIDES[side] + name)] = turn
 
+    def fold(self, side: int, thigh: np.ndarray, shin: np.ndarray, foot: float) -> None:
+        """Directions of thigh and shin, which give the knee's axis; toes down by `foot`."""
+        hinge = cross(thigh, shin)
+        self.bones(side, thigh, shin, hinge / np.linalg.norm(hinge), foot)
+
     def knee(self, side: int) -> np.ndarray:
         """Where the knee is after `leg`, before the body is settled."""
         return self.joint(side, "hip") - self.thigh * self.node(f"{SIDES[side]}UpLeg")[:, 1]
@@ -153,7 +158,7 @@ class Puppet:
     def reach(self, side: int, wrist: np.ndarray, pole: np.ndarray, palm: np.ndarray | None = None) -> None:
         """Bring a wrist to a point, elbow towards `pole`; the palm as far as it can towards `palm`."""
         self.reaches[side] = (wrist, pole, palm)
-        first, second, hinge = two_bones(self.joint(side, "shoulder"), wrist, pole, self.arm, self.forearm, ELBOW)
+        first, second, hinge = two_bones(self.joint(side, "shoulder"), wrist, pole, self.upper_arm, self.forearm, ELBOW)
         sign = SIGNS[side]
         across = -sign * hinge
         upper, fore = (np.stack([sign * d, across, cross(sign * d, across)], axis=1) for d in (first, second))
@@ -172,7 +177,7 @@ class Puppet:
         """Point the upper arm at `elbow`, and the forearm from there to `towards`."""
         shoulder = self.joint(side, "shoulder")
         first = (elbow - shoulder) / np.linalg.norm(elbow - shoulder)
-        joint = shoulder + self.arm * first
+        joint = shoulder + self.upper_arm * first
         second = (towards - joint) / np.linalg.norm(towards - joint)
         self.reach(side, joint + self.forearm * second, first - (first @ second) * second, palm)
 
@@ -181,7 +186,7 @@ class Puppet:
         self.settle()
         for side, reach in list(self.reaches.items()):
             self.reach(side, *reach)
-        return self.settle() if self.reaches else self.pose
+        return self.settle() if self.reaches else self.posed
 
 
 def within_limits(turns: Float[np.ndarray, "20 3 3"]) -> bool:

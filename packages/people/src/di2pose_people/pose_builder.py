@@ -6,8 +6,8 @@ from functools import lru_cache
 import numpy as np
 
 from di2pose_people.body import model
+from di2pose_people.ik_rig import DOWN, FRONT, SIDES, UP, IkRig, euler
 from di2pose_people.motion import NODES
-from di2pose_people.puppet import DOWN, FRONT, SIDES, UP, Puppet, euler
 from di2pose_people.raster import skin
 from di2pose_people.retarget import SIGNS, Rig
 
@@ -61,40 +61,46 @@ def sitting_bones() -> list[int]:
     return bones_of("root", "pelvis", "spine05", "upperleg")
 
 
-class Draft:
-    """A puppet `p` while a way poses it, with draws from `g`. Lengths that are multiplied by `k`, the body's size, fit
-    everybody; `gap`: metres from the hips down to what they rest on; `one`: the side that does something else."""
+class PoseBuilder(IkRig):
+    """A body while one of the ways to sit, kneel, lie or bend poses it.
 
-    def __init__(self, puppet: Puppet, generator: np.random.Generator, seat: Seat, one: int) -> None:
-        self.p, self.g, self.seat, self.one = puppet, generator, seat, one
-        self.gap, self.k, self.floor = thickness(puppet.rig)["seat"], puppet.size, 0.0
+    `u`, `n` and `deg` draw from `rng`: uniform, normal, normal in degrees. Lengths times `size` fit every body; `gap`:
+    metres from the hips down to what they rest on; `lead`: the side, 0 left or 1 right, that differs from the other.
+    """
+
+    def __init__(
+        self, rig: Rig, source: np.ndarray, grip: tuple[float, float], rng: np.random.Generator, seat: Seat, lead: int
+    ) -> None:
+        super().__init__(rig, source, grip)
+        self.rng, self.seat, self.lead = rng, seat, lead
+        self.gap, self.floor = thickness(rig)["seat"], 0.0
 
     def u(self, low: float, high: float) -> float:
-        return float(self.g.uniform(low, high))
+        return float(self.rng.uniform(low, high))
 
     def n(self, mean: float, spread: float) -> float:
-        return float(mean + spread * np.clip(self.g.standard_normal(), -2.2, 2.2))
+        return float(mean + spread * np.clip(self.rng.standard_normal(), -2.2, 2.2))
 
     def deg(self, mean: float, spread: float) -> float:
         return float(np.radians(self.n(mean, spread)))
 
     def at(self, side: int, out: float, up: float, front: float) -> np.ndarray:
         """A point from the middle of the hips: `out` to that side, times the body's size."""
-        return self.p.place("pelvis") + self.k * np.array([SIGNS[side] * out, up, front])
+        return self.place("pelvis") + self.size * np.array([SIGNS[side] * out, up, front])
 
     def out(self, side: int) -> np.ndarray:
         return np.array([SIGNS[side], 0.0, 0.0])
 
     def low(self, height: float) -> float:
         """Height of an ankle on the floor, seen from the hips (in sizes), `height` being that of the seat."""
-        return -(self.gap + height) / self.k + 0.085
+        return -(self.gap + height) / self.size + 0.085
 
     def sit_up(self, lean: float, slump: float = 0.0, yaw: float = 0.0) -> None:
         """The trunk of one who sits: the pelvis rolls back a little (by `slump` more), and takes half of the lean."""
         back = np.radians(self.u(4, 18)) + slump
         tilt = float(np.clip(0.5 * lean - back, np.radians(-42), np.radians(40)))
         roll = self.deg(0, 3)
-        self.p.trunk(np.eye(3), (yaw, tilt, roll), (0.0, lean, -roll), self.u(0.3, 1.0))
+        self.trunk(np.eye(3), (yaw, tilt, roll), (0.0, lean, -roll), self.u(0.3, 1.0))
 
     def arms(self, floor: float, wide: bool, rest: float | None = None) -> None:
         """Hands in the lap, on the knees, at the head or phone, or as in the motion where that is not below `floor`.
@@ -102,22 +108,22 @@ class Draft:
         `floor`: height that wrists stay above, from the hips, metres; `wide`: beside the body too. `rest`: the height
         of arm rests.
         """
-        both = self.g.random() < 0.45
+        both = self.rng.random() < 0.45
         ways = ["lap", "thigh", "knee", "phone", "chin", "motion", "rest"]
         share = np.array([0.14, 0.16, 0.1, 0.1, 0.06, 0.44, 0.0])
         if rest is not None:
             share = np.array([0.12, 0.1, 0.05, 0.1, 0.05, 0.13, 0.45])
-        first = ways[int(self.g.choice(len(ways), p=share / share.sum()))]
-        second = first if both else ways[int(self.g.choice(len(ways), p=share / share.sum()))]
-        for side, way in ((self.one, first), (1 - self.one, second)):
+        first = ways[int(self.rng.choice(len(ways), p=share / share.sum()))]
+        second = first if both else ways[int(self.rng.choice(len(ways), p=share / share.sum()))]
+        for side, way in ((self.lead, first), (1 - self.lead, second)):
             self.arm(side, way, floor, wide, rest)
 
     def arm(self, side: int, way: str, floor: float, wide: bool, rest: float | None) -> None:
-        p, pelvis = self.p, self.p.place("pelvis")
-        hip, knee = p.joint(side, "hip"), p.knee(side)
+        pelvis = self.place("pelvis")
+        hip, knee = self.joint(side, "hip"), self.knee(side)
         along, out = self.u(0.3, 0.75), self.out(side)
         if way == "motion":
-            wrist, elbow = p.joint(side, "wrist"), p.joint(side, "elbow")
+            wrist, elbow = self.joint(side, "wrist"), self.joint(side, "elbow")
             beside = abs(wrist[0] - pelvis[0]) > 0.26 and not wide
             if (min(wrist[1], elbow[1]) > pelvis[1] + floor or beside) and rest is None:
                 return
@@ -126,37 +132,39 @@ class Draft:
             way = "thigh"
         if way == "rest" and rest is not None:
             elbow = pelvis + np.array([SIGNS[side] * self.u(0.29, 0.33), rest + 0.02, self.u(-0.02, 0.1)])
-            p.elbow_on(side, elbow, elbow + FRONT * 0.25 - out * self.u(-0.03, 0.08) + UP * self.n(0.01, 0.01), DOWN)
+            self.elbow_on(side, elbow, elbow + FRONT * 0.25 - out * self.u(-0.03, 0.08) + UP * self.n(0.01, 0.01), DOWN)
         elif way == "phone":
-            chest = p.place("thorax")
-            ahead = p.node("Spine1")[:, 2]
-            target = chest + self.k * (self.u(0.26, 0.36) * ahead - self.u(0.02, 0.25) * UP + self.u(0.02, 0.1) * out)
-            p.reach(side, target, DOWN + 0.5 * out - 0.3 * FRONT, -ahead + 0.5 * UP)
+            chest = self.place("thorax")
+            ahead = self.node("Spine1")[:, 2]
+            target = chest + self.size * (
+                self.u(0.26, 0.36) * ahead - self.u(0.02, 0.25) * UP + self.u(0.02, 0.1) * out
+            )
+            self.reach(side, target, DOWN + 0.5 * out - 0.3 * FRONT, -ahead + 0.5 * UP)
         elif way == "chin":
-            face = p.place("nose") + 0.12 * p.node("Head")[:, 2]
-            p.reach(side, face - 0.07 * UP + self.u(0.02, 0.1) * out + 0.06 * FRONT, DOWN + 0.4 * out + 0.3 * FRONT)
+            face = self.place("nose") + 0.12 * self.node("Head")[:, 2]
+            self.reach(side, face - 0.07 * UP + self.u(0.02, 0.1) * out + 0.06 * FRONT, DOWN + 0.4 * out + 0.3 * FRONT)
         elif way == "knee":
-            target = knee + self.k * (0.095 * UP - self.u(0, 0.15) * (knee - hip))
-            p.reach(side, self.above(target), 0.7 * out - FRONT, DOWN)
+            target = knee + self.size * (0.095 * UP - self.u(0, 0.15) * (knee - hip))
+            self.reach(side, self.above(target), 0.7 * out - FRONT, DOWN)
         else:
             inward = self.u(0.4, 1.0) if way == "lap" else self.u(-0.3, 0.4)
-            target = hip + along * (knee - hip) + self.k * 0.105 * UP - 0.09 * inward * out
-            p.reach(side, self.above(target), out - 0.8 * FRONT - 0.4 * UP, DOWN)
+            target = hip + along * (knee - hip) + self.size * 0.105 * UP - 0.09 * inward * out
+            self.reach(side, self.above(target), out - 0.8 * FRONT - 0.4 * UP, DOWN)
 
     def above(self, point: np.ndarray) -> np.ndarray:
         """The point, or so much higher that it is on top of both thighs."""
         point = point.copy()
         for side in (0, 1):
-            hip = self.p.joint(side, "hip")
-            thigh = self.p.knee(side) - hip
+            hip = self.joint(side, "hip")
+            thigh = self.knee(side) - hip
             near = hip + np.clip((point - hip) @ thigh / (thigh @ thigh), 0, 1) * thigh
             away = np.hypot(*(point - near)[[0, 2]])
-            if away < 0.1 * self.k:
-                point[1] = max(point[1], near[1] + np.sqrt((0.105 * self.k) ** 2 - away**2))
+            if away < 0.1 * self.size:
+                point[1] = max(point[1], near[1] + np.sqrt((0.105 * self.size) ** 2 - away**2))
         return point
 
     def behind(self, side: int, below: float) -> None:
         """Lean on a hand behind the body; the wrist `below` the hips."""
         target = self.at(side, self.u(0.2, 0.38), 0, -self.u(0.18, 0.42))
         target[1] += -below + 0.085
-        self.p.reach(side, target, -FRONT + 0.3 * UP + 0.2 * self.out(side), DOWN)
+        self.reach(side, target, -FRONT + 0.3 * UP + 0.2 * self.out(side), DOWN)

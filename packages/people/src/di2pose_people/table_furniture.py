@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from di2pose_people.draft import bones_of
-from di2pose_people.workshop import Workshop
+from di2pose_people.furniture_builder import FurnitureBuilder
+from di2pose_people.pose_builder import bones_of
 
 
 def table(
-    shop: Workshop, height: float, vertices: np.ndarray, bone: np.ndarray, joints: np.ndarray, floor: float,
+    build: FurnitureBuilder, height: float, vertices: np.ndarray, bone: np.ndarray, joints: np.ndarray, floor: float,
     generator: np.random.Generator,
 ) -> None:  # fmt: skip
     """A table, desk or counter before the trunk, under forearms and hands, over the thighs."""
@@ -31,15 +31,15 @@ def table(
     if chance < 0.2:  # round, on one leg
         radius = max(width, depth) * 0.7
         centre = edge - radius
-        shop.round((middle - radius, edge - 2 * radius, top - thick), (middle + radius, edge, top), 0.08, 1.0, 2)
-        shop.round((middle - 0.04, centre - 0.04, floor), (middle + 0.04, centre + 0.04, top - thick), 0.1, 1.0, 2)
+        build.round((middle - radius, edge - 2 * radius, top - thick), (middle + radius, edge, top), 0.08, 1.0, 2)
+        build.round((middle - 0.04, centre - 0.04, floor), (middle + 0.04, centre + 0.04, top - thick), 0.1, 1.0, 2)
     else:
-        shop.box((right, far, top - thick), (left, edge, top), 2)
+        build.box((right, far, top - thick), (left, edge, top), 2)
         if chance < 0.45:  # a desk: closed in front and at the sides
-            shop.box((right, far, floor + generator.uniform(0.0, 0.3)), (left, far + 0.02, top - thick), 2)
+            build.box((right, far, floor + generator.uniform(0.0, 0.3)), (left, far + 0.02, top - thick), 2)
         for x in (right, left - 0.05):
             for y in (far, edge - 0.05):
-                shop.box((x, y, floor), (x + 0.05, y + 0.05, top - thick), 2)
+                build.box((x, y, floor), (x + 0.05, y + 0.05, top - thick), 2)
     for _ in range(int(generator.integers(0, 4))):  # what lies on it
         x, y = generator.uniform(right + 0.15, left - 0.15), generator.uniform(far + 0.08, edge - 0.2)
         if len(over) and (np.hypot(over[:, 0] - x, over[:, 1] - y) < 0.17).any():
@@ -48,22 +48,24 @@ def table(
         material = int(generator.integers(0, 2))
         if chance < 0.35:  # a cup or bottle
             r, tall = generator.uniform((0.03, 0.07), (0.05, 0.28))
-            shop.round((x - r, y - r, top), (x + r, y + r, top + tall), 0.15, 1.0, material)
+            build.round((x - r, y - r, top), (x + r, y + r, top + tall), 0.15, 1.0, material)
         elif chance < 0.6:  # a screen
             w = generator.uniform(0.14, 0.26)
-            shop.box((x - w, y - 0.01, top + 0.01), (x + w, y + 0.01, top + generator.uniform(0.2, 0.38)), material)
+            build.box((x - w, y - 0.01, top + 0.01), (x + w, y + 0.01, top + generator.uniform(0.2, 0.38)), material)
         else:
             w, d, h = generator.uniform((0.05, 0.05, 0.01), (0.18, 0.14, 0.1))
-            shop.box((x - w, y - d, top), (x + w, y + d, top + h), material)
+            build.box((x - w, y - d, top), (x + w, y + d, top + h), material)
 
 
-def low_table(shop: Workshop, vertices: np.ndarray, floor: float, generator: np.random.Generator) -> None:
+def low_table(build: FurnitureBuilder, vertices: np.ndarray, floor: float, generator: np.random.Generator) -> None:
     """A low table before the feet."""
     edge = float(vertices[:, 1].min()) - generator.uniform(0.04, 0.3)
     top, depth, half = floor + generator.uniform(0.32, 0.48), generator.uniform(0.4, 0.7), generator.uniform(0.3, 0.65)
     middle = float(vertices[:, 0].mean()) + generator.normal(0, 0.2)
-    shop.box((middle - half, edge - depth, top - 0.04), (middle + half, edge, top), 2)
+    build.box((middle - half, edge - depth, top - 0.04), (middle + half, edge, top), 2)
     if generator.random() < 0.3:
-        shop.box((middle - half + 0.05, edge - depth + 0.05, floor), (middle + half - 0.05, edge - 0.05, top - 0.04), 1)
+        build.box(
+            (middle - half + 0.05, edge - depth + 0.05, floor), (middle + half - 0.05, edge - 0.05, top - 0.04), 1
+        )
     else:
-        shop.legs((middle - half, edge - depth), (middle + half, edge), floor, top - 0.04, 0.05)
+        build.legs((middle - half, edge - depth), (middle + half, edge), floor, top - 0.04, 0.05)

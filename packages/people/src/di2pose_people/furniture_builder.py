@@ -9,7 +9,7 @@ RINGS, SECTORS = 9, 18
 """Of a round part's mesh."""
 
 
-class Workshop:
+class FurnitureBuilder:
     """Collects the parts of a piece of furniture; parts of one material share a texture."""
 
     def __init__(self, generator: np.random.Generator) -> None:
@@ -62,8 +62,8 @@ class Workshop:
 
 
 def back_rest(
-    shop: Workshop, lean: float, vertices: np.ndarray, joints: np.ndarray, top: float, height: float, thick: float,
-    across: tuple[float, float], soft: bool, behind: float = -np.inf, gap: float = 0.0,
+    build: FurnitureBuilder, lean: float, vertices: np.ndarray, joints: np.ndarray, top: float, height: float,
+    thick: float, across: tuple[float, float], soft: bool, behind: float = -np.inf, gap: float = 0.0,
 ) -> None:  # fmt: skip
     """A slab that leans back by `lean` just behind the trunk (and behind y = `behind` at the seat)."""
     up, back = np.array([0.0, np.sin(lean), np.cos(lean)]), np.array([0.0, np.cos(lean), -np.sin(lean)])
@@ -77,9 +77,9 @@ def back_rest(
     axes = np.stack([np.array([1.0, 0, 0]), back, up], axis=1)
     size = np.array([across[1] - across[0], thick, height])
     if soft:
-        shop.round(tuple(-size / 2), tuple(size / 2), 0.25, 0.25, 0, np.column_stack([axes, centre]))
+        build.round(tuple(-size / 2), tuple(size / 2), 0.25, 0.25, 0, np.column_stack([axes, centre]))
     else:
-        shop.slab(centre, axes, size)
+        build.slab(centre, axes, size)
 
 
 def _round(
