@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import termios
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ import di2pose
 from di2pose.commands import videos as videos_module
 from di2pose.commands.inputs import sort_inputs
 from di2pose.commands.predict import run as run_inputs
+from di2pose.commands.predict import work_in_turn
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion
@@ -72,7 +74,7 @@ def interrupted_at(line, model, film, out):
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        run_inputs(model, sort_inputs([str(film)]), options)
+        run_inputs(partial(work_in_turn, model), sort_inputs([str(film)]), options)
     except KeyboardInterrupt:
         return True, seen
     finally:
@@ -133,7 +135,8 @@ def test_an_error_half_way_is_partial_too(model, film, tmp_path, monkeypatch, ca
 
     monkeypatch.setattr(videos_module, "video_results", failing)
     (tmp_path / "walk.json").write_text("an older whole file")
-    code = run_inputs(model, sort_inputs([str(film)]), PredictOptions(out=tmp_path, format="json"))
+    options = PredictOptions(out=tmp_path, format="json")
+    code = run_inputs(partial(work_in_turn, model), sort_inputs([str(film)]), options)
     assert (code, written(tmp_path)) == (1, ["walk.json", "walk.partial.json"])
     assert (tmp_path / "walk.json").read_text() == "an older whole file"
     assert "PARTIAL, 2 frames" in capsys.readouterr().out

@@ -84,7 +84,7 @@ def test_the_rows_are_those_of_one_process_and_a_killed_run_goes_on(folder, mode
 
 
 def options_of(folder, model_folder, **changes):
-    given = {"hypotheses": 2, "steps": 2, "boxes": folder.parent / "boxes.json", "engine": "ray"}
+    given = {"hypotheses": 2, "steps": 2, "box_source": folder.parent / "boxes.json", "engine": "ray"}
     return PredictOptions(model=str(model_folder), **(given | changes))
 
 

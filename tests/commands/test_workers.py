@@ -12,7 +12,7 @@ from commands.test_predict import written
 from commands.test_predict_videos import part_of
 
 import di2pose
-from di2pose.commands.inputs import Input, pieces
+from di2pose.commands.inputs import Input, work_batches
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.errors import InputError
 
@@ -67,7 +67,7 @@ def wait_for(condition, seconds=600.0):
 def test_pieces_are_two_photos_or_one_video():
     kinds = ["photo"] * 3 + ["video", "video", "photo"]
     items = [Input(kind, Path(f"{k}.x"), str(k)) for k, kind in enumerate(kinds)]
-    assert [[item.name for item in piece] for piece in pieces(items)] == [
+    assert [[item.name for item in piece] for piece in work_batches(items)] == [
         ["0", "1"], ["2"], ["3"], ["4"], ["5"],
     ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from commands.test_predict_videos import part_of
 import di2pose
 from di2pose.commands import writing
 from di2pose.commands.inputs import Input
-from di2pose.commands.writing import Report, RunLog, Written
+from di2pose.commands.writing import OutputFiles, Report, RunLog
 
 
 def test_a_photo_is_printed_when_it_is_done_and_ctrl_c_keeps_it(model_folder, portrait, tmp_path):
@@ -65,7 +65,7 @@ def test_lines_of_progress_are_printed_where_there_is_no_terminal(run, portrait,
         ([{"text": "1 person"}, {"problems": ["damaged"]}], 1),
         ([{"earlier": True}, {"problems": ["damaged"]}], 1),
         ([{"problems": ["damaged"]}], 2),
-        ([{"text": "1 person", "written": Written(failed=["no space left"])}], 2),
+        ([{"text": "1 person", "files": OutputFiles(failed=["no space left"])}], 2),
     ],
 )
 def test_the_exit_code_counts_what_was_done_earlier(tmp_path, reports, code):

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from PIL import Image
 
-from di2pose.serve.command import bind, build
-from di2pose.serve.refusal import Limits
-from di2pose.serve.worker import AloneJob
+from di2pose.serve.command import bind
+from di2pose.serve.limits import Limits
+from di2pose.serve.server import build
+from di2pose.serve.worker import ExclusiveJob
 
 QUICK = {"hypotheses": 2, "steps": 2, "second_look": False}
 """Options of a request that is answered soon."""
@@ -74,7 +75,7 @@ class Running:
             begun.set()
             end.wait(60)
 
-        job = AloneJob(60, 60, run)
+        job = ExclusiveJob(60, 60, run)
         self.worker.submit(job)
         assert begun.wait(60)
         try:

@@ -9,9 +9,9 @@ import time
 import pytest
 from serve.running import BOUNDARY, QUICK, form, running
 
-from di2pose.serve import protocol
-from di2pose.serve.refusal import Limits
-from di2pose.serve.table import ROUTES
+from di2pose.serve import server
+from di2pose.serve.limits import Limits
+from di2pose.serve.schema import ROUTES
 
 FORM = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
 
@@ -124,10 +124,11 @@ def test_base64_may_be_wrapped_and_a_data_uri(service, photos):
     ("pin", "status", "expected"),
     [
         ({"hand": [1, 2, 3]}, 400, "left_wrist"),
-        ({"nose": [1, 2]}, 400, "'nose' must be three finite numbers x, y, z in mm from the pelvis, got [1, 2]"),
-        ({"nose": [1, 2, None]}, 400, "three finite numbers"),
-        ({"nose": [5000, 0, 0]}, 400, "'nose' must be within 1500 mm of the pelvis"),
-        ({"nose": [1e308, 1e308, 1e308]}, 400, "'nose' must be within 1500 mm of the pelvis"),
+        ({"nose": [1, 2]}, 400, "within 1500 mm of the pelvis, as x, y, z in mm from it, got [1, 2]"),
+        ({"nose": [1, 2, None]}, 400, "the pin 'nose' must be within 1500 mm"),
+        ({"nose": [5000, 0, 0]}, 400, "got [5000, 0, 0]"),
+        ({"nose": [1400, 1400, 0]}, 400, "got [1400, 1400, 0]"),
+        ({"nose": [1e308, 1e308, 1e308]}, 400, "the pin 'nose' must be within 1500 mm"),
         ({"nose": [0, -500, 0]}, 400, "give one box in 'boxes', got 2"),
         ({"nose": [0, -500, 0]}, 422, "one person in one picture, got 0 people"),
     ],
@@ -160,7 +161,7 @@ def test_what_is_too_large_is_told_before_and_while_it_is_read(model, photos):
 
 
 def test_slow_requests_are_given_up(model, monkeypatch):
-    monkeypatch.setattr(protocol, "HEAD_S", 0.5)
+    monkeypatch.setattr(server, "HEAD_S", 0.5)
     with running(model, Limits(upload_s=0.5)) as service:
         for sent in (b"", b"POST /v1/predict HTTP/1.1\r\nHost: loc"):  # no head in time: closed
             with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
@@ -176,7 +177,7 @@ def test_slow_requests_are_given_up(model, monkeypatch):
             else:
                 pytest.fail("the connection was kept")
         head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        monkeypatch.setattr("di2pose.serve.body.DRAIN_S", 0.2)
+        monkeypatch.setattr("di2pose.serve.uploads.DRAIN_S", 0.2)
         with socket.create_connection(("127.0.0.1", service.port), timeout=20) as connection:
             connection.sendall(head + b"Content-Length: 9\r\n\r\n{")
             assert connection.recv(100).startswith(b"HTTP/1.1 408")
@@ -187,9 +188,8 @@ def test_wrong_requests_are_told_what_is_wrong(service, photos):
         return answer.status, answer.json["error"]["message"]
 
     assert said(service.post("/v1/predict", photos[0], detector="auto"))[1].startswith("no field 'detector'")
-    assert said(service.post("/v1/predict", photos[0], hypotheses="8")) == (
-        400, "'hypotheses' (poses drawn for each person) must be a whole number from 1 to 64, got '8'"
-    )  # fmt: skip
+    wanted = "'hypotheses' must be a whole number from 1 to 64, got '8'"
+    assert said(service.post("/v1/predict", photos[0], hypotheses="8")) == (400, wanted)
     status, message = said(service.post("/v1/predict", photos[0], pin={"left_hand": [1, 2, 3]}))
     assert (status, "left_wrist" in message) == (400, True)
     assert service.ask("POST", "/v1/predict", b"x", {"Content-Type": "text/plain"}).error == "unsupported_media"

@@ -14,8 +14,8 @@ from video.films import write_film
 from di2pose import estimate_video
 from di2pose.result import WRITERS
 from di2pose.serve.jobs import patched, placements
+from di2pose.serve.limits import Limits
 from di2pose.serve.media import formats
-from di2pose.serve.refusal import Limits
 
 BOX = (20.0, 10.0, 200.0, 250.0)
 WATCH = {"on": False, "written": []}

@@ -14,8 +14,8 @@ from PIL import Image
 from serve.running import QUICK, file_of, opened, running
 
 from di2pose.result import Result
-from di2pose.serve.refusal import Limits
-from di2pose.serve.worker import AloneJob
+from di2pose.serve.limits import Limits
+from di2pose.serve.worker import ExclusiveJob
 
 BOX = [20.0, 10.0, 200.0, 250.0]
 
@@ -62,13 +62,13 @@ def test_requests_that_wait_together_share_a_batch_and_get_what_each_would_alone
     boxes = [None, [BOX], None, None, None, None]
     contents = [photos[0], photos[1], damaged, photos[2], photos[3], photos[4]]
     batches = []
-    look = service.worker._look
+    look = service.worker._predict_opened
 
     def noted(opened):
         batches.append(len(opened))
         look(opened)
 
-    service.worker._look = noted
+    service.worker._predict_opened = noted
     try:
         with ThreadPoolExecutor(6) as pool, service.held():
             asked = [
@@ -77,7 +77,7 @@ def test_requests_that_wait_together_share_a_batch_and_get_what_each_would_alone
             ]
             service.wait_for(6)
     finally:
-        service.worker._look = look
+        service.worker._predict_opened = look
     answers = [one.result() for one in asked]
     assert batches[-1] == 5  # all but the damaged one, at once
     assert [answer.status for answer in answers] == [200, 200, 422, 200, 200, 200]
@@ -143,10 +143,10 @@ def test_an_answer_that_takes_too_long_is_given_up(model, photos):
             late = service.post("/v1/predict", photos[0], **QUICK)
         assert (late.status, late.error) == (503, "busy")  # never begun
         assert service.worker.waiting == 0
-        begun = AloneJob(60, 0.3, _work_for_ever)
+        begun = ExclusiveJob(60, 0.3, _work_for_ever)
         service.worker.submit(begun)
         assert begun.future.result(60).status == 504
-    left = AloneJob(60, 60, _work_for_ever)
+    left = ExclusiveJob(60, 60, _work_for_ever)
     with running(model) as service:
         service.worker.submit(left)
     assert left.future.result(60).status == 503  # a service that ends waits for nobody
@@ -167,7 +167,7 @@ def test_photos_need_not_wait_for_the_end_of_a_long_job(service, photos):
             between()
         return "done"
 
-    job = AloneJob(60, 60, run)
+    job = ExclusiveJob(60, 60, run)
     service.worker.submit(job)
     begun.wait(60)
     assert service.post("/v1/predict", photos[4], **QUICK).status == 200

@@ -18,8 +18,8 @@ from video.films import write_film
 
 from di2pose.diffusion import sampler
 from di2pose.serve import worker as worker_module
-from di2pose.serve.refusal import Limits, Refusal
-from di2pose.serve.worker import AloneJob, PhotoJob
+from di2pose.serve.limits import ApiError, Limits
+from di2pose.serve.worker import ExclusiveJob, PhotoJob
 
 BOX = (20.0, 10.0, 200.0, 250.0)
 DEFAULTS = {"hypotheses": 8, "steps": None, "seed": 0, "max_people": 16}
@@ -201,13 +201,13 @@ def test_clients_have_one_turn_after_the_other(service, photos):
 def test_a_batch_has_one_photo_of_each_client_while_several_wait(service, photos):
     jobs = {f"a{k}": photo_job(photos[4], "a") for k in range(4)} | {"b0": photo_job(photos[4], "b")}
     jobs |= {"dear": photo_job(photos[4], "c", price=2040), "dear too": photo_job(photos[4], "d", price=2040)}
-    batches, look = [], service.worker._look
+    batches, look = [], service.worker._predict_opened
 
     def noted(opened):
         batches.append([name for name, job in jobs.items() if job in [each for each, _ in opened]])
         look(opened)
 
-    service.worker._look = noted
+    service.worker._predict_opened = noted
     try:
         with service.held():
             for job in jobs.values():
@@ -215,7 +215,7 @@ def test_a_batch_has_one_photo_of_each_client_while_several_wait(service, photos
         for job in jobs.values():
             job.future.result(60)
     finally:
-        service.worker._look = look
+        service.worker._predict_opened = look
     assert batches == [["a0", "b0", "dear"], ["a1", "dear too"], ["a2", "a3"]]
 
 
@@ -275,7 +275,7 @@ def test_long_jobs_and_photos_take_turns(service, photos):
     """Two videos and a client with many photos: a frame, a frame, a photo. The first client's second video waits for
     the end of its first."""
     turns = []
-    jobs = {name: AloneJob(60, 60, frames_of(name, turns), name[0], "video") for name in ("a", "b", "a'")}
+    jobs = {name: ExclusiveJob(60, 60, frames_of(name, turns), name[0], "video") for name in ("a", "b", "a'")}
     for k in range(4):
         jobs[f"photo {k}"] = photo_job(photos[4], "c", seed=k)
         jobs[f"photo {k}"].future.add_done_callback(lambda _: turns.append("photo"))
@@ -298,7 +298,7 @@ def test_a_turn_that_lasts_ends_at_a_step(service, photos, steps, monkeypatch):
         answered.append(other.future.done())
         return result
 
-    job = AloneJob(60, 60, run, "a")
+    job = ExclusiveJob(60, 60, run, "a")
     service.worker.submit(job)
     assert len(job.future.result(60).people) == 1
     assert answered == [True]
@@ -322,8 +322,8 @@ def test_the_clock_of_a_long_job_stands_still_while_others_work(service, monkeyp
         clock.now += 3600
         left.append(job.left_s)
 
-    job = AloneJob(10_000, 10, run, "a", "video")
-    other = AloneJob(10_000, 5_000, hour, "b", "lab")
+    job = ExclusiveJob(10_000, 10, run, "a", "video")
+    other = ExclusiveJob(10_000, 5_000, hour, "b", "lab")
     with service.held():
         service.worker.submit(job)
         service.worker.submit(other)
@@ -338,9 +338,9 @@ def test_the_clock_of_a_long_job_stands_still_while_others_work(service, monkeyp
 SERVER = """
 import sys
 from di2pose.diffusion import sampler
-from di2pose.serve import command
+from di2pose.serve import command, server
 
-command.GRACE_S = 60
+server.GRACE_S = 60
 jump, first = sampler.jump, [True]
 
 def held(*arguments):
@@ -396,10 +396,10 @@ def test_a_service_that_ends_refuses_what_comes_later_and_what_needs_too_long(mo
                 between()
                 time.sleep(0.01)
 
-        job = AloneJob(60, 60, run)
+        job = ExclusiveJob(60, 60, run)
         service.worker.submit(job)
         assert begun.wait(60)
         service.worker.end(0.2)
-        with pytest.raises(Refusal, match="the service ends"):
-            service.worker.submit(AloneJob(60, 60, run))
+        with pytest.raises(ApiError, match="the service ends"):
+            service.worker.submit(ExclusiveJob(60, 60, run))
         assert job.future.result(60).status == 503
