@@ -84,6 +84,16 @@ class Running:
             end.set()
             job.future.result(60)
 
+    @contextmanager
+    def noting(self, method, note):
+        """Calls `note` with the argument of each call of a method of the worker."""
+        real = getattr(self.worker, method)
+        setattr(self.worker, method, lambda argument: (note(argument), real(argument))[1])
+        try:
+            yield
+        finally:
+            setattr(self.worker, method, real)
+
     def wait_for(self, count, timeout=60):
         """Until so many requests wait."""
         end = time.monotonic() + timeout
@@ -118,6 +128,13 @@ def running(model, limits=None, waiting=64, a_client=64, batch=8, token=None, ho
             thread.join(30)
             worker.close()
             assert not thread.is_alive()
+
+
+def work_for_ever(model, between):
+    """The work of a long job."""
+    while True:
+        between()
+        time.sleep(0.01)
 
 
 def file_of(picture, kind="PNG", **options):

@@ -72,7 +72,7 @@ def work_on_ray(items: Sequence[Input], options: PredictOptions, report: ReportC
         here = dataclasses.replace(options, out=folder)
         rows = data.from_items(parts, override_num_blocks=len(parts)).map_batches(
             PhotoActor, fn_constructor_args=(here, made_by, Path.cwd()), batch_size=1, num_cpus=1,
-            num_gpus=1 if options.device == "cuda" else 0, max_task_retries=1,
+            num_gpus=1 if options.device == "cuda" else 0, ray_remote_args_fn=_retry_once,
             compute=data.ActorPoolStrategy(size=min(actors, len(parts))),
         )  # fmt: skip
         for row in tqdm(rows.iter_rows(), total=len(left), unit="photo", disable=None):
@@ -86,6 +86,11 @@ def work_on_ray(items: Sequence[Input], options: PredictOptions, report: ReportC
         return True
     finally:
         ray.shutdown()
+
+
+def _retry_once() -> dict[str, Any]:
+    """Without it, Ray gives a part to new actors for ever."""
+    return {"max_task_retries": 1}
 
 
 class PhotoActor:

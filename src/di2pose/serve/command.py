@@ -27,16 +27,7 @@ def serve(
     max_waiting: int = 64,
     max_per_client: int = 16,
     batch: int = 8,
-    max_bytes: int = Limits.bytes,
-    max_pixels: int = Limits.pixels,
-    max_hypotheses: int = Limits.hypotheses,
-    max_people: int = Limits.people,
-    max_price: int = Limits.price,
-    max_video_price: int = Limits.video_price,
-    max_video_bytes: int = Limits.video_bytes,
-    max_video_seconds: float = Limits.video_seconds,
-    timeout: float = Limits.work_s,
-    upload_timeout: float = Limits.upload_s,
+    limits: Annotated[Limits, tyro.conf.arg(name="")] = Limits(),  # noqa: B008  # frozen
 ) -> int:
     """Open the page and the REST service; Ctrl-C ends them. docs/serve.md describes both.
 
@@ -52,16 +43,6 @@ def serve(
         max_waiting: Requests that may wait; more get 503.
         max_per_client: Requests of one client (its address) that may wait.
         batch: Photos in one batch, at most.
-        max_bytes: Of a request with a picture.
-        max_pixels: Of a picture, or of a frame.
-        max_hypotheses: Of one request.
-        max_people: Of one request.
-        max_price: People x hypotheses x steps of a photo, a reveal or a lab; docs/serve.md.
-        max_video_price: Frames x people x hypotheses x steps of a video.
-        max_video_bytes: Of a request with a video.
-        max_video_seconds: Of a video.
-        timeout: Seconds that a request may wait, and again that it may be worked on.
-        upload_timeout: Seconds that a request may take to arrive.
     """
     for package in ("starlette", "uvicorn", "pydantic"):
         require(package, extra="serve")
@@ -69,16 +50,11 @@ def serve(
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise InputError("the token must be printable ASCII without spaces at its ends, and not empty")
     counts = {"max-waiting": max_waiting, "max-per-client": max_per_client, "batch": batch}
-    counts |= {"max-hypotheses": max_hypotheses, "max-price": max_price, "max-video-price": max_video_price}
+    counts |= {"max-hypotheses": limits.hypotheses, "max-price": limits.price, "max-video-price": limits.video_price}
     for flag, value in counts.items():
         if value < 1:
             raise InputError(f"--{flag} must be 1 or more, got {value}")
     device = usable_device(device)
-    limits = Limits(
-        bytes=max_bytes, pixels=max_pixels, hypotheses=max_hypotheses, people=max_people, price=max_price,
-        video_price=max_video_price, video_bytes=max_video_bytes,
-        video_seconds=max_video_seconds, work_s=timeout, upload_s=upload_timeout,
-    )  # fmt: skip
     with bind(host, port) as listening:  # before the model is loaded, so that a port in use is an error at once
         from di2pose.pipeline.pipeline import Di2Pose
         from di2pose.serve.server import build

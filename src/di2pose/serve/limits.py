@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from tyro.conf import Suppress, arg
 
 from di2pose.pipeline.road import SPARE
 
@@ -41,38 +43,42 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one request, and of all requests in memory."""
+    """Bounds of one request, and of all requests in memory; most are flags of `di2pose serve`."""
 
-    bytes: int = 25_000_000
+    bytes: Annotated[int, arg(name="max-bytes")] = 25_000_000
     """Of a request with a picture; base64 needs a third more than the picture."""
-    pixels: int = 50_000_000
+    pixels: Annotated[int, arg(name="max-pixels")] = 50_000_000
     """Of a picture, or of a frame of a video; read from the header, before decoding."""
-    hypotheses: int = 64
-    steps: int = 100
-    """Or the model's own, where it has fewer."""
-    people: int = 16
-    price: int = 10_000
-    """Of a picture: people (boxes, or max_people + SPARE candidates of the detector) x hypotheses x steps, times
-    PIN_PRICE with pins; in the lab, places of the patch instead of people. About 3 ms of CPU time each."""
-    video_price: int = 500_000
+    hypotheses: Annotated[int, arg(name="max-hypotheses")] = 64
+    """Of one request."""
+    people: Annotated[int, arg(name="max-people")] = 16
+    """Of one request."""
+    price: Annotated[int, arg(name="max-price")] = 10_000
+    """Of a picture: people (boxes, or max_people + 4 candidates of the detector) x hypotheses x steps, 8 times as much
+    with pins; in the lab, places of the patch instead of people. About 3 ms of CPU time each. docs/serve.md."""
+    video_price: Annotated[int, arg(name="max-video-price")] = 500_000
     """Of a video: frames x people x hypotheses x steps."""
-    regions: int = 32
+    video_bytes: Annotated[int, arg(name="max-video-bytes")] = 64_000_000
+    """Of a request with a video."""
+    video_seconds: Annotated[float, arg(name="max-video-seconds")] = 15.0
+    """Of a video."""
+    work_s: Annotated[float, arg(name="timeout")] = 120.0
+    """Seconds that a request may wait, and again that it may be worked on."""
+    upload_s: Annotated[float, arg(name="upload-timeout")] = 30.0
+    """Seconds from the first to the last byte of a request."""
+    steps: Suppress[int] = 100
+    """Or the model's own, where it has fewer."""
+    regions: Suppress[int] = 32
     """Boxes of `occluded`."""
-    video_bytes: int = 64_000_000
-    video_seconds: float = 15.0
-    video_rate: float = 60.0
+    video_rate: Suppress[float] = 60.0
     """Frames a second, on average."""
-    grid: int = 12
+    grid: Suppress[int] = 12
     """Placements a side in the occlusion lab."""
-    held_bytes: int = 512_000_000
+    held_bytes: Suppress[int] = 512_000_000
     """Of all requests that are read, wait or are worked on."""
-    upload_s: float = 30.0
-    """From the first to the last byte of a request."""
-    decode_s: float = 20.0
+    decode_s: Suppress[float] = 20.0
     """Of a picture, a frame of a video, or the check of either before it is queued."""
-    work_s: float = 120.0
-    """In the queue; and again, of the work itself."""
-    video_work_s: float = 900.0
+    video_work_s: Suppress[float] = 900.0
     """Of the work on a video or a lab, without the turns of other requests."""
 
     def public(self) -> dict[str, float]:
