@@ -79,7 +79,7 @@ def photos(quick: bool) -> None:
     """The process that is measured: a turn for each line of stdin, its seconds to stdout."""
     from di2pose import Di2Pose
     from di2pose.assets import fetch
-    from di2pose.commands.demo import _walker
+    from di2pose.data.demo_footage import walker as _walker
     from di2pose.image.read import read_image
 
     model, pictures = Di2Pose.from_pretrained(), [read_image(fetch("astronaut")), _walker()]

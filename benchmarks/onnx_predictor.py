@@ -26,7 +26,7 @@ from PIL import Image
 
 from di2pose import Di2Pose
 from di2pose.assets import extract, fetch
-from di2pose.commands.demo import CLIP, REGION, hide_legs
+from di2pose.data.demo_footage import CLIP, REGION, hide_legs
 from di2pose.data.frames import Video
 from di2pose.model import find_model
 from di2pose.onnx import OnnxPredictor

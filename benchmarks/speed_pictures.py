@@ -20,7 +20,7 @@ from PIL import Image
 
 from di2pose import Di2Pose, video_results
 from di2pose.assets import extract, fetch
-from di2pose.commands.demo import CLIP, FRAME, REGION
+from di2pose.data.demo_footage import CLIP, FRAME, REGION
 from di2pose.data.frames import Video
 from di2pose.errors import require
 from di2pose.image.crop import assumed_camera

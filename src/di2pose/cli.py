@@ -1,7 +1,6 @@
 """`di2pose COMMAND`: one table, command -> function. The functions' own signatures are the flags."""
 
 import sys
-from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 
@@ -38,7 +37,6 @@ ADDED = {"people": "packages/people", "ablate": "experiments", "ledger": "experi
 """First words of commands that another distribution of this repository adds -> its folder."""
 
 
-@cache
 def all_commands() -> dict[str, tuple[str, str]]:
     """COMMANDS and those of installed distributions (entry points `di2pose.commands`: a dict like COMMANDS)."""
     found = dict(COMMANDS)

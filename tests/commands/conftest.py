@@ -65,7 +65,9 @@ def run(model_folder, tmp_path, capsys):
     def predict_files(*words, **options):
         out = options.pop("out", tmp_path / "out")
         quick = {"model": str(model_folder), "hypotheses": 2, "steps": 2, "format": "json"}
-        code = predict(tuple(map(str, words)), PredictOptions(out=out, **(quick | options)))
+        flags = {"boxes": "box_source", "camera": "camera_file", "height": "height_m", "fov": "field_of_view"}
+        named = {flags.get(flag, flag): value for flag, value in (quick | options).items()}
+        code = predict(tuple(map(str, words)), PredictOptions(out=out, **named))
         said = capsys.readouterr()
         return code, said.out, said.err, out
 

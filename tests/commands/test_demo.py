@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from di2pose.commands import demo as module
-from di2pose.commands.demo import demo, hide_legs
+from di2pose.commands.demo import demo
+from di2pose.data.demo_footage import hide_legs
 from di2pose.result import Result
 
 

@@ -21,9 +21,26 @@ def test_a_whole_installation_is_well(model_folder, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "all that a prediction needs is here"
     assert not [line for line in lines if line.startswith("!!")]
-    for words in ("python", "di2pose", "torch", "numpy", "cache", "model", "self-test          one crop"):
+    for words in ("python", "di2pose", "torch", "numpy", "cache", "model", "self-test           one crop"):
         assert [line for line in lines if line.startswith(f"ok  {words}")], words
-    assert "ok  blazepose-heavy    28 MB, sha256 is right" in lines
+    assert "ok  blazepose-heavy     28 MB, sha256 is right" in lines
+
+
+@pytest.mark.parametrize("name", ["di2pose-people", "di2pose-experiments"])
+def test_added_distributions_are_named_with_the_way_to_install_them(monkeypatch, name):
+    check = next(each for each in examine() if each.name == name)
+    assert "ablate, ledger" in check.found or "people" in check.found
+    real = module.version
+
+    def without(package):
+        if package == name:
+            raise module.PackageNotFoundError(package)
+        return real(package)
+
+    monkeypatch.setattr(module, "version", without)
+    check = next(each for each in examine() if each.name == name)
+    assert (check.state, check.found.startswith("not installed: the commands ")) == ("note", True)
+    assert " -m pip install -e " in check.fix
 
 
 def test_json_holds_every_check(model_folder, capsys):
@@ -53,7 +70,7 @@ def test_an_empty_cache_is_noted_with_the_command_that_fills_it(tmp_path, monkey
     capsys.readouterr()
     assert doctor(model=str(model_folder)) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("not here yet: blazepose-heavy, movenet-thunder, ")
+    assert last.startswith("not here yet: blazepose-heavy, efficientdet-lite0, ")
     assert "(55 MB). The first prediction fetches them, and fails without a network" in last
     assert last.endswith("di2pose doctor --fetch")
     doctor(json=True, model=str(model_folder))

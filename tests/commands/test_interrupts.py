@@ -5,21 +5,22 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import sys
 import termios
-from pathlib import Path
+from functools import partial
 
 import pytest
+from commands.running import started
 from commands.test_predict import written
 from commands.test_predict_videos import RATE, part_of
 from output.people import person, result
 
-import di2pose
 from di2pose.commands import videos as videos_module
 from di2pose.commands.inputs import sort_inputs
 from di2pose.commands.predict import run as run_inputs
+from di2pose.commands.predict import work_in_turn
 from di2pose.commands.predict_options import PredictOptions
+from di2pose.errors import InputError
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion
 
@@ -72,7 +73,7 @@ def interrupted_at(line, model, film, out):
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        run_inputs(model, sort_inputs([str(film)]), options)
+        run_inputs(partial(work_in_turn, model), sort_inputs([str(film)]), options)
     except KeyboardInterrupt:
         return True, seen
     finally:
@@ -128,12 +129,13 @@ def test_an_error_half_way_is_partial_too(model, film, tmp_path, monkeypatch, ca
     def failing(*arguments, **options):
         for k, each in enumerate(known_results(*arguments, **options)):
             if k == 2:
-                raise di2pose.errors.InputError("cannot go on")
+                raise InputError("cannot go on")
             yield each
 
     monkeypatch.setattr(videos_module, "video_results", failing)
     (tmp_path / "walk.json").write_text("an older whole file")
-    code = run_inputs(model, sort_inputs([str(film)]), PredictOptions(out=tmp_path, format="json"))
+    options = PredictOptions(out=tmp_path, format="json")
+    code = run_inputs(partial(work_in_turn, model), sort_inputs([str(film)]), options)
     assert (code, written(tmp_path)) == (1, ["walk.json", "walk.partial.json"])
     assert (tmp_path / "walk.json").read_text() == "an older whole file"
     assert "PARTIAL, 2 frames" in capsys.readouterr().out
@@ -146,12 +148,10 @@ def long_film(clip, tmp_path_factory):
 
 def signalled(number, frames, film, model, out):
     """The real command before a terminal, sent a signal when its progress bar has come so far: (exit code, output)."""
-    words = [sys.executable, "-m", "di2pose", "predict", str(film), "-o", str(out), "--model", str(model)]
-    words += ["--hypotheses", "2", "--steps", "2", "--format", FORMATS, "--no-smooth"]
-    environment = os.environ | {"PYTHONPATH": str(Path(di2pose.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    words = [film, "-o", out, "--model", model, "--hypotheses", 2, "--steps", 2, "--format", FORMATS, "--no-smooth"]
     here, there = pty.openpty()
     termios.tcsetwinsize(there, (24, 80))
-    process = subprocess.Popen(words, stdout=there, stderr=there, env=environment)
+    process = started(*words, stdout=there, stderr=there)
     os.close(there)
     text, sent = "", False
     while True:
@@ -172,8 +172,8 @@ def signalled(number, frames, film, model, out):
     return code, text
 
 
-@pytest.mark.parametrize("frames", [2, 10])
-def test_a_real_ctrl_c_at_a_terminal(long_film, model_folder, tmp_path, frames):
+def test_a_real_ctrl_c_at_a_terminal(long_film, model_folder, tmp_path):
+    frames = 4
     (tmp_path / "walk.json").write_text("an older whole file")
     code, text = signalled(signal.SIGINT, frames, long_film, model_folder, tmp_path)
     assert code == 130, text

@@ -13,7 +13,6 @@ from PIL.ExifTags import IFD, Base
 
 from di2pose.cli import main
 from di2pose.commands.photos import enlarged
-from di2pose.commands.predict_options import PredictOptions
 from di2pose.errors import InputError
 from di2pose.image.read import Photo
 from di2pose.pipeline.pipeline import Di2Pose
@@ -94,7 +93,10 @@ def test_a_folder_of_everything_does_what_can_be_done(run, portrait, tmp_path, b
     code, said, problems, out = run(folder, boxes=boxes(*good))
     assert code == 1
     assert written(out) == sorted(f"{Path(name).stem}.json" for name in good)
-    assert all(len(Result.load(path).people) == 1 for path in out.iterdir())
+    results = {path.stem: Result.load(path) for path in out.iterdir()}
+    assert {len(result.people) for result in results.values()} == {1}
+    eight, sixteen = (results[name].people[0].joints_mm for name in ("grey", "deep"))
+    assert np.array_equal(eight, sixteen)  # the same pixels in 16 bits
     assert "1 person" in said
     assert "first of 2 frames" in next(line for line in said.splitlines() if line.startswith("moving.gif"))
     assert "6 photos done, 6 people" in said
@@ -104,27 +106,25 @@ def test_a_folder_of_everything_does_what_can_be_done(run, portrait, tmp_path, b
         assert words in next(line for line in problems.splitlines() if line.startswith(name))
 
 
-def test_boxes_can_be_typed(run, portrait, tmp_path):
-    portrait.save(tmp_path / "a.png")
-    code, said, _, out = run(tmp_path / "a.png", boxes=Path("60,20,440,500; 300,20,500,500"))
-    assert code == 0
-    assert [person.box for person in Result.load(out / "a.json").people] == [(60, 20, 440, 500), (300, 20, 500, 500)]
-    assert "names what is not" not in said
-
-
-def test_the_least_score_reaches_the_model(run, portrait, tmp_path, boxes, monkeypatch):
-    asked = []
-    real = Di2Pose.__call__
+def test_photos_are_predicted_in_order_and_written_two_by_two(run, portrait, tmp_path, monkeypatch):
+    names = [f"{k}.png" for k in range(5)]
+    for name in names:
+        portrait.resize((128, 128)).save(tmp_path / name)
+    calls, real = [], Di2Pose.__call__
 
     def call(self, images, **options):
-        asked.append(options["min_score"])
+        calls.append((len(written(tmp_path / "out")), options["min_score"], options["field_of_view"]))
         return real(self, images, **options)
 
     monkeypatch.setattr(Di2Pose, "__call__", call)
-    portrait.save(tmp_path / "a.png")
-    run(tmp_path / "a.png", boxes=boxes("a.png"), min_score=0.25)
-    run(tmp_path / "a.png", boxes=boxes("a.png"))
-    assert asked == [0.25, None]
+    code, said, _, out = run(tmp_path, boxes=Path("15,5,110,125; 20,5,110,120"), min_score=0.0, fov=50.0)
+    assert code == 0
+    assert calls == [(0, 0.0, 50.0), (2, 0.0, 50.0), (4, 0.0, 50.0)]
+    assert [line.split()[0] for line in said.splitlines()[:5]] == names
+    assert "names what is not" not in said
+    assert len({(out / f"{k}.json").read_text().replace(f"{k}.png", "") for k in range(5)}) == 1
+    boxes = {one.box for one in Result.load(out / "0.json").people}
+    assert boxes == {(15, 5, 110, 125), (20, 5, 110, 120)}
 
 
 def test_odd_names_give_files_and_one_line_each(run, portrait, tmp_path):
@@ -162,16 +162,6 @@ def test_an_error_about_a_name_of_two_lines_is_one_line(tmp_path, capsys):
     assert capsys.readouterr().err == f"error: {tmp_path}/a\\nb.jpg: no such file or folder\n"
 
 
-def test_grey_and_deep_see_what_colour_sees(run, portrait, tmp_path, boxes):
-    """The same pixels in 16 bits: the same pose."""
-    grey = portrait.convert("L")
-    grey.save(tmp_path / "eight.png")
-    Image.fromarray(np.asarray(grey).astype(np.uint16) * 257).save(tmp_path / "sixteen.png")
-    _, _, _, out = run(tmp_path / "eight.png", tmp_path / "sixteen.png", boxes=boxes("eight.png", "sixteen.png"))
-    eight, sixteen = (Result.load(out / f"{name}.json").people[0].joints_mm for name in ("eight", "sixteen"))
-    assert np.array_equal(eight, sixteen)
-
-
 def test_inputs_of_one_name_do_not_overwrite_each_other(run, portrait, tmp_path, boxes):
     (tmp_path / "x").mkdir()
     portrait.save(tmp_path / "a.png")
@@ -182,33 +172,6 @@ def test_inputs_of_one_name_do_not_overwrite_each_other(run, portrait, tmp_path,
     assert (code, written(out)) == (0, ["a_jpg-2.json", "a_jpg.json", "a_png.json"])
     images = {Result.load(out / name).image for name in written(out)}
     assert images == {str(path) for path in files}
-
-
-def test_more_photos_than_a_batch_are_all_done_and_in_order(run, portrait, tmp_path, boxes):
-    names = [f"{k:02}.png" for k in range(10)]
-    for name in names:
-        portrait.resize((128, 128)).save(tmp_path / name)
-    (tmp_path / "boxes.json").write_text(json.dumps({name: [[15, 5, 110, 125]] for name in names}))
-    code, said, _, out = run(tmp_path, boxes=tmp_path / "boxes.json")
-    assert (code, len(written(out))) == (0, 10)
-    assert [line.split()[0] for line in said.splitlines()[:10]] == names
-    assert len({(out / f"{k:02}.json").read_text().replace(f"{k:02}.png", "") for k in range(10)}) == 1
-
-
-def test_photos_are_written_two_by_two(run, portrait, tmp_path, boxes, monkeypatch):
-    names = [f"{k}.png" for k in range(5)]
-    for name in names:
-        portrait.save(tmp_path / name)
-    there = []
-    real = Di2Pose.__call__
-
-    def call(self, images, **options):
-        there.append(len(written(tmp_path / "out")))
-        return real(self, images, **options)
-
-    monkeypatch.setattr(Di2Pose, "__call__", call)
-    run(tmp_path, boxes=boxes(*names))
-    assert there == [0, 2, 4]
 
 
 def test_a_huge_jpeg_is_done_small_and_told_in_its_own_pixels(run, portrait, tmp_path, boxes):
@@ -231,7 +194,8 @@ def test_a_huge_jpeg_is_done_small_and_told_in_its_own_pixels(run, portrait, tmp
         assert overlay.size == (4000, 3250)
     huge.convert("1").save(tmp_path / "huge.png")
     code, said, problems, _ = run(tmp_path / "huge.png", max_megapixels=50)
-    assert code == 2
+    assert code == 2  # only failures
+    assert "nothing done" in said
     assert "52 megapixels, 50 are allowed" in problems
 
 
@@ -247,14 +211,20 @@ def test_numbers_of_a_shrunk_picture_are_enlarged_and_3d_stays():
     assert large.people[0].box == pytest.approx([2 * side for side in small.people[0].box])
 
 
-def test_an_empty_folder_and_nothing_at_all_are_wrong_usage(run, tmp_path):
+def test_wrong_usage_is_refused_before_any_work(run, portrait, tmp_path):
+    portrait.save(tmp_path / "a.png")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no photo and no video in this folder"):
-        run(tmp_path / "empty")
-    with pytest.raises(InputError, match="no such file or folder"):
-        run(tmp_path / "gone.jpg")
-    with pytest.raises(InputError, match="give a photo, a video"):
-        run()
+    (tmp_path / "out").write_text("mine")
+    for words, options, message in (
+        ([tmp_path / "empty"], {}, "no photo and no video in this folder"),
+        ([tmp_path / "gone.jpg"], {}, "no such file or folder"),
+        ([], {}, "give a photo, a video"),
+        ([tmp_path / "a.png"], {"model": "nowhere"}, "must be a folder"),
+        ([tmp_path / "a.png"], {"out": tmp_path, "format": "png"}, "would be written over an input"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run(*words, **options)
+    assert (tmp_path / "out").read_text() == "mine"
 
 
 def test_a_missing_file_does_not_stop_the_others(run, portrait, tmp_path, boxes):
@@ -263,27 +233,6 @@ def test_a_missing_file_does_not_stop_the_others(run, portrait, tmp_path, boxes)
     assert (code, written(out)) == (1, ["a.json"])
     assert "gone.jpg  failed: no such file or folder" in problems
     assert "names what is not among the photos: b.png" in said
-
-
-def test_only_failures_end_with_two(run, tmp_path):
-    (tmp_path / "text.jpg").write_text("this is no picture")
-    code, said, _, _ = run(tmp_path / "text.jpg")
-    assert code == 2
-    assert "nothing done" in said
-
-
-def test_an_output_that_is_a_file_is_refused_before_any_work(run, portrait, tmp_path):
-    portrait.save(tmp_path / "a.png")
-    (tmp_path / "out").write_text("mine")
-    with pytest.raises(InputError, match="must be a folder"):
-        run(tmp_path / "a.png", model="nowhere")
-    assert (tmp_path / "out").read_text() == "mine"
-
-
-def test_results_never_replace_an_input(run, portrait, tmp_path):
-    portrait.save(tmp_path / "a.png")
-    with pytest.raises(InputError, match="would be written over an input"):
-        run(tmp_path / "a.png", out=tmp_path, format="png")
 
 
 def test_a_folder_that_may_not_be_written_is_refused_before_any_work(run, portrait, tmp_path, locked_disk):
@@ -309,29 +258,24 @@ def test_a_full_disk_keeps_what_fits_and_gives_up(run, portrait, tmp_path, boxes
 
 def test_wrong_options_say_what_is_right(run, portrait, tmp_path):
     portrait.save(tmp_path / "a.png")
+    (tmp_path / "k.json").write_text("[[500, 0, 256], [0, 500, 256], [0, 0, 1]]")
     for options, words in (
         ({"format": "json,pdf"}, "--format knows .* got pdf"),
         ({"format": ","}, "--format needs"),
         ({"height": 178.0}, "did you mean 1.78"),
-        ({"fov": 200.0}, "--fov is in degrees"),
+        ({"fov": 200.0}, "--fov must be from 1 to 170, got 200"),
         ({"hypotheses": 0}, "--hypotheses must be 1 or more"),
         ({"device": "tpu"}, "--device is auto, cpu, cuda"),
         ({"max_people": 0}, "--max-people must be"),
-        ({"min_score": 1.5}, "--min-score is a number from 0 to 1"),
+        ({"min_score": 1.5}, "--min-score must be from 0 to 1"),
         ({"device": "cuda:99"}, "--device cuda:99 cannot be used here"),
         ({"boxes": Path("1,2,3")}, "--boxes 1,2,3: a box is four numbers"),
         ({"boxes": tmp_path / "gone.json"}, "gone.json: No such file"),
         ({"model": str(tmp_path / "gone")}, "gone"),
+        ({"camera": tmp_path / "k.json", "fov": 50.0}, "not both"),
     ):
         with pytest.raises(InputError, match=words):
             run(tmp_path / "a.png", **options)
-
-
-def test_a_camera_and_a_field_of_view_exclude_each_other(tmp_path):
-    (tmp_path / "k.json").write_text("[[500, 0, 256], [0, 500, 256], [0, 0, 1]]")
-    with pytest.raises(InputError, match="not both"):
-        PredictOptions(tmp_path, camera=tmp_path / "k.json", fov=50.0)
-    assert PredictOptions(tmp_path, device="cpu").torch_device == "cpu"
 
 
 def test_the_focal_length_of_a_phone_is_used_and_told(run, portrait, tmp_path, boxes):

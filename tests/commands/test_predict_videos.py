@@ -1,7 +1,6 @@
 """`di2pose predict` on videos: files, the film with its overlay, and videos that are not whole."""
 
 import sys
-from itertools import islice
 
 import av
 import numpy as np
@@ -78,23 +77,16 @@ def test_a_video_that_breaks_off_keeps_what_was_seen(run, film, tmp_path):
     assert "is not whole" in problems
 
 
-def test_what_is_no_video_fails_and_the_photo_beside_it_is_done(run, walker, tmp_path):
+def test_photos_and_videos_are_done_in_order_and_one_that_fails_stops_no_other(run, film, walker, tmp_path):
     (tmp_path / "text.mp4").write_text("this is no video")
-    walker.resize((325, 265)).save(tmp_path / "walker.png")
-    code, said, problems, out = run(tmp_path / "text.mp4", tmp_path / "walker.png")
-    assert (code, written(out)) == (1, ["walker.json"])
+    for name in ("z.png", "a.png"):
+        walker.resize((325, 265)).save(tmp_path / name)
+    code, said, problems, out = run(tmp_path / "z.png", tmp_path / "text.mp4", film, tmp_path / "a.png")
+    assert (code, written(out)) == (1, ["a.json", "walk.json", "z.json"])
+    assert [line.split()[0] for line in said.splitlines()[:3]] == ["z.png", "walk.mp4", "a.png"]
     assert "text.mp4" in problems
     assert "it is no video" in problems
     assert "failed, wholly or in part: text.mp4" in said
-
-
-def test_photos_and_videos_come_in_the_order_given(run, film, walker, tmp_path):
-    walker.resize((325, 265)).save(tmp_path / "z.png")
-    walker.resize((325, 265)).save(tmp_path / "a.png")
-    code, said, _, out = run(tmp_path / "z.png", film, tmp_path / "a.png")
-    assert code == 0
-    assert [line.split()[0] for line in said.splitlines()[:3]] == ["z.png", "walk.mp4", "a.png"]
-    assert written(out) == ["a.json", "walk.json", "z.json"]
 
 
 def test_a_camera_that_is_not_there_fails_by_name(run):
@@ -114,20 +106,6 @@ def test_a_camera_is_recorded_until_it_ends_and_keeps_its_pictures(run, monkeypa
     motion = Motion.load(out / "camera0.json")
     assert (len(motion), motion[0].image) == (4, None)
     assert (out / "camera0.html").read_text().count("data:image/jpeg") == 4
-
-
-def test_ctrl_c_in_a_video_keeps_what_was_done_and_still_stops(run, film, monkeypatch, tmp_path):
-    real = videos_module.video_results
-
-    def interrupted(*arguments, **options):
-        yield from islice(real(*arguments, **options), 2)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(videos_module, "video_results", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(film, format="json,overlay")
-    assert written(tmp_path / "out") == ["walk.partial.json", "walk.partial.overlay.mp4"]
-    assert len(Motion.load(tmp_path / "out" / "walk.partial.json")) == 2
 
 
 def bones_in(motion, track=0):

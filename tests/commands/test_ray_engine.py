@@ -4,14 +4,11 @@ run that was killed goes on where it was."""
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from commands import running
 
-import di2pose
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.commands.ray_engine import FOLDER, photos_in, settings
 from di2pose.errors import InputError
@@ -36,11 +33,8 @@ def folder(portrait, tmp_path):
 
 
 def started(folder, out, model, *words):
-    line = [sys.executable, "-m", "di2pose", "predict", "photos", "-o", str(out), "--model", str(model)]
-    line += ["--hypotheses", "2", "--steps", "2", "--boxes", "boxes.json", *words]
-    environment = os.environ | {"PYTHONPATH": str(Path(di2pose.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(line, env=environment, cwd=folder.parent, start_new_session=True, **pipes)
+    quick = ["--hypotheses", 2, "--steps", 2, "--boxes", "boxes.json", *words]
+    return running.started("photos", "-o", out, "--model", model, *quick, cwd=folder.parent, start_new_session=True)
 
 
 def rows(files):
@@ -84,7 +78,7 @@ def test_the_rows_are_those_of_one_process_and_a_killed_run_goes_on(folder, mode
 
 
 def options_of(folder, model_folder, **changes):
-    given = {"hypotheses": 2, "steps": 2, "boxes": folder.parent / "boxes.json", "engine": "ray"}
+    given = {"hypotheses": 2, "steps": 2, "box_source": folder.parent / "boxes.json", "engine": "ray"}
     return PredictOptions(model=str(model_folder), **(given | changes))
 
 

@@ -2,17 +2,15 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from commands.running import started
 from commands.test_predict import written
 from commands.test_predict_videos import part_of
 
-import di2pose
-from di2pose.commands.inputs import Input, pieces
+from di2pose.commands.inputs import Input, work_batches
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.errors import InputError
 
@@ -27,12 +25,6 @@ def folder(portrait, tmp_path):
         portrait.crop((k, k, 512, 512)).resize((128, 128)).save(tmp_path / "photos" / f"{k}.png")
     (tmp_path / "photos" / "broken.jpg").write_text("this is no picture")
     return tmp_path / "photos"
-
-
-def command(folder, out, model, *words):
-    line = [sys.executable, "-m", "di2pose", "predict", str(folder), "-o", str(out), "--model", str(model)]
-    environment = os.environ | {"PYTHONPATH": str(Path(di2pose.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    return [*line, *words], environment
 
 
 def children(process):
@@ -67,7 +59,7 @@ def wait_for(condition, seconds=600.0):
 def test_pieces_are_two_photos_or_one_video():
     kinds = ["photo"] * 3 + ["video", "video", "photo"]
     items = [Input(kind, Path(f"{k}.x"), str(k)) for k, kind in enumerate(kinds)]
-    assert [[item.name for item in piece] for piece in pieces(items)] == [
+    assert [[item.name for item in piece] for piece in work_batches(items)] == [
         ["0", "1"], ["2"], ["3"], ["4"], ["5"],
     ]  # fmt: skip
 
@@ -111,9 +103,8 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="wo
 def test_a_killed_worker_costs_nothing_but_time(folder, model_folder, tmp_path):
     """Killed when the broken file is reported: the photo of the same piece is in work then, and takes a while."""
     (folder / "broken.jpg").rename(folder / "0broken.jpg")  # the second of all
-    line, environment = command(folder, tmp_path / "out", model_folder, "--boxes", BOX, "--format", "json")
-    line += ["--hypotheses", "100", "--steps", "20", "--workers", "2"]
-    process = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = [folder, "-o", tmp_path / "out", "--model", model_folder, "--boxes", BOX, "--format", "json"]
+    process = started(*words, "--hypotheses", 100, "--steps", 20, "--workers", 2)
     assert any(problem.startswith("0broken.jpg  failed: ") for problem in process.stderr)
     for pid in children(process):
         os.kill(pid, signal.SIGKILL)
@@ -131,9 +122,8 @@ def test_ctrl_c_keeps_what_is_done_and_nobody_stays_behind(clip, folder, model_f
     """Of the parent alone, as `kill` sends it; its workers end too, also where the parent could not tell them."""
     part_of(clip, folder / "walk.mp4", (324, 264), 200)
     out = tmp_path / "out"
-    line, environment = command(folder, out, model_folder, "--boxes", BOX, "--format", "json,overlay", "--workers", "2")
-    line += ["--hypotheses", "2", "--steps", "2"]
-    process = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = [folder, "-o", out, "--model", model_folder, "--boxes", BOX, "--format", "json,overlay"]
+    process = started(*words, "--workers", 2, "--hypotheses", 2, "--steps", 2)
     wait_for(lambda: process.poll() is not None or (out.is_dir() and {"7.json", "9.json"} <= {*written(out)}))
     wait_for(lambda: process.poll() is not None or any("walk" in name for name in written(out)))
     workers = children(process)

@@ -2,18 +2,17 @@
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands.running import started
 from commands.test_predict import written
 from commands.test_predict_videos import part_of
 
-import di2pose
 from di2pose.commands import writing
 from di2pose.commands.inputs import Input
-from di2pose.commands.writing import Report, RunLog, Written
+from di2pose.commands.writing import OutputFiles, Report, RunLog
 
 
 def test_a_photo_is_printed_when_it_is_done_and_ctrl_c_keeps_it(model_folder, portrait, tmp_path):
@@ -21,13 +20,8 @@ def test_a_photo_is_printed_when_it_is_done_and_ctrl_c_keeps_it(model_folder, po
     (tmp_path / "photos").mkdir()
     for k in range(8):
         portrait.save(tmp_path / "photos" / f"{k}.png")
-    line = [sys.executable, "-m", "di2pose", "predict", str(tmp_path / "photos"), "-o", str(tmp_path / "out")]
-    line += ["--model", str(model_folder), "--boxes", "60,20,440,500", "--format", "json"]
-    line += ["--hypotheses", "100", "--steps", "20"]
-    environment = os.environ | {"PYTHONPATH": str(Path(di2pose.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    environment["PYTHONUNBUFFERED"] = ""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(line, env=environment, **pipes)
+    words = [tmp_path / "photos", "-o", tmp_path / "out", "--model", model_folder, "--boxes", "60,20,440,500"]
+    process = started(*words, "--format", "json", "--hypotheses", 100, "--steps", 20)
     assert process.stdout.readline().startswith("0.png  1 person")
     process.send_signal(signal.SIGINT)
     said, problems = process.communicate(timeout=600)
@@ -65,7 +59,7 @@ def test_lines_of_progress_are_printed_where_there_is_no_terminal(run, portrait,
         ([{"text": "1 person"}, {"problems": ["damaged"]}], 1),
         ([{"earlier": True}, {"problems": ["damaged"]}], 1),
         ([{"problems": ["damaged"]}], 2),
-        ([{"text": "1 person", "written": Written(failed=["no space left"])}], 2),
+        ([{"text": "1 person", "files": OutputFiles(failed=["no space left"])}], 2),
     ],
 )
 def test_the_exit_code_counts_what_was_done_earlier(tmp_path, reports, code):

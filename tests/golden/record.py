@@ -19,8 +19,9 @@ import torch
 from di2pose import Di2Pose, video_results
 from di2pose.assets import extract
 from di2pose.cli import main
-from di2pose.commands.demo import CLIP, _walker, hide_legs
 from di2pose.commands.writing import endings
+from di2pose.data.demo_footage import CLIP, hide_legs
+from di2pose.data.demo_footage import walker as _walker
 from di2pose.data.prepare import prepare
 from di2pose.model import load_model
 from di2pose.onnx import OnnxPredictor

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from di2pose import Di2Pose
-from di2pose.commands.demo import _walker
+from di2pose.data.demo_footage import walker as _walker
 from di2pose.image.crop import assumed_camera
 from di2pose.pipeline.assemble import depths_mm
 from di2pose.pipeline.crops import EncodedCrops

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from PIL import Image
 
-from di2pose.serve.command import bind, build
-from di2pose.serve.refusal import Limits
-from di2pose.serve.worker import AloneJob
+from di2pose.serve.command import bind
+from di2pose.serve.limits import Limits
+from di2pose.serve.server import build
+from di2pose.serve.worker import ExclusiveJob
 
 QUICK = {"hypotheses": 2, "steps": 2, "second_look": False}
 """Options of a request that is answered soon."""
@@ -74,7 +75,7 @@ class Running:
             begun.set()
             end.wait(60)
 
-        job = AloneJob(60, 60, run)
+        job = ExclusiveJob(60, 60, run)
         self.worker.submit(job)
         assert begun.wait(60)
         try:
@@ -82,6 +83,16 @@ class Running:
         finally:
             end.set()
             job.future.result(60)
+
+    @contextmanager
+    def noting(self, method, note):
+        """Calls `note` with the argument of each call of a method of the worker."""
+        real = getattr(self.worker, method)
+        setattr(self.worker, method, lambda argument: (note(argument), real(argument))[1])
+        try:
+            yield
+        finally:
+            setattr(self.worker, method, real)
 
     def wait_for(self, count, timeout=60):
         """Until so many requests wait."""
@@ -117,6 +128,13 @@ def running(model, limits=None, waiting=64, a_client=64, batch=8, token=None, ho
             thread.join(30)
             worker.close()
             assert not thread.is_alive()
+
+
+def work_for_ever(model, between):
+    """The work of a long job."""
+    while True:
+        between()
+        time.sleep(0.01)
 
 
 def file_of(picture, kind="PNG", **options):

@@ -14,8 +14,8 @@ from video.films import write_film
 from di2pose import Di2Pose, recipes
 from di2pose.image.blazepose import BlazePose
 from di2pose.serve.app import Service, build_app
-from di2pose.serve.refusal import Limits
-from di2pose.serve.table import ROUTES
+from di2pose.serve.limits import Limits
+from di2pose.serve.schema import ROUTES
 from di2pose.serve.worker import Worker
 
 VALID, INVALID = GenerationMode.POSITIVE, GenerationMode.NEGATIVE

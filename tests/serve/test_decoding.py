@@ -12,9 +12,8 @@ from serve.decoded_items import dying, slowly
 from serve.running import QUICK, running
 from video.films import grey_jpeg, write_jpegs, write_latin_1
 
-from di2pose.serve.decoding import DecodingProcess
-from di2pose.serve.pictures import WatchedStream, decode_picture
-from di2pose.serve.refusal import Limits, Refusal
+from di2pose.serve.decoding import DecodingProcess, WatchedStream, decode_picture
+from di2pose.serve.limits import ApiError, Limits
 from di2pose.video.stream import VideoBytes
 
 BOX = [20, 10, 200, 250]
@@ -30,7 +29,7 @@ def process():
 def test_what_takes_too_long_is_ended_and_the_next_call_is_answered(process):
     assert process.run(len, b"abc") == 3  # it has started
     process.seconds = 0.1
-    with pytest.raises(Refusal, match=r"longer than 0\.1 s") as refused:
+    with pytest.raises(ApiError, match=r"longer than 0\.1 s") as refused:
         process.run(time.sleep, 600)
     assert refused.value.status == 422
     process.seconds = 60.0
@@ -38,12 +37,12 @@ def test_what_takes_too_long_is_ended_and_the_next_call_is_answered(process):
     items = process.each(slowly)
     assert next(items) == "first"
     process.seconds = 0.1
-    with pytest.raises(Refusal, match="longer than"):
+    with pytest.raises(ApiError, match="longer than"):
         next(items)
 
 
 def test_a_death_is_an_answer_and_the_next_call_has_another_process(process):
-    with pytest.raises(Refusal, match="exit code 7") as refused:
+    with pytest.raises(ApiError, match="exit code 7") as refused:
         process.run(os._exit, 7)
     assert refused.value.status == 422
     first = process.run(os.getpid)
@@ -52,7 +51,7 @@ def test_a_death_is_an_answer_and_the_next_call_has_another_process(process):
     assert process.run(os.getpid) not in (first, os.getpid())
     items = process.each(dying)
     assert next(items) == "first"
-    with pytest.raises(Refusal, match="exit code 3"):
+    with pytest.raises(ApiError, match="exit code 3"):
         next(items)
 
 
@@ -60,7 +59,7 @@ def test_pictures_and_errors_come_back_as_they_are(process, photos):
     here, there = decode_picture(photos[0]), process.run(decode_picture, photos[0])
     assert (there.mode, there.size, there.info) == (here.mode, here.size, here.info)
     assert there.tobytes() == here.tobytes()
-    with pytest.raises(Refusal, match="damaged") as refused:
+    with pytest.raises(ApiError, match="damaged") as refused:
         process.run(decode_picture, photos[0][:2000])
     assert refused.value.status == 422
     with pytest.raises(ZeroDivisionError) as failed:
@@ -86,7 +85,7 @@ def test_a_picture_that_takes_too_long_is_refused_and_the_service_goes_on(model,
 def test_a_frame_that_takes_too_long_ends_the_video(tmp_path):
     content = write_jpegs(tmp_path / "a.avi", [grey_jpeg(6400, 6400)]).read_bytes()
     limits = Limits(decode_s=0.001)
-    with pytest.raises(Refusal, match=r"longer than 0\.001 s"):
+    with pytest.raises(ApiError, match=r"longer than 0\.001 s"):
         list(WatchedStream(VideoBytes(content, "avi"), limits, lambda: None, lambda frame: None))
 
 

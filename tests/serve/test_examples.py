@@ -10,7 +10,7 @@ pytest.importorskip("av")
 pytest.importorskip("starlette", reason="the service needs the extra serve")
 from serve.running import running
 
-from di2pose.serve.examples import Examples
+from di2pose.serve.media import Examples
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from serve.running import QUICK
 
-from di2pose.serve.pictures import check_picture, check_video, decode_picture
-from di2pose.serve.refusal import Limits, Refusal
+from di2pose.serve.decoding import check_picture, check_video, decode_picture
+from di2pose.serve.limits import ApiError, Limits
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 BOX = [20, 10, 100, 110]
@@ -31,7 +31,7 @@ def test_damage_in_pictures_is_told(hostile):
                 broken = arsenal._flip(content) if k % 2 else content[: arsenal.random.randrange(1, len(content))]
                 check_picture(broken, Limits())
                 seen[decode_picture(broken).size[0] > 0] += 1
-            except Refusal:  # anything else fails the test
+            except ApiError:  # anything else fails the test
                 seen[False] += 1
     assert min(seen.values()) > 20
 
@@ -39,7 +39,7 @@ def test_damage_in_pictures_is_told(hostile):
 def test_a_video_of_an_unknown_codec_is_told(hostile):
     film = hostile.real_files()[1]
     assert check_video(film, Limits())[0] == "mov"
-    with pytest.raises(Refusal, match="coded in a way"):
+    with pytest.raises(ApiError, match="coded in a way"):
         check_video(film.replace(b"mp4v", b"zzzz").replace(b"esds", b"zzzz"), Limits())
 
 

@@ -14,8 +14,8 @@ from video.films import write_film
 from di2pose import estimate_video
 from di2pose.result import WRITERS
 from di2pose.serve.jobs import patched, placements
+from di2pose.serve.limits import Limits
 from di2pose.serve.media import formats
-from di2pose.serve.refusal import Limits
 
 BOX = (20.0, 10.0, 200.0, 250.0)
 WATCH = {"on": False, "written": []}
@@ -102,14 +102,10 @@ def test_a_video_has_a_page_with_its_pictures_but_no_overlay(service, film, no_d
 
 
 def test_videos_have_limits_of_their_own(model, film):
-    with running(model, Limits(video_seconds=0.2)) as service:
-        assert service.post("/v1/video", film, "video").error == "too_large"
-    with running(model, Limits(video_seconds=1.0, video_rate=3.0)) as service:
-        assert service.post("/v1/video", film, "video").error == "too_large"
-    with running(model, Limits(pixels=320 * 319)) as service:
-        assert service.post("/v1/video", film, "video").error == "too_large"
-    with running(model, Limits(video_bytes=1000)) as service:
-        assert service.post("/v1/video", film, "video").error == "too_large"
+    tight = ({"video_seconds": 0.2}, {"video_seconds": 1.0, "video_rate": 3.0}, {"pixels": 320 * 319})
+    for limits in (*tight, {"video_bytes": 1000}):
+        with running(model, Limits(**limits)) as service:
+            assert service.post("/v1/video", film, "video").error == "too_large"
 
 
 @pytest.mark.parametrize(

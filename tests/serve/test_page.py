@@ -22,7 +22,7 @@ from serve.running import running
 from video.films import write_film
 
 from di2pose.assets import extract
-from di2pose.commands.demo import CLIP, FRAME, REGION
+from di2pose.data.demo_footage import CLIP, FRAME, REGION
 from di2pose.data.frames import Video
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Result

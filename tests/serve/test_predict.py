@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from PIL import Image
-from serve.running import QUICK, file_of, opened, running
+from serve.running import QUICK, file_of, opened, running, work_for_ever
 
 from di2pose.result import Result
-from di2pose.serve.refusal import Limits
-from di2pose.serve.worker import AloneJob
+from di2pose.serve.limits import Limits
+from di2pose.serve.worker import ExclusiveJob
 
 BOX = [20.0, 10.0, 200.0, 250.0]
 
@@ -62,22 +62,16 @@ def test_requests_that_wait_together_share_a_batch_and_get_what_each_would_alone
     boxes = [None, [BOX], None, None, None, None]
     contents = [photos[0], photos[1], damaged, photos[2], photos[3], photos[4]]
     batches = []
-    look = service.worker._look
-
-    def noted(opened):
-        batches.append(len(opened))
-        look(opened)
-
-    service.worker._look = noted
-    try:
-        with ThreadPoolExecutor(6) as pool, service.held():
-            asked = [
-                pool.submit(service.post, "/v1/predict", content, **QUICK, boxes=box)
-                for content, box in zip(contents, boxes, strict=True)
-            ]
-            service.wait_for(6)
-    finally:
-        service.worker._look = look
+    with (
+        service.noting("_predict_opened", lambda opened: batches.append(len(opened))),
+        ThreadPoolExecutor(6) as pool,
+        service.held(),
+    ):
+        asked = [
+            pool.submit(service.post, "/v1/predict", content, **QUICK, boxes=box)
+            for content, box in zip(contents, boxes, strict=True)
+        ]
+        service.wait_for(6)
     answers = [one.result() for one in asked]
     assert batches[-1] == 5  # all but the damaged one, at once
     assert [answer.status for answer in answers] == [200, 200, 422, 200, 200, 200]
@@ -143,50 +137,16 @@ def test_an_answer_that_takes_too_long_is_given_up(model, photos):
             late = service.post("/v1/predict", photos[0], **QUICK)
         assert (late.status, late.error) == (503, "busy")  # never begun
         assert service.worker.waiting == 0
-        begun = AloneJob(60, 0.3, _work_for_ever)
+        begun = ExclusiveJob(60, 0.3, work_for_ever)
         service.worker.submit(begun)
         assert begun.future.result(60).status == 504
-    left = AloneJob(60, 60, _work_for_ever)
-    with running(model) as service:
-        service.worker.submit(left)
-    assert left.future.result(60).status == 503  # a service that ends waits for nobody
-
-
-def _work_for_ever(model, between):
-    while True:
-        between()
-        time.sleep(0.01)
-
-
-def test_photos_need_not_wait_for_the_end_of_a_long_job(service, photos):
-    begun, end = threading.Event(), threading.Event()
-
-    def run(model, between):
-        begun.set()
-        while not end.wait(0.01):
-            between()
-        return "done"
-
-    job = AloneJob(60, 60, run)
-    service.worker.submit(job)
-    begun.wait(60)
-    assert service.post("/v1/predict", photos[4], **QUICK).status == 200
-    assert not job.future.done()
-    end.set()
-    assert job.future.result(60) == "done"
 
 
 def test_an_answered_request_leaves_nothing_behind(service, photos):
     """Not even until the garbage collector comes: pictures are large, and it counts objects."""
-    jobs, submit = [], service.worker.submit
-
-    def noted(job):
-        jobs.append(weakref.ref(job))
-        return submit(job)
-
-    service.worker.submit = noted
+    jobs = []
     gc.disable()
-    try:
+    with service.noting("submit", lambda job: jobs.append(weakref.ref(job))):
         for content in (photos[4], photos[4][:400], photos[4]):
             service.post("/v1/predict", content, **QUICK)
         assert len(jobs) == 3
@@ -194,10 +154,9 @@ def test_an_answered_request_leaves_nothing_behind(service, photos):
         end = time.monotonic() + 10
         while [1 for job in jobs[:3] if job() is not None] and time.monotonic() < end:
             time.sleep(0.05)
-        assert [job() for job in jobs[:3]] == [None] * 3
-    finally:
-        gc.enable()
-        service.worker.submit = submit
+        left = [job() for job in jobs[:3]]
+    gc.enable()
+    assert left == [None] * 3
 
 
 def test_a_large_file_is_read_whole(service, model):

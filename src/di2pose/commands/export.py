@@ -6,18 +6,13 @@ import tyro
 
 from di2pose import checkpoint
 from di2pose.errors import InputError
-from di2pose.files import Json
 from di2pose.model import average_in, find_model
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.text_table import aligned
 
 
 def export(
-    model: tyro.conf.Positional[Path],
-    out: Path | None = None,
-    average: tuple[Path, ...] = (),
-    onnx: Path | None = None,
-    int8: bool = False,
+    model: tyro.conf.Positional[Path], out: Path | None = None, average: tuple[Path, ...] = (), onnx: Path | None = None
 ) -> None:
     """Write a model with weights of 16 bits, with its calibration and notes: what is shipped. Or, with --onnx, all
     networks between a photo and a person for onnxruntime, which needs no PyTorch then (docs/onnx.md).
@@ -25,43 +20,26 @@ def export(
     Args:
         model: Checkpoint folder, run of `di2pose train`, or name of a packaged model.
         out: Folder to write; an older one is replaced when the new one is whole.
-        average: Other folders, runs that began with the same weights: what is written is the mean of them all. The
-            calibration stays the model's own: fit it again.
+        average: Other folders, runs that began with the same weights: the mean of all is written. The calibration
+            stays the model's own: fit it again.
         onnx: Folder to write for `di2pose.onnx.OnnxPredictor`; every network is checked against PyTorch.
-        int8: With --onnx: the denoiser's weights in 8 bits; what that costs in mm is said and kept in the folder.
     """
     if out is None and onnx is None:
         raise InputError("say what to write: --out FOLDER (16 bits), --onnx FOLDER, or both")
-    if int8 and onnx is None:
-        raise InputError("--int8 is for --onnx FOLDER")
     network = Di2Pose.from_pretrained(model)
     average_in(network.model, average)
     if out is not None:
         network.save(out, half=True, **checkpoint.read_notes(find_model(model)))
-        _say(out, network)
+        _print_size(out, network)
     if onnx is not None:
         from di2pose.onnx.export import export_onnx
 
-        told = export_onnx(network, onnx, int8)
-        _say(onnx, network)
-        _say_parts(told)
+        files = export_onnx(network, onnx)["files"]
+        _print_size(onnx, network)
+        rows = [(name, f"{f['bytes'] / 1e6:.1f}", f"{f['largest_difference']:.1e}") for name, f in files.items()]
+        print(aligned(("network", "MB", "largest difference from PyTorch"), rows))
 
 
-def _say(folder: Path, network: Di2Pose) -> None:
+def _print_size(folder: Path, network: Di2Pose) -> None:
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{folder}: {size / 1e6:.1f} MB, {'calibrated' if network.calibration else 'not calibrated'}")
-
-
-def _say_parts(told: Json) -> None:
-    rows = [
-        (name, f"{about['bytes'] / 1e6:.1f}", f"{about['largest_difference']:.1e}")
-        for name, about in told["files"].items()
-    ]
-    print(aligned(("network", "MB", "largest difference from PyTorch"), rows))
-    if "int8" in told:
-        cost = told["int8"]
-        print(
-            f"int8 ({', '.join(cost['parts'])}): with the same noise joints move by {cost['mean_of_8_mm']:.1f} mm in "
-            f"the mean of 8 hypotheses, by {cost['hypothesis_mm']:.1f} mm in one; another seed moves the mean of 8 by "
-            f"{cost['other_seed_mm']:.1f} mm"
-        )

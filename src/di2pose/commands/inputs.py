@@ -1,4 +1,4 @@
-"""What a user gives on the command line -> photos, videos and cameras, each with a name of its own for its results."""
+"""Words of a command line -> photos, videos and cameras, each with a unique name for its results."""
 
 import glob
 import re
@@ -31,9 +31,7 @@ OTHER_FILES = {
 """First bytes -> what it is. FFmpeg would try to make a video of some of them."""
 Kind = Literal["photo", "video", "camera"]
 OWN = (".overlay.jpg", ".overlay.mp4")
-"""Pictures that this program wrote: a folder that is looked at twice must not feed on its own results."""
-
-
+"""Pictures that this program wrote: the results of an earlier run are no inputs."""
 TOGETHER = 2
 """Photos in one pass of the networks, done and written together: as quick as eight; one by one takes 1 to 7 % longer
 (benchmarks/photo_batches.py)."""
@@ -41,35 +39,35 @@ TOGETHER = 2
 
 @dataclass(frozen=True)
 class Input:
-    """One thing to look at."""
+    """One photo, video or camera."""
 
     kind: Kind
     source: Path | int
     """A file, or the index of a camera."""
     name: str
-    """The stem of its results: no other input of the run has it."""
+    """The stem of its results, unique in the run."""
 
     @property
     def label(self) -> str:
-        """How it is called in messages."""
+        """Its name in messages."""
         return f"camera {self.source}" if isinstance(self.source, int) else printable(self.source.name)
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything that was found under the words of a command line."""
+    """The inputs of a command line."""
 
     found: list[Input]
     ignored: list[str]
     """Files of folders that are neither photos nor videos."""
     missing: list[str]
-    """What is wrong with words that led nowhere."""
+    """Words without an input, each with the reason."""
 
 
 def sort_inputs(words: Sequence[str]) -> Inputs:
     """Photos, videos, folders (their files, not their subfolders), patterns like 'a/*.jpg', and camera numbers.
 
-    A file that is given twice is looked at once.
+    A file that is given twice is taken once.
     """
     sources: dict[Path | int, tuple[Kind, Path | int]] = {}
     ignored: list[str] = []
@@ -92,15 +90,15 @@ def sort_inputs(words: Sequence[str]) -> Inputs:
     return Inputs(found, ignored, missing)
 
 
-def pieces(items: Sequence[Input]) -> list[list[Input]]:
-    """The work cut up, in order: photos that are looked at together, or one video or camera. Whoever does a piece, the
-    batches are the same, and with them every bit of the results."""
-    cut: list[list[Input]] = []
+def work_batches(items: Sequence[Input]) -> list[list[Input]]:
+    """The work in order: photos that are predicted together, or one video or camera. They do not depend on the number
+    of processes, so the results do not, either."""
+    batches: list[list[Input]] = []
     for photos, group in groupby(items, key=lambda item: item.kind == "photo"):
         run = list(group)
         size = TOGETHER if photos else 1
-        cut += [run[start : start + size] for start in range(0, len(run), size)]
-    return cut
+        batches += [run[start : start + size] for start in range(0, len(run), size)]
+    return batches
 
 
 def _look_up(word: str) -> tuple[list[tuple[Kind, Path | int]], list[Path], str | None]:

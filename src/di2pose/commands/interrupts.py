@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment of our choosing: what is being kept or written is finished first."""
+"""Ctrl-C at safe moments only: a file or a message is finished first."""
 
 import signal
 import threading
@@ -9,20 +9,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class HeldInterrupts:
-    """Inside `with HeldInterrupts() as held:` Ctrl-C waits for the end of the block, or for the next item of
-    `held.between(...)`. A second one while the first waits is raised at once.
+class DeferredSigint:
+    """Inside `with DeferredSigint() as deferred:` Ctrl-C waits for the end of the block, or for the next item of
+    `deferred.between(...)`. A second one while the first waits is raised at once.
 
-    Where Ctrl-C means something else (not in the main thread, a handler of the caller's own), it stays as it is.
+    Without effect outside of the main thread, and where the caller has a SIGINT handler of its own.
     """
 
     def __init__(self) -> None:
         self._waiting = self._open = self._installed = False
 
-    def __enter__(self) -> "HeldInterrupts":
+    def __enter__(self) -> "DeferredSigint":
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._hold)
+            signal.signal(signal.SIGINT, self._defer)
             self._installed = True
         return self
 
@@ -48,7 +48,7 @@ class HeldInterrupts:
                 self._open = False
             yield item
 
-    def _hold(self, number: int, frame: FrameType | None) -> None:
+    def _defer(self, number: int, frame: FrameType | None) -> None:
         if self._open or self._waiting:
             self._waiting = self._open = False
             raise KeyboardInterrupt

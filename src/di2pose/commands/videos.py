@@ -1,4 +1,4 @@
-"""A video or a camera -> its people -> files: the overlay is written as it goes, the numbers are kept to the end."""
+"""A video or a camera -> its people -> files: the overlay is written frame by frame, the numbers at the end."""
 
 import dataclasses
 import warnings
@@ -8,11 +8,12 @@ from pathlib import Path
 from tqdm import tqdm
 
 from di2pose.commands.inputs import Input
-from di2pose.commands.interrupts import HeldInterrupts
+from di2pose.commands.interrupts import DeferredSigint
 from di2pose.commands.predict_options import PredictOptions
 from di2pose.commands.user_files import fitted_camera
-from di2pose.commands.writing import FILM, PARTIAL, ProgressLines, Report, Tell, Written, print_line
+from di2pose.commands.writing import FILM, PARTIAL, OutputFiles, ProgressLines, Report, ReportCallback, print_line
 from di2pose.errors import InputError
+from di2pose.options import VIDEO_OPTIONS
 from di2pose.output.media import OverlayVideo, Thumbnails, without_faces
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion, Result, count_people
@@ -23,14 +24,14 @@ from di2pose.video.stream import BrokenVideoWarning, Stream, TimeStampWarning
 
 
 class Recording:
-    """What is kept of a video while it is looked at. Its pixels are not, but for small ones for the page."""
+    """The results of a video so far. Pictures are not kept, but for thumbnails for the page."""
 
     def __init__(self, item: Input, options: PredictOptions, fps: float) -> None:
         self.stem, self.formats, self.fps = options.out / item.name, options.formats, fps
-        self.same_body, self.height_m = options.same_body, options.height
+        self.same_body, self.height_m = options.same_body, options.height_m
         self.notes = TrackNotes()
         self.results: list[Result] = []
-        self.written = Written()
+        self.files = OutputFiles()
         self._video = OverlayVideo(Path(f"{self.stem}{FILM}"), fps) if "overlay" in self.formats else None
         self._thumbnails = Thumbnails() if "html" in self.formats else None
 
@@ -43,27 +44,27 @@ class Recording:
             try:
                 self._video.add(result, picture)
             except InputError as error:  # without the overlay the rest may still find room
-                self.written.fail(error)
+                self.files.fail(error)
                 self._video = None
         self.results.append(dataclasses.replace(result, picture=None))
 
     def write(self, wanted: int | None = None) -> None:
-        """All files of what came so far. `wanted`: about how many frames would have come, where it was stopped before
-        the end; then the files have names of their own."""
+        """All files of the results so far. `wanted`: about how many frames the whole video has, where it was stopped
+        before the end; then the files have names of their own."""
         if self.results:
             stem = self.stem if wanted is None else Path(f"{self.stem}{PARTIAL}")
             if self._video is not None:
                 try:
-                    self.written.files += filter(None, [self._video.finish(Path(f"{stem}{FILM}"))])
+                    self.files.paths += filter(None, [self._video.finish(Path(f"{stem}{FILM}"))])
                 except InputError as error:
-                    self.written.fail(error)
+                    self.files.fail(error)
             self.results = whole_tracks(self.results, notes=self.notes)
             if self.same_body:
                 self.results = one_body(self.results, self.height_m)
             motion = Motion(self.results, self.fps)
             shown = motion if self._thumbnails is None else self._thumbnails.on(motion)
-            self.written.save(stem, self.formats, motion, shown, wanted)
-            self.written.remove_stale(self.stem)
+            self.files.save(stem, self.formats, motion, shown, wanted)
+            self.files.remove_stale(self.stem)
 
     def describe(self) -> str:
         """'230 frames, 2 people, 12 % of their joints hidden, 1 stray track dropped (3 sightings)'."""
@@ -80,16 +81,18 @@ class Recording:
         return len({person.track for result in self.results for person in result.people})
 
 
-def predict_video(model: Di2Pose, item: Input, options: PredictOptions, tell: Tell, bar: bool | None = None) -> bool:
-    """Do one video or camera; what a broken one gave is kept. False where the disk is full.
+def predict_video(
+    model: Di2Pose, item: Input, options: PredictOptions, report: ReportCallback, bar: bool | None = None
+) -> bool:
+    """Do one video or camera; the results of a broken one are kept. False where the disk is full.
 
-    Ctrl-C ends the recording of a camera. In a video what was done so far is written, under names of its own, before
-    the program ends. `bar`: whether to draw one of its progress (None: before a terminal).
+    Ctrl-C ends the recording of a camera. In a video the results so far are written, under names of their own, before
+    the program ends. `bar`: whether to draw a progress bar (None: at a terminal).
     """
     try:
         stream = Stream(item.source)
     except InputError as error:
-        tell(Report(item, problems=[str(error)]))
+        report(Report(item, problems=[str(error)]))
         return True
     recording = Recording(item, options, stream.fps)
     if stream.note:
@@ -97,55 +100,43 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, tell: Te
     if item.kind == "camera":
         print_line(f"{item.label}: recording, Ctrl-C ends it")
     stopped: BaseException | None = None
-    report = Report(item, written=recording.written)
+    outcome = Report(item, files=recording.files)
     disable = None if bar is None else not bar
     progress, expected = ProgressLines(), f" of about {stream.expected}" if stream.expected else ""
-    with HeldInterrupts() as held, warnings.catch_warnings():
+    with DeferredSigint() as deferred, warnings.catch_warnings():
         warnings.simplefilter("ignore", BrokenVideoWarning)  # `stream.broken` says it too
-        warnings.simplefilter("ignore", TimeStampWarning)  # said above
+        warnings.simplefilter("ignore", TimeStampWarning)  # `stream.note`
         try:
             results = _results(model, stream, options, recording.notes)
-            for result in held.between(tqdm(results, item.label, stream.expected, unit="frame", disable=disable)):
+            for result in deferred.between(tqdm(results, item.label, stream.expected, unit="frame", disable=disable)):
                 recording.add(result)
                 progress.update(f"{item.label}: {len(recording.results)}{expected} frames")
         except InputError as error:
-            report.problems.append(str(error))
+            outcome.problems.append(str(error))
             stopped = error
         except KeyboardInterrupt as error:
             stopped = error
         if stream.broken is not None:
-            report.problems.append(str(stream.broken))
+            outcome.problems.append(str(stream.broken))
         whole = stopped is None or item.kind == "camera"
         wanted = max(stream.expected or 0, len(recording.results))
         recording.write(None if whole else wanted)
         if recording.results:
-            report.text, report.people = recording.describe(), recording.people
-            report.partial = None if whole else f"{len(recording.results)} of about {wanted} frames"
-        tell(report)
+            outcome.text, outcome.people = recording.describe(), recording.people
+            outcome.partial = None if whole else f"{len(recording.results)} of about {wanted} frames"
+        report(outcome)
         if isinstance(stopped, KeyboardInterrupt) and item.kind != "camera":
             raise stopped
-    return not report.written.disk_full
+    return not outcome.files.disk_full
 
 
 def _results(model: Di2Pose, stream: Stream, options: PredictOptions, notes: TrackNotes) -> Iterator[Result]:
-    """Of a stream, for the film; the bodies are fitted when the whole is known."""
+    """Results for the overlay; bodies are fitted when the whole video is known."""
     camera = options.known_camera
     if camera is not None:
         camera = fitted_camera(camera, next(iter(stream)).picture.size)
     results = video_results(
-        model,
-        stream,
-        hypotheses=options.hypotheses,
-        steps=options.steps,
-        seed=options.seed,
-        smoothed=options.smooth,
-        same_body=False,
-        max_people=options.max_people,
-        camera=camera,
-        field_of_view=options.fov,
-        height_m=options.height,
-        min_score=options.min_score,
-        pictures=True,
-        notes=notes,
-    )
+        model, stream, smoothed=options.smooth, same_body=False, camera=camera, pictures=True, notes=notes,
+        **options.call(*VIDEO_OPTIONS),
+    )  # fmt: skip
     return (without_faces(model, result) for result in results) if options.blur_faces else results

@@ -1,4 +1,4 @@
-"""Results -> the files that were asked for, each whole or not at all; and what a run says about it."""
+"""Results -> files of the chosen formats, each whole or not at all; and what a run prints about them."""
 
 import errno
 import re
@@ -52,7 +52,7 @@ def parse_formats(text: str) -> tuple[str, ...]:
 
 
 def ready_folder(folder: Path) -> Path:
-    """The output folder, made and tried before any work is done for it, without what killed runs left there."""
+    """The output folder, made and tested before any work, without temporary files of killed runs."""
     try:
         if folder.exists() and not folder.is_dir():
             raise InputError(f"the output must be a folder, {folder} is a file: give another with -o")
@@ -73,10 +73,10 @@ def _ending(path: Path) -> str:
 
 
 @dataclass
-class Written:
-    """What became of one input's results."""
+class OutputFiles:
+    """The files of one input's results."""
 
-    files: list[Path] = field(default_factory=list)
+    paths: list[Path] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     """Formats that do not apply, each with the reason."""
     failed: list[str] = field(default_factory=list)
@@ -90,16 +90,11 @@ class Written:
         self.disk_full |= isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
     def save(
-        self,
-        stem: Path,
-        formats: tuple[str, ...],
-        numbers: Result | Motion,
-        shown: Result | Motion,
+        self, stem: Path, formats: tuple[str, ...], numbers: Result | Motion, shown: Result | Motion,
         wanted: int | None = None,
-    ) -> None:
-        """Write a photo or a video. `numbers` are in pixels of the original. `shown` is what pictures and pages are
-        made of: in pixels of its own pictures, which may be smaller, and of a video maybe fewer frames.
-        `wanted`: frames of a video that was stopped before its end."""
+    ) -> None:  # fmt: skip
+        """Write a photo or a video. `numbers`: in pixels of the original; `shown`: for pictures and pages, in pixels of
+        its own pictures, which may be smaller; `wanted`: frames of a video that was stopped before its end."""
         if isinstance(numbers, Motion):
             somebody, never = bool(numbers.tracks), NOT_OF_VIDEOS
             self.skipped += ["no png of a video"] if "png" in formats else []
@@ -113,18 +108,18 @@ class Written:
                 path = Path(f"{stem}{endings()[kind]}")
                 try:
                     if kind == "json" and wanted is not None and isinstance(numbers, Motion):
-                        self.files += write_files(path.parent, as_json(path.name, list(numbers), numbers.fps, wanted))
+                        self.paths += write_files(path.parent, as_json(path.name, list(numbers), numbers.fps, wanted))
                     else:
-                        self.files += (shown if kind in PICTURES else numbers).save(path)
+                        self.paths += (shown if kind in PICTURES else numbers).save(path)
                 except InputError as error:
                     self.fail(error)
 
     def remove_stale(self, stem: Path) -> None:
         """Remove the partial files of earlier runs, of the formats that were written now."""
-        start, now = f"{stem.name}{PARTIAL}", {path.name for path in self.files}
-        kinds = "|".join({re.escape(_ending(path)) for path in self.files})
+        start, now = f"{stem.name}{PARTIAL}", {path.name for path in self.paths}
+        kinds = "|".join({re.escape(_ending(path)) for path in self.paths})
         stale = re.compile(rf"{re.escape(start)}(_p\d+)?({kinds})", re.DOTALL)
-        for path in stem.parent.iterdir() if self.files else ():
+        for path in stem.parent.iterdir() if self.paths else ():
             if stale.fullmatch(path.name) and path.name not in now:
                 with suppress(OSError):  # it only lies about
                     path.unlink()
@@ -136,8 +131,8 @@ class Report:
 
     item: Input
     text: str = ""
-    """What was seen; empty where nothing came of it."""
-    written: Written = field(default_factory=Written)
+    """The result in words; empty where there is none."""
+    files: OutputFiles = field(default_factory=OutputFiles)
     people: int = 0
     partial: str | None = None
     """How far a video that was stopped came."""
@@ -147,7 +142,7 @@ class Report:
     """Done by an earlier run, and skipped by this one."""
 
 
-Tell = Callable[[Report], None]
+ReportCallback = Callable[[Report], None]
 
 
 def print_line(text: str, error: bool = False) -> None:
@@ -205,7 +200,7 @@ class RunLog:
         self.progress.update(f"{self.reported} of {self.total} files, {len(self.failed)} failed")
 
     def _add(self, report: Report) -> None:
-        item, text, written = report.item, report.text, report.written
+        item, text, output = report.item, report.text, report.files
         for problem in report.problems:
             self.fail(item.label, problem)
         if not text:
@@ -213,18 +208,18 @@ class RunLog:
         self.people += report.people
         self.empty[item.kind] += not report.people
         if report.partial is None:
-            self.done[item.kind] += bool(written.files) or not written.failed
+            self.done[item.kind] += bool(output.paths) or not output.failed
         else:
             self.partial.append(f"{item.label} ({report.partial})")
             text = f"PARTIAL, {text}"
-        self.files += written.files
-        parts = [text, *written.skipped]
-        if written.files:  # the first name in full, then what differs
-            first, *others = (path.name for path in written.files)
+        self.files += output.paths
+        parts = [text, *output.skipped]
+        if output.paths:  # the first name in full, then what differs
+            first, *others = (path.name for path in output.paths)
             names = ["wrote", first, *(name.removeprefix(item.name) for name in others)]
             parts.append(" ".join(map(printable, names)))
         print_line(f"{item.label:<{self.width}}  {' · '.join(parts)}")
-        for problem in written.failed:
+        for problem in output.failed:
             self.fail(item.label, problem)
 
     def fail(self, label: str, problem: str) -> None:

@@ -24,6 +24,8 @@ MOST_MEGAPIXELS = 178.0
 """Pillow's own limit; it keeps 4 bytes a pixel, 0.7 GB in all."""
 SHRINK_FROM = 50.0
 """Megapixels above which `read_photo` gives fewer: people are looked at in 256x256 pixels, so nothing is lost."""
+BATCH_PIXELS = 64_000_000
+"""Photos that are in memory at once have not many more pixels than this."""
 MOST_SCANS = 100
 """Of a JPEG. Encoders write about ten; a scan may have a hundred bytes, and each is a pass over all pixels."""
 SIDEWAYS = (5, 6, 7, 8)

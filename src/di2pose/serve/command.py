@@ -4,27 +4,17 @@ import logging
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from di2pose.call_options import usable_device
 from di2pose.errors import InputError, require
-from di2pose.serve.refusal import Limits
-
-if TYPE_CHECKING:
-    from uvicorn import Server
-
-    from di2pose.pipeline.pipeline import Di2Pose
-    from di2pose.serve.worker import Worker
+from di2pose.serve.limits import Limits
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN = "DI2POSE_TOKEN"
 """Of the environment: a flag could be read in the list of processes."""
-MOST_HEAD = 32_768
-"""Bytes of a request's head."""
-GRACE_S = 10
-"""For requests that have begun, when the service ends."""
 
 
 def serve(
@@ -37,16 +27,7 @@ def serve(
     max_waiting: int = 64,
     max_per_client: int = 16,
     batch: int = 8,
-    max_bytes: int = Limits.bytes,
-    max_pixels: int = Limits.pixels,
-    max_hypotheses: int = Limits.hypotheses,
-    max_people: int = Limits.people,
-    max_price: int = Limits.price,
-    max_video_price: int = Limits.video_price,
-    max_video_bytes: int = Limits.video_bytes,
-    max_video_seconds: float = Limits.video_seconds,
-    timeout: float = Limits.work_s,
-    upload_timeout: float = Limits.upload_s,
+    limits: Annotated[Limits, tyro.conf.arg(name="")] = Limits(),  # noqa: B008  # frozen
 ) -> int:
     """Open the page and the REST service; Ctrl-C ends them. docs/serve.md describes both.
 
@@ -59,44 +40,50 @@ def serve(
         token: What callers of /v1 must send as `Authorization: Bearer TOKEN` (left out: $DI2POSE_TOKEN, else none).
         allow_host: Names under which the service is reached, e.g. behind a proxy. Addresses in numbers always count.
         device: auto, cpu, cuda or mps.
-        max_waiting: Requests that may wait; more are told to come again.
+        max_waiting: Requests that may wait; more get 503.
         max_per_client: Requests of one client (its address) that may wait.
-        batch: Photos that are looked at together, at most.
-        max_bytes: Of a request with a picture.
-        max_pixels: Of a picture, or of a frame.
-        max_hypotheses: Of one request.
-        max_people: Of one request.
-        max_price: People x hypotheses x steps of a photo, a reveal or a lab; docs/serve.md.
-        max_video_price: Frames x people x hypotheses x steps of a video.
-        max_video_bytes: Of a request with a video.
-        max_video_seconds: Of a video.
-        timeout: Seconds that a request may wait, and again that it may be worked on.
-        upload_timeout: Seconds that a request may take to arrive.
+        batch: Photos in one batch, at most.
     """
-    for package in ("starlette", "uvicorn"):
+    for package in ("starlette", "uvicorn", "pydantic"):
         require(package, extra="serve")
     token = os.environ.get(TOKEN) if token is None else token
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise InputError("the token must be printable ASCII without spaces at its ends, and not empty")
     counts = {"max-waiting": max_waiting, "max-per-client": max_per_client, "batch": batch}
-    counts |= {"max-hypotheses": max_hypotheses, "max-price": max_price, "max-video-price": max_video_price}
+    counts |= {"max-hypotheses": limits.hypotheses, "max-price": limits.price, "max-video-price": limits.video_price}
     for flag, value in counts.items():
         if value < 1:
             raise InputError(f"--{flag} must be 1 or more, got {value}")
-    chosen = usable_device(device)
-    listening = bind(host, port)
-    limits = Limits(
-        bytes=max_bytes, pixels=max_pixels, hypotheses=max_hypotheses, people=max_people, price=max_price,
-        video_price=max_video_price, video_bytes=max_video_bytes,
-        video_seconds=max_video_seconds, work_s=timeout, upload_s=upload_timeout,
-    )  # fmt: skip
-    with listening:
-        _run(listening, model, chosen, limits, (max_waiting, max_per_client, batch), (host, *allow_host), token)
+    device = usable_device(device)
+    with bind(host, port) as listening:  # before the model is loaded, so that a port in use is an error at once
+        from di2pose.pipeline.pipeline import Di2Pose
+        from di2pose.serve.server import build
+
+        print("loading the model", flush=True)
+        pipeline = Di2Pose.from_pretrained(model, device)
+        pipeline.load_detector()
+        pipeline.encoder  # noqa: B018  # missing files are an error before the first request
+        server, worker = build(pipeline, limits, (max_waiting, max_per_client, batch), (host, *allow_host), token)
+        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every request that is no HTTP
+        address, port = listening.getsockname()[:2]
+        if host not in LOOPBACK and token is None:
+            warning = f"everybody who can reach {address} may use this service. Give it a --token, or --host 127.0.0.1"
+            print(f"warning: {warning}", file=sys.stderr)
+        shown = "localhost" if address in ("0.0.0.0", "::") else f"[{address}]" if ":" in address else address
+        print(f"di2pose: http://{shown}:{port}/  (Ctrl-C ends it)", flush=True)
+        worker.start()
+        try:
+            server.run(sockets=[listening])
+        except KeyboardInterrupt:
+            print("ended", flush=True)
+        finally:
+            worker.close()
     return 0
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens there; taken before the model is loaded, so that a port in use is told at once."""
+    """A listening socket."""
     if not 0 <= port < 2**16:
         raise InputError(f"cannot listen at {host}, port {port}: a port is a number from 0 to 65535")
     try:
@@ -113,54 +100,3 @@ def bind(host: str, port: int) -> socket.socket:
         advice = "choose another with --port, or 0 for any free one"
         raise InputError(f"cannot listen at {host}, port {port}: {error.strerror or error}; {advice}") from error
     return listening
-
-
-def build(
-    model: "Di2Pose", limits: Limits, queue: tuple[int, int, int], hosts: tuple[str, ...], token: str | None
-) -> "tuple[Server, Worker]":
-    """The server and its worker, neither started. queue: how many requests may wait, how many of one
-    client, how many photos share a batch."""
-    import uvicorn
-
-    from di2pose.serve.app import Service, build_app
-    from di2pose.serve.protocol import GracefulServer, TimedProtocol
-    from di2pose.serve.worker import Worker
-
-    logging.getLogger("uvicorn.access").disabled = True  # it would log what is asked for
-    worker = Worker(model, *queue, limits.decode_s)
-    config = uvicorn.Config(
-        build_app(Service(model, worker, limits), hosts, token), http=TimedProtocol, ws="none", lifespan="off",
-        log_config=None, access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=15,
-        timeout_graceful_shutdown=GRACE_S, h11_max_incomplete_event_size=MOST_HEAD,
-    )  # fmt: skip
-    return GracefulServer(config, worker), worker
-
-
-def _run(
-    listening: socket.socket, name: str | None, device: str, limits: Limits, queue: tuple[int, int, int],
-    hosts: tuple[str, ...], token: str | None,
-) -> None:  # fmt: skip
-    from di2pose.pipeline.pipeline import Di2Pose
-
-    print("loading the model", flush=True)
-    model = Di2Pose.from_pretrained(name, device)
-    model.load_detector()
-    model.encoder  # noqa: B018  # what is missing is told before the first request
-    server, worker = build(model, limits, queue, hosts, token)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every request that is no HTTP
-    host, port = listening.getsockname()[:2]
-    if hosts[0] not in LOOPBACK and token is None:
-        print(
-            f"warning: everybody who can reach {host} may use this service. Give it a --token, or --host 127.0.0.1",
-            file=sys.stderr,
-        )
-    shown = "localhost" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    print(f"di2pose: http://{shown}:{port}/  (Ctrl-C ends it)", flush=True)
-    worker.start()
-    try:
-        server.run(sockets=[listening])
-    except KeyboardInterrupt:
-        print("ended", flush=True)
-    finally:
-        worker.close()

@@ -1,4 +1,4 @@
-"""Who may ask: host, origin and token are checked before anything is read; every answer gets its safety headers."""
+"""Host, origin and token are checked before a body is read; every answer gets its safety headers."""
 
 import hmac
 import ipaddress
@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from di2pose.serve.body import drain
-from di2pose.serve.refusal import Refusal
+from di2pose.serve.limits import ApiError
+from di2pose.serve.uploads import drain
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -28,14 +28,14 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 OPEN = ("/v1/health",)
-"""What of /v1 needs no token."""
+"""Routes of /v1 that need no token."""
 HOST = re.compile(r"([\w.-]+|\[[0-9A-Fa-f:.]+\])(:\d+)?", re.ASCII)
 ALWAYS = ("localhost", "127.0.0.1", "::1")
 
 
 class Guard:
-    """ASGI middleware. `hosts`: the names under which the service may be asked; an address in numbers is always one,
-    for no foreign page can make its own name of that."""
+    """ASGI middleware. `hosts`: the host names of the service; numeric addresses are always accepted, for no foreign
+    page can have one as its name."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str] = (), token: str | None = None) -> None:
         self.app = app
@@ -57,53 +57,50 @@ class Guard:
         request = Request(scope, receive)
         try:
             self.check(request)
-        except Refusal as refusal:
-            response = await refused(request, refusal)
+        except ApiError as error:
+            response = await error_response(request, error)
             await response(scope, receive, safe_send)
             return
         await self.app(scope, receive, safe_send)
 
     def check(self, request: Request) -> None:
-        """By the headers alone."""
+        """ApiError where the headers are not acceptable."""
         host = _name(request.headers.get("host", ""))
         if host not in self.hosts and not _is_address(host):
-            raise Refusal(403, f"this service is not called '{host[:60]}': start it with --allow-host {host[:60]}")
+            raise ApiError(403, f"this service is not called '{host[:60]}': start it with --allow-host {host[:60]}")
         if request.method not in ("GET", "HEAD") and not self._from_here(request):
-            raise Refusal(403, "a page of another site may not ask this service")
+            raise ApiError(403, "a page of another site may not ask this service")
         path = request.scope["path"]  # by which the routes are found; that of `request.url` has the Host header in it
         if self.token is not None and path.startswith("/v1/") and path not in OPEN:
             kind, _, given = request.headers.get("authorization", "").partition(" ")
             if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.token):
-                raise Refusal(401, "a token is needed, and it must be the right one: Authorization: Bearer TOKEN")
+                raise ApiError(401, "a token is needed, and it must be the right one: Authorization: Bearer TOKEN")
 
     def _from_here(self, request: Request) -> bool:
-        """Whether no page sent the request, or one of this service. Sec-Fetch-Site is set by the browser, no page can
-        forge it; browsers leave it out for plain http, and there Origin must name the host that was asked."""
+        """Whether the request comes from no page, or from a page of this service. Sec-Fetch-Site is set by the browser,
+        no page can forge it; browsers leave it out for plain http, where Origin must name the requested host."""
         origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "none")
         if site != "none":
             return site == "same-origin"
         return origin is None or urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
 
 
-async def refused(request: Request, refusal: Refusal) -> JSONResponse:
-    """The answer; what still comes of the request is thrown away, and the connection ends."""
-    headers = dict(refusal.headers)
-    if refusal.status == 401:
+async def error_response(request: Request, error: ApiError) -> JSONResponse:
+    """The answer; the rest of the request is thrown away, and the connection ends."""
+    headers = dict(error.headers)
+    if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if refusal.status == 415 and "content-encoding" in request.headers:
+    if error.status == 415 and "content-encoding" in request.headers:
         headers["Accept-Encoding"] = "identity"
-    if has_body(request) and not getattr(request.state, "whole", False):
+    has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+    if has_body and not getattr(request.state, "whole", False):
         await drain(request)
         headers["Connection"] = "close"
-    return JSONResponse(refusal.body, refusal.status, headers)
-
-
-def has_body(request: Request) -> bool:
-    return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+    return JSONResponse(error.body, error.status, headers)
 
 
 def _name(host: str) -> str:
-    """Without the port; empty where it is no name and no address."""
+    """Host without the port; empty where it is neither name nor address."""
     found = HOST.fullmatch(host)
     return found[1].strip("[]").lower() if found else ""
 

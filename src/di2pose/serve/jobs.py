@@ -1,4 +1,4 @@
-"""What the worker does for a request that is no photo alone: a video, the reveal, the occlusion lab."""
+"""Work for requests other than plain photos: a video, the reveal, the occlusion lab."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from di2pose.commands.photos import BATCH_PIXELS
 from di2pose.errors import InputError
-from di2pose.image.boxes import Box
+from di2pose.image.boxes import Box, parse_box
+from di2pose.image.read import BATCH_PIXELS
 from di2pose.network import Di2PoseNetwork
 from di2pose.occlusion.patches import Rectangle, keyed_generator, paste
 from di2pose.occlusion.textures import ProceduralTextures
@@ -20,22 +20,22 @@ from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pipeline.request import ImageRequest, open_query
 from di2pose.randomness import hypothesis_generators
 from di2pose.result import Motion, Result
-from di2pose.serve.pictures import Between, WatchedStream
-from di2pose.serve.refusal import Limits, Refusal
+from di2pose.serve.decoding import Between, WatchedStream
+from di2pose.serve.limits import ApiError, Limits
 from di2pose.video.estimate import estimate_video
 from di2pose.video.stream import Frame, VideoBytes
 
-Options = Mapping[str, Any]
+RequestOptions = Mapping[str, Any]
 GRAIN = 80.0
 """Crop pixels that the lab's patch stands for: the coarseness of its texture is that of advocc-80."""
 TOGETHER = 8
-"""Placements that are looked at in one pass of the networks."""
+"""Placements in one pass of the networks."""
 
 
 def estimate_motion(
-    model: Di2Pose, source: VideoBytes, options: Options, limits: Limits, between: Between, pictures: bool
+    model: Di2Pose, source: VideoBytes, options: RequestOptions, limits: Limits, between: Between, pictures: bool
 ) -> Motion:
-    """Everybody in a video. `pictures`: with small pictures, of as many frames as a page shows."""
+    """Everybody in a video. `pictures`: with thumbnails, of as many frames as a page shows."""
     thumbnails, count = Thumbnails(), itertools.count()
 
     def seen(frame: Frame) -> None:
@@ -46,9 +46,9 @@ def estimate_motion(
     return thumbnails.on(motion) if pictures else motion
 
 
-def reveal_steps(model: Di2Pose, picture: Image.Image, options: Options, between: Between) -> dict[str, Any]:
-    """The largest person, or the one in the box: tokens of hypothesis 0 as they are recovered, and the pose of each
-    step as the decoder gives it, in camera axes."""
+def reveal_steps(model: Di2Pose, picture: Image.Image, options: RequestOptions, between: Between) -> dict[str, Any]:
+    """The largest person, or the one in the box: tokens of hypothesis 0 as they are recovered, and the decoder's pose
+    of each step, in camera axes."""
     network = model.model
     if not isinstance(network, Di2PoseNetwork):
         raise InputError(f"a model of kind '{network.kind}' has no tokens to reveal")
@@ -56,11 +56,9 @@ def reveal_steps(model: Di2Pose, picture: Image.Image, options: Options, between
     if not result.people:
         raise InputError("nobody was found: draw a box round the person")
     between()
-    boxes, hidden = options.get("boxes"), tuple(options.get("occluded", ()))
-    query = open_query(
-        ImageRequest(picture, None if boxes is None else tuple(boxes), hidden), None, options.get("field_of_view")
-    )
-    _, encoded = model.look([query], options["max_people"], None, options.get("second_look", True))
+    boxes = options["boxes"] and tuple(options["boxes"])
+    query = open_query(ImageRequest(picture, boxes, tuple(options["occluded"])), None, options["field_of_view"])
+    _, encoded = model.look([query], options["max_people"], None, options["second_look"])
     row = next(k for k, crop in enumerate(encoded.crops) if crop.detection.box == result.people[0].box)
     crop = replace(encoded.crops[row], camera=result.camera)
     turn = model.encoder.rotation(crop.region, crop.camera)
@@ -73,41 +71,39 @@ def reveal_steps(model: Di2Pose, picture: Image.Image, options: Options, between
     return {"steps": steps, "box_px": plain(crop.detection.box)}
 
 
-def with_patch(model: Di2Pose, picture: Image.Image, at: Sequence[float], options: Options) -> Result:
+def with_patch(model: Di2Pose, picture: Image.Image, at: Sequence[float], options: RequestOptions) -> Result:
     """Everybody in the picture with one patch."""
-    return model(patched(picture, box_of(at), options["seed"]), **options)
+    return model(patched(picture, parse_box(at), options["seed"]), **options)
 
 
 def lab_grid(
-    model: Di2Pose, picture: Image.Image, patch: float, count: int, options: Options, between: Between
+    model: Di2Pose, picture: Image.Image, patch: float, count: int, options: RequestOptions, between: Between
 ) -> dict[str, Any]:
     """How far a patch moves the estimate of the largest person, or of the one in the box, for each of count x count
-    places over the box: AdvOcc's search, but against the estimate without a patch, for nobody knows the truth.
+    places over the box: AdvOcc's search, against the estimate without a patch, for the true pose is unknown.
 
-    The box stays, and everybody is looked at once: what the patch does to a detector is not measured.
+    The box stays, without a second look: the patch's effect on a detector is not measured.
     """
-    alone = {**options, "second_look": False, "max_people": 1}
-    boxes = options.get("boxes")
-    if boxes is not None and len(boxes) != 1:
-        raise Refusal(400, f"the lab is about one person: give one box, got {len(boxes)}")
-    found = model(picture, **alone)
+    if options["boxes"] is not None and len(options["boxes"]) != 1:
+        raise ApiError(400, f"the lab is about one person: give one box, got {len(options['boxes'])}")
+    one = {**options, "second_look": False, "max_people": 1}
+    found = model(picture, **one)
     if not found.people:
         raise InputError("nobody was found: draw a box round the person")
-    person = found.people[0]
-    alone["boxes"] = [person.box]
-    clean_mm = model(picture, **alone).people[0].joints_mm
-    places = placements(person.box, patch * min(picture.size), count)
+    box = found.people[0].box
+    one["boxes"] = [box]
+    clean_mm = model(picture, **one).people[0].joints_mm
+    places = placements(box, patch * min(picture.size), count)
     together = max(1, min(TOGETHER, BATCH_PIXELS // (picture.width * picture.height)))
-    if alone.get("pin") or alone.get("keep_tokens"):  # these are about one picture
+    if one["pin"] or one["keep_tokens"]:  # these are for one picture
         together = 1
-    per_picture = {name: alone.pop(name) for name in ("boxes", "occluded") if name in alone}
+    covered = one.pop("occluded")
     moved_mm: list[float] = []
     for first in range(0, len(places), together):
         between()
         some = places[first : first + together]
         pictures = [patched(picture, place, options["seed"]) for place in some]
-        shared: dict[str, Any] = {name: [value] * len(some) for name, value in per_picture.items()} | alone
-        for result in model(pictures, **shared):
+        for result in model(pictures, **one | {"boxes": [[box]] * len(some), "occluded": [covered] * len(some)}):
             moved_mm.append(float(np.linalg.norm(result.people[0].joints_mm - clean_mm, axis=-1).mean()))
     worst = int(np.argmax(moved_mm))
     return {
@@ -115,7 +111,7 @@ def lab_grid(
         "boxes": plain(np.array(places)),
         "worst": plain(places[worst]),
         "worst_mm": plain(moved_mm[worst]),
-        "box_px": plain(person.box),
+        "box_px": plain(box),
     }
 
 
@@ -138,8 +134,3 @@ def patched(picture: Image.Image, box: Box, seed: int) -> Image.Image:
     side, shown = max(x1 - x0, y1 - y0), Rectangle(x0, y0, x1, y1)
     generator = keyed_generator("lab", seed, *(round(each) for each in (x0, y0, x1, y1)))
     return paste(picture, Rectangle(x0, y0, x0 + side, y0 + side), GRAIN, ProceduralTextures(), generator, shown)
-
-
-def box_of(values: Sequence[float]) -> Box:
-    x0, y0, x1, y1 = values
-    return x0, y0, x1, y1

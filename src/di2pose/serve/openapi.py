@@ -1,19 +1,20 @@
-"""/openapi.json and /docs, both out of the table of routes and the table of fields."""
+"""/openapi.json and /docs, both made of the tables in `schema`."""
 
 import html
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from di2pose import __version__
-from di2pose.serve.fields import PICTURE, VIDEO, Field
+from di2pose.options import VIDEO_OPTIONS
+from di2pose.output.tables import FORMAT, FORMAT_VERSION
+from di2pose.result import STATES
 from di2pose.serve.guard import OPEN
+from di2pose.serve.limits import CODES, Limits
 from di2pose.serve.media import media_type
-from di2pose.serve.refusal import CODES, Limits
-from di2pose.serve.schemas import ANSWERS, COMPONENTS
-from di2pose.serve.table import ROUTES, Entry
+from di2pose.serve.schema import LAB, PICTURE, ROUTES, VIDEO, Route, expected, request_model
 
+Schema = dict[str, Any]
 OF_UPLOADS = (400, 408, 413, 415, 422, 503, 504)
 """Statuses that the answer to an upload may have, beside those of every answer."""
 FILES = {PICTURE: "a JPEG, PNG, WebP, GIF, BMP or AVIF", VIDEO: "an MP4, MOV, WebM, MKV or AVI"}
@@ -24,72 +25,113 @@ STYLE = (
 )
 
 
-def document(fields: Mapping[str, Field], formats: Sequence[str]) -> dict[str, Any]:
+def _object(**properties: Schema) -> Schema:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+def _list(items: Schema, count: int | None = None) -> Schema:
+    return {"type": "array", "items": items} | ({} if count is None else {"minItems": count, "maxItems": count})
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+TEXT, WHOLE, NUMBER, OBJECT = ({"type": kind} for kind in ("string", "integer", "number", "object"))
+KNOWN: Schema = {"type": ["number", "null"]}
+POINT, BOX = _list(KNOWN, 3), _list(NUMBER, 4)
+COMPONENTS: dict[str, Schema] = {
+    "Error": _object(error=_object(code={"enum": sorted(set(CODES.values()))}, message=TEXT)),
+    "Health": _object(status={"const": "ok"}, waiting=WHOLE, busy={"type": "boolean"}),
+    "Model": _object(
+        name=TEXT, kind=TEXT, version=TEXT, joints=_list(TEXT), bones=_list(_list(TEXT, 2)), defaults=OBJECT,
+        limits={"type": "object", "additionalProperties": NUMBER}, formats=_list(TEXT), diffusion_steps=WHOLE,
+    ),
+    "Examples": _list(_object(name=TEXT, title=TEXT)),
+    "Result": _object(
+        format={"const": FORMAT}, format_version={"const": FORMAT_VERSION}, units=OBJECT, axes=TEXT,
+        skeleton=_object(name=TEXT, joints=_list(TEXT), parents=_list(WHOLE)), model=_object(name=TEXT, version=TEXT),
+        seed=WHOLE, steps=WHOLE, hypotheses=WHOLE, fps=KNOWN, frames=_list(_ref("Frame")),
+    ),
+    "Frame": _object(
+        image={"type": ["string", "null"]}, size_px=_list(WHOLE, 2), camera=OBJECT, camera_source=TEXT,
+        frame_index={"type": ["integer", "null"]}, time_s=KNOWN, people=_list(_ref("Person")),
+    ),
+    "Person": _object(
+        track={"type": ["integer", "null"]}, score=NUMBER, box_px=BOX, root_mm=POINT,
+        root_std_mm={"anyOf": [POINT, {"type": "null"}]}, angles=OBJECT, samples_mm=_list(_list(POINT)),
+        joints={"type": "object", "additionalProperties": _ref("Joint")},
+    ),
+    "Joint": _object(
+        xyz_mm=POINT, std_mm=KNOWN, r90_mm=KNOWN, state={"enum": list(STATES)}, uv_px=_list(KNOWN, 2),
+        covariance_mm2=_list(POINT, 3),
+    ),
+    "Reveal": _object(
+        steps=_list(_object(step=WHOLE, joints_mm=_list(POINT), decided=_list({"type": "boolean"}))), box_px=BOX
+    ),
+    "Lab": _object(grid=_list(_list(NUMBER)), boxes=_list(BOX), worst=BOX, worst_mm=NUMBER, box_px=BOX),
+}  # fmt: skip
+"""Schemas of the answers. docs/files.md describes the result's keys."""
+ANSWERS = {
+    "health": _ref("Health"), "about": _ref("Model"), "examples": _ref("Examples"), "predict": _ref("Result"),
+    "video": _ref("Result"), "reveal": _ref("Reveal"), "lab": {"anyOf": [_ref("Lab"), _ref("Result")]},
+}  # fmt: skip
+"""Endpoint of a route -> schema of its JSON answer."""
+
+
+def document(limits: Limits, formats: Sequence[str]) -> Schema:
     """OpenAPI 3.1 of all routes that are part of the API."""
     paths: dict[str, Any] = {}
-    for entry in ROUTES:
-        if entry.listed:
-            paths.setdefault(entry.path, {})[entry.method.lower()] = _operation(entry, fields, formats)
+    for route in ROUTES:
+        if route.listed:
+            paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, limits, formats)
     return {
         "openapi": "3.1.0",
         "info": {"title": "di2pose", "version": __version__, "description": "3D human poses of photos and videos."},
         "paths": paths,
-        "components": {
-            "schemas": COMPONENTS,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": COMPONENTS, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{}, {"token": []}],
     }
 
 
-def _operation(entry: Entry, fields: Mapping[str, Field], formats: Sequence[str]) -> dict[str, Any]:
-    operation: dict[str, Any] = {"operationId": entry.endpoint, "summary": entry.text}
-    if names := re.findall(r"{(\w+)}", entry.path):
-        schema: dict[str, Any] = {"type": "string"}
+def _operation(route: Route, limits: Limits, formats: Sequence[str]) -> Schema:
+    operation: Schema = {"operationId": route.endpoint, "summary": route.text}
+    if names := re.findall(r"{(\w+)}", route.path):
         operation["parameters"] = [
             {"name": name, "in": "path", "required": True,
-             "schema": schema | ({"enum": list(formats)} if name == "format" else {})}
+             "schema": TEXT | ({"enum": list(formats)} if name == "format" else {})}
             for name in names
         ]  # fmt: skip
-    if entry.files:
-        operation["requestBody"] = {"required": True, "content": _content(entry, fields)}
-    if entry.path in OPEN:
+    if route.files:
+        operation["requestBody"] = {"required": True, "content": _content(route, limits)}
+    if route.path in OPEN:
         operation["security"] = []
-    operation["responses"] = {"200": {"description": entry.text, "content": _answer(entry, formats)}}
-    for status in _refused(entry):
-        refused: dict[str, Any] = {"description": CODES[status]}
-        refused["content"] = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    operation["responses"] = {"200": {"description": route.text, "content": _answer(route, formats)}}
+    guard = (403,) if route.path in OPEN else (401, 403)
+    for status in sorted((*guard, *(404,) * bool(names), *(OF_UPLOADS if route.files else ()), 500)):
+        error: Schema = {"description": CODES[status], "content": {"application/json": {"schema": _ref("Error")}}}
         if status == 503:
-            refused["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}}
-        operation["responses"][str(status)] = refused
+            error["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}}
+        operation["responses"][str(status)] = error
     return operation
 
 
-def _answer(entry: Entry, formats: Sequence[str]) -> dict[str, Any]:
+def _answer(route: Route, formats: Sequence[str]) -> Schema:
     """Media type -> schema; a file that is no JSON has none."""
-    if entry.endpoint in ANSWERS:
-        return {entry.answer: {"schema": ANSWERS[entry.endpoint]}}
-    if entry.endpoint != "files":
-        return {entry.answer: {}}
-    kinds: dict[str, Any] = {media_type(ending): {} for ending in formats} | {"application/zip": {}}
+    if route.endpoint != "files":
+        return {route.answer: {"schema": ANSWERS[route.endpoint]} if route.endpoint in ANSWERS else {}}
+    kinds: Schema = {media_type(ending): {} for ending in formats} | {"application/zip": {}}
     return kinds | {"application/json": {"schema": ANSWERS["predict"]}}
 
 
-def _refused(entry: Entry) -> list[int]:
-    """Statuses of errors: of the guard, of names in the path, of uploads, of bugs."""
-    guard = (403,) if entry.path in OPEN else (401, 403)
-    return sorted((*guard, *(404,) * ("{" in entry.path), *(OF_UPLOADS if entry.files else ()), 500))
-
-
-def _content(entry: Entry, fields: Mapping[str, Field]) -> dict[str, Any]:
+def _content(route: Route, limits: Limits) -> Schema:
     """The same fields as a form, where each is JSON text, and as JSON, where the file is base64."""
-    known = [fields[name] for name in entry.fields if fields[name].of_videos or PICTURE in entry.files]
-    others = {field.name: field.schema | {"description": field.text} for field in known}
-    files = {name: {"type": "string", "description": FILES[name]} for name in entry.files}
-    needed = {"oneOf": [{"required": [name]} for name in entry.files]}
+    others = _properties(route.fields_of(route.files[0]), limits)
+    files: Schema = {name: {"type": "string", "description": FILES[name]} for name in route.files}
     form = {name: schema | {"format": "binary"} for name, schema in files.items()}
     text = {name: schema | {"contentEncoding": "base64"} for name, schema in files.items()}
-    whole = {"type": "object", "additionalProperties": False, **needed}
+    needed = [{"required": [name]} for name in route.files]
+    whole: Schema = {"type": "object", "additionalProperties": False, "oneOf": needed}
     encoding = {name: {"contentType": "application/json"} for name in others}
     return {
         "multipart/form-data": {"schema": whole | {"properties": form | others}, "encoding": encoding},
@@ -97,17 +139,21 @@ def _content(entry: Entry, fields: Mapping[str, Field]) -> dict[str, Any]:
     }
 
 
-def page(fields: Mapping[str, Field], limits: Limits) -> str:
+def _properties(names: tuple[str, ...], limits: Limits) -> dict[str, Any]:
+    return dict(request_model(names, limits).model_json_schema()["properties"])
+
+
+def page(limits: Limits) -> str:
     """The same to read, without a script."""
     rows = [
-        [f"<code>{entry.method} {html.escape(entry.path)}</code>", html.escape(entry.text), _files_cell(entry)]
-        for entry in ROUTES
-        if entry.listed
+        [f"<code>{route.method} {html.escape(route.path)}</code>", html.escape(route.text), " or ".join(route.files)]
+        for route in ROUTES
+        if route.listed
     ]
     taken = [
-        [f"<code>{field.name}</code>", html.escape(field.text), f"<code>{html.escape(_short(field.schema))}</code>",
-         "photo, video" if field.of_videos else "photo"]
-        for field in fields.values()
+        [f"<code>{name}</code>", html.escape(schema["description"]), html.escape(expected(name, schema)),
+         "photo, video" if name in VIDEO_OPTIONS else "photo"]
+        for name, schema in _properties(LAB, limits).items()
     ]  # fmt: skip
     bounds = [[name, f"{value:g}" if value < 1e5 else f"{value:.0f}"] for name, value in limits.public().items()]
     return (
@@ -120,21 +166,10 @@ def page(fields: Mapping[str, Field], limits: Limits) -> str:
         f"<h2>Routes</h2>{_table(['route', 'answer', 'file'], rows)}"
         f"<h2>Fields, all optional</h2>{_table(['field', 'meaning', 'JSON', 'of a'], taken)}"
         f"<h2>Limits</h2>{_table(['what', 'at most'], bounds)}"
-        "<h2>Refusals</h2><p>Every refusal is <code>"
-        '{"error": {"code": "...", "message": "..."}}'
-        "</code>; 503 says in <code>Retry-After</code> when to come again.</p>"
+        '<h2>Errors</h2><p>Every error is <code>{"error": {"code": "...", "message": "..."}}</code>; 503 says in '
+        "<code>Retry-After</code> when to come again.</p>"
         f"{_table(['status', 'code'], [[str(status), code] for status, code in CODES.items()])}</html>"
     )
-
-
-def _files_cell(entry: Entry) -> str:
-    return " or ".join(f"<code>{name}</code>" for name in entry.files)
-
-
-def _short(schema: Mapping[str, Any]) -> str:
-    kind = schema["type"] if isinstance(schema["type"], str) else " or ".join(schema["type"])
-    bounds = [json.dumps(schema[key]) for key in ("minimum", "maximum") if key in schema]
-    return f"{kind} {' to '.join(bounds)}".strip()
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

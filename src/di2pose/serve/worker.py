@@ -11,29 +11,28 @@ from typing import Any
 
 from PIL import Image
 
-from di2pose.commands.photos import BATCH_PIXELS
 from di2pose.errors import InputError, MissingExtra
+from di2pose.image.read import BATCH_PIXELS
 from di2pose.interruption import interruptible
 from di2pose.pipeline.pipeline import Di2Pose
-from di2pose.serve.decoding import DecodingProcess
-from di2pose.serve.pictures import Between, decode_picture
-from di2pose.serve.refusal import Limits, Refusal
+from di2pose.serve.decoding import Between, DecodingProcess, decode_picture
+from di2pose.serve.limits import ApiError, Limits
 from di2pose.video.stream import BrokenVideoWarning, TimeStampWarning
 
-OF_A_PICTURE = ("boxes", "occluded")
+PER_PICTURE = ("boxes", "occluded")
 """Options that every picture of a batch has for itself; the others are the batch's."""
-ALONE = ("pin", "keep_tokens")
-"""Options that are about one picture of one person."""
+ONE_PICTURE = ("pin", "keep_tokens")
+"""Options for one picture of one person."""
 BATCH_PRICE = 2_048
 """Of the photos of a batch together (`Limits.check_price`): a turn stays short."""
 MEMORY = 0.8
-"""How much of the mean time of a photo the earlier ones make up."""
+"""Weight of the earlier photos in the mean time of a photo."""
 LONGEST_RETRY_S = 60.0
 SLICE_S = 2.0
 """After this long a turn ends at the next diffusion step or encoder batch, not only at the next frame."""
 MOST_BEGUN = 2
 """Long jobs of one kind that take turns; a client has at most one of each kind. Their frames are in memory."""
-Alone = Callable[[Di2Pose, Between], Any]
+Run = Callable[[Di2Pose, Between], Any]
 Line = tuple[str, bool]
 """A client, and whether these jobs of it have begun."""
 
@@ -41,8 +40,8 @@ log = logging.getLogger(__name__)
 
 
 class Job:
-    """The work for one request. `future` gets its answer, or the Refusal that says what went wrong. It may wait for
-    `wait_s` and, once it is begun, work for `work_s`; turns of other jobs in between do not count."""
+    """The work for one request. `future` gets its answer, or the ApiError that says what went wrong. It may wait for
+    `wait_s` and, once it has begun, work for `work_s`; turns of other jobs in between do not count."""
 
     def __init__(self, wait_s: float, work_s: float, client: str = "") -> None:
         self.future: Future[Any] = Future()
@@ -58,20 +57,20 @@ class Job:
 
     @property
     def turn_s(self) -> float:
-        """How long its turn has lasted."""
-        began = None if self._clock is None else self._clock[1]
-        return 0.0 if began is None else time.monotonic() - began
+        """Length of the current turn so far."""
+        clock = self._clock
+        return 0.0 if clock is None or clock[1] is None else time.monotonic() - clock[1]
 
     @property
     def left_s(self) -> float:
-        """What is left of its wait, or of its work."""
+        """Rest of its wait, or of its work."""
         clock = self._clock
         if clock is None:
             return self._begin_by - time.monotonic()
         return self.work_s - clock[0] - (0.0 if clock[1] is None else time.monotonic() - clock[1])
 
     def begin(self) -> bool:
-        """False where it is no longer wanted, or has waited too long; its future then says so."""
+        """False where the client has gone, or the job has waited too long; its future then says so."""
         if not self.future.set_running_or_notify_cancel():
             return False
         if self.left_s <= 0:
@@ -85,40 +84,35 @@ class Job:
         assert self._clock is not None
         self._clock = (self._clock[0] + self.turn_s, None)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Its next turn begins."""
         assert self._clock is not None
         self._clock = (self._clock[0], time.monotonic())
 
-    def late(self) -> Refusal:
-        """Its time is over."""
+    def late(self) -> ApiError:
+        """The error where its time is over."""
         if not self.begun:
-            return Refusal(503, "too many requests were before this one: try again later", LONGEST_RETRY_S)
-        return Refusal(504, "the answer took too long: ask for fewer hypotheses or steps, or a smaller grid")
+            return ApiError(503, "too many requests were before this one: try again later", LONGEST_RETRY_S)
+        return ApiError(504, "the answer took too long: ask for fewer hypotheses or steps, or a smaller grid")
 
 
 class PhotoJob(Job):
-    """A picture's people. Those of the same `key` may share a batch."""
+    """A picture's people. Jobs of the same `key` may share a batch."""
 
     def __init__(
         self, wait_s: float, content: bytes, pixels: int, options: dict[str, Any], price: int = 1, client: str = ""
     ) -> None:
         super().__init__(wait_s, wait_s, client)
         self.content, self.pixels, self.options, self.price = content, pixels, options, price
-
-    @property
-    def key(self) -> tuple[Any, ...] | None:
+        self.shared = {name: value for name, value in options.items() if name not in PER_PICTURE + ONE_PICTURE}
+        self.key = None if any(map(options.get, ONE_PICTURE)) else tuple(sorted(self.shared.items()))
         """None: it has a batch of its own."""
-        if any(self.options.get(name) for name in ALONE):
-            return None
-        return tuple(sorted((name, value) for name, value in self.options.items() if name not in OF_A_PICTURE + ALONE))
 
 
-class AloneJob(Job):
-    """Anything else that needs the model: `run(model, between)` calls `between` where its turn may end. `kind`: see
-    MOST_BEGUN."""
+class ExclusiveJob(Job):
+    """Any other job: `run(model, between)` calls `between` where its turn may end. `kind`: see MOST_BEGUN."""
 
-    def __init__(self, wait_s: float, work_s: float, run: Alone, client: str = "", kind: str = "") -> None:
+    def __init__(self, wait_s: float, work_s: float, run: Run, client: str = "", kind: str = "") -> None:
         super().__init__(wait_s, work_s, client)
         self.run, self.kind = run, kind
         self.thread: PausableThread | None = None
@@ -177,7 +171,7 @@ class Worker:
 
     @property
     def waiting(self) -> int:
-        """Jobs that have not begun."""
+        """Number of jobs that have not begun."""
         with self._changed:
             return sum(len(jobs) for (_, begun), jobs in self._lines.items() if not begun)
 
@@ -187,7 +181,7 @@ class Worker:
         self._thread.start()
 
     def end(self, grace_s: float) -> None:
-        """Refuse what waits, and every later job; what has begun may go on for `grace_s`."""
+        """Refuse waiting jobs, and every later one; begun jobs may go on for `grace_s`."""
         with self._changed:
             self._ends = time.monotonic() + grace_s
             waiting = [job for (_, begun), jobs in self._lines.items() if not begun for job in jobs]
@@ -199,14 +193,14 @@ class Worker:
                 job.future.set_result(_ending())
 
     def close(self) -> None:
-        """Refuse what waits, stop what has begun."""
+        """Refuse waiting jobs, stop begun ones."""
         self.end(0.0)
         self._thread.join()
         self.checks.close()
         self.decoder.close()
 
     def submit(self, job: Job) -> "Future[Any]":
-        """Put a job at the end of its client's line. A Refusal where the queue or the client's share of it is full, or
+        """Put a job at the end of its client's line. ApiError where the queue or the client's share of it is full, or
         where it would wait for too long."""
         with self._changed:
             if self._ends < float("inf"):
@@ -220,22 +214,23 @@ class Worker:
             retry_after_s = min(LONGEST_RETRY_S, max(1.0, wait_s))
             if mine >= self.most_a_client:
                 message = f"{mine} requests of this client wait, {self.most_a_client} may: wait for an answer first"
-                raise Refusal(503, message, retry_after_s)
+                raise ApiError(503, message, retry_after_s)
             if waiting >= self.most_waiting or wait_s > job.left_s:
-                raise Refusal(503, f"{waiting} requests wait already: try again in a moment", retry_after_s)
-            self._append(line, job)
+                raise ApiError(503, f"{waiting} requests wait already: try again in a moment", retry_after_s)
+            self._lines.setdefault(line, deque()).append(job)
             self._changed.notify()
         return job.future
 
     def abandon(self, job: Job) -> None:
-        """The client does not wait any more: the job leaves the queue, or stops at its next step."""
+        """The client has gone: the job leaves the queue, or stops at its next step."""
         job.gone = True
         if job.future.cancel():
             with self._changed:
                 self._remove(job)
 
-    def _append(self, line: Line, job: Job) -> None:
-        self._lines.setdefault(line, deque()).append(job)
+    def decoded(self, content: bytes) -> Image.Image:
+        picture: Image.Image = self.decoder.run(decode_picture, content)
+        return picture
 
     def _remove(self, job: Job) -> None:
         """Out of its line, if it is there."""
@@ -255,15 +250,15 @@ class Worker:
                     return
                 first, *mates = self._take()
                 self.busy = True
-            if isinstance(first, AloneJob):
+            if isinstance(first, ExclusiveJob):
                 self._give_turn(first)
             else:
-                self._do([first, *mates])
+                self._predict([first, *mates])
             del first, mates  # else their pictures would stay until the next request
 
     def _take(self) -> list[Job]:
-        """The next turn: a long job, or a photo and those that share its batch. Of each other client one photo may, and
-        more of the same client only where nothing else waits."""
+        """The next turn: a long job, or a photo and those that share its batch: one photo of each other client, more of
+        the same client only where nothing else waits."""
         line, first = next((line, job) for line, jobs in self._lines.items() for job in jobs if self._may_begin(job))
         batch = [first]
         if isinstance(first, PhotoJob) and first.key is not None:
@@ -280,11 +275,11 @@ class Worker:
         return batch
 
     def _may_begin(self, job: Job) -> bool:
-        """Whether there is room for it among the long jobs, if it is one. While none runs, all of them are in lines."""
-        if job.begun or not isinstance(job, AloneJob):
+        """Whether MOST_BEGUN allows it, if it is a long job. While none runs, all of them are in lines."""
+        if job.begun or not isinstance(job, ExclusiveJob):
             return True
         begun = [other.client for (_, begun), jobs in self._lines.items() if begun
-                 for other in jobs if isinstance(other, AloneJob) and other.kind == job.kind]  # fmt: skip
+                 for other in jobs if isinstance(other, ExclusiveJob) and other.kind == job.kind]  # fmt: skip
         return len(begun) < MOST_BEGUN and job.client not in begun
 
     def _fits(self, job: PhotoJob, batch: Sequence[PhotoJob]) -> bool:
@@ -295,28 +290,26 @@ class Worker:
             and job.price + sum(photo.price for photo in batch) <= BATCH_PRICE
         )  # fmt: skip
 
-    def _give_turn(self, job: AloneJob) -> None:
+    def _give_turn(self, job: ExclusiveJob) -> None:
         """Let a long job work until it pauses or ends."""
         if job.thread is not None:
-            job.go_on()
+            job.resume()
         elif job.begin():
-            job.thread = PausableThread(lambda: self._run_alone(job))
+            work, pause = (lambda: job.run(self.model, lambda: self._between(job))), lambda: self._between(job, SLICE_S)
+            job.thread = PausableThread(lambda: self._settle(job, work, pause))
         else:
             return
         with warnings.catch_warnings():  # here, for its filters are those of all threads
-            warnings.simplefilter("ignore", BrokenVideoWarning)  # what can be read is answered
+            warnings.simplefilter("ignore", BrokenVideoWarning)  # the readable frames are answered
             warnings.simplefilter("ignore", TimeStampWarning)
             job.thread.resume()
         job.pause()
         if not job.thread.ended:
             with self._changed:
-                self._append((job.client, True), job)
+                self._lines.setdefault((job.client, True), deque()).append(job)
 
-    def _run_alone(self, job: AloneJob) -> None:
-        self._settle(job, lambda: job.run(self.model, lambda: self._between(job)), lambda: self._between(job, SLICE_S))
-
-    def _between(self, job: AloneJob, least_s: float = 0.0) -> None:
-        """Between two pictures of a long job, or two steps: its turn ends where something else waits."""
+    def _between(self, job: ExclusiveJob, least_s: float = 0.0) -> None:
+        """Between two pictures of a long job, or two steps: its turn ends where another job waits."""
         self._check([job])
         with self._changed:
             ends = bool(self._lines) and job.turn_s >= least_s
@@ -325,77 +318,71 @@ class Worker:
             self._check([job])
 
     def _check(self, jobs: Sequence[Job]) -> None:
-        """A Refusal where no client waits for any of the jobs, where their time is over, or that of the service."""
+        """ApiError where the clients of all jobs have gone, where their time is over, or that of the service."""
         if time.monotonic() > self._ends:
             raise _ending()
         wanted = [job for job in jobs if not job.gone]
         if not wanted:
-            raise Refusal(503, "the client has gone")
+            raise ApiError(503, "the client has gone")
         if all(job.left_s <= 0 for job in wanted):
             raise wanted[0].late()
 
-    def _do(self, batch: Sequence[Job]) -> None:
+    def _predict(self, batch: Sequence[Job]) -> None:
         """Photos of the same options."""
         began = time.monotonic()
         photos = [job for job in batch if isinstance(job, PhotoJob) and job.begin()]
-        opened = [(job, picture) for job in photos if (picture := self._open(job)) is not None]
-        self._look(opened)
+        self._predict_opened([(job, picture) for job in photos if (picture := self._open(job)) is not None])
         if photos:
             each = (time.monotonic() - began) / len(photos)
             self._seconds = MEMORY * self._seconds + (1 - MEMORY) * each
 
-    def decoded(self, content: bytes) -> Image.Image:
-        picture: Image.Image = self.decoder.run(decode_picture, content)
-        return picture
-
     def _open(self, job: PhotoJob) -> Image.Image | None:
-        """The picture; None where it is damaged, which the job then says."""
+        """The picture; None where it is damaged, with the error in the job's future."""
         try:
             self._check([job])
             return self.decoded(job.content)
-        except Refusal as error:
-            job.future.set_result(error.bare())
         except Exception as error:  # hostile bytes must not end the thread
-            self._fail(job, error)
+            job.future.set_result(_as_api_error(error))
         return None
 
-    def _look(self, opened: Sequence[tuple[PhotoJob, Image.Image]]) -> None:
-        """Everybody in all pictures; where that fails, in each alone, so that one cannot hurt its neighbours."""
+    def _predict_opened(self, opened: Sequence[tuple[PhotoJob, Image.Image]]) -> None:
+        """Everybody in all pictures together; where that fails, in each alone, so that each gets its own error."""
         if len(opened) == 1:
             job, picture = opened[0]
             self._settle(job, lambda: self.model(picture, **job.options), lambda: self._check([job]))
         elif opened:
-            shared = {name: value for name, value in opened[0][0].options.items() if name not in OF_A_PICTURE + ALONE}
-            boxes = [job.options.get("boxes") for job, _ in opened]
-            hidden = [job.options.get("occluded", ()) for job, _ in opened]
             jobs = [job for job, _ in opened]
+            boxes = [job.options.get("boxes") for job in jobs]
+            occluded = [job.options.get("occluded", ()) for job in jobs]
             try:
                 with interruptible(lambda: self._check(jobs)):
-                    results = self.model([picture for _, picture in opened], boxes=boxes, occluded=hidden, **shared)
-            except Exception:  # whatever it is, it comes again below, where it is told to the one it belongs to
+                    pictures = [picture for _, picture in opened]
+                    results = self.model(pictures, boxes=boxes, occluded=occluded, **jobs[0].shared)
+            except Exception:  # comes again below
                 for one in opened:
-                    self._look([one])
+                    self._predict_opened([one])
                 return
-            for (job, _), result in zip(opened, results, strict=True):
+            for job, result in zip(jobs, results, strict=True):
                 job.future.set_result(result)
 
     def _settle(self, job: Job, work: Callable[[], Any], check: Callable[[], None]) -> None:
-        """The answer of `work`, which `check` may end at each of its steps."""
+        """Put the answer of `work` into the job's future; `check` may end it at each of its steps."""
         try:
             with interruptible(check):
                 check()
                 job.future.set_result(work())
-        except Refusal as error:
-            job.future.set_result(error.bare())
-        except (InputError, MissingExtra) as error:
-            job.future.set_result(Refusal(422, str(error)))
         except Exception as error:  # the thread must outlive every job
-            self._fail(job, error)
-
-    def _fail(self, job: Job, error: Exception) -> None:
-        log.error("a request failed in the program", exc_info=error)
-        job.future.set_result(Refusal(500, f"the program failed ({type(error).__name__}): please report it"))
+            job.future.set_result(_as_api_error(error))
 
 
-def _ending() -> Refusal:
-    return Refusal(503, "the service ends: try another", retry_after_s=LONGEST_RETRY_S)
+def _as_api_error(error: Exception) -> ApiError:
+    if isinstance(error, ApiError):
+        return error.bare()
+    if isinstance(error, InputError | MissingExtra):
+        return ApiError(422, str(error))
+    log.error("a request failed in the program", exc_info=error)
+    return ApiError(500, f"the program failed ({type(error).__name__}): please report it")
+
+
+def _ending() -> ApiError:
+    return ApiError(503, "the service ends: try another", retry_after_s=LONGEST_RETRY_S)

@@ -1,4 +1,8 @@
-"""A request's body -> its file and its fields. In memory alone, counted while it is read, with a time limit."""
+"""A request's body -> its file and its fields. In memory alone, counted while it is read, with a time limit.
+
+Forms are split here and not by python-multipart: that is written for bodies that are streamed to files on the disk,
+and a body that is whole in memory needs no parser with callbacks.
+"""
 
 import asyncio
 import base64
@@ -11,13 +15,13 @@ from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 
-from di2pose.serve.fields import PICTURE, VIDEO
-from di2pose.serve.refusal import Limits, Refusal
+from di2pose.serve.limits import ApiError, Limits
+from di2pose.serve.schema import PICTURE, VIDEO
 
 MOST_PARTS, MOST_HEADER, MOST_FIELD = 32, 4_000, 200_000
 """Parts of a form; bytes of one part's headers, and of a text field."""
 DRAIN_BYTES, DRAIN_S = 128_000_000, 10.0
-"""What is still read, and thrown away, of a request that is refused: who is sending hears no answer."""
+"""Read and thrown away of a refused request, for a client that is still sending does not read its answer."""
 DATA_URI = re.compile(r"data:[^,]{,200};base64,", re.IGNORECASE)
 KINDS = (
     "send multipart/form-data with the file in the field 'image' (or 'video'), or application/json with the file as "
@@ -26,16 +30,16 @@ KINDS = (
 
 
 class Upload(NamedTuple):
-    """What a request brought."""
+    """File and fields of a request."""
 
     kind: str
     """'image' or 'video'."""
     content: bytes
     fields: dict[str, Any]
-    """JSON values of the other fields."""
+    """JSON values."""
 
 
-class Held:
+class UploadBudget:
     """Counts the bytes of all requests that are in memory."""
 
     def __init__(self, most: int) -> None:
@@ -52,40 +56,36 @@ class Held:
                         self.now += len(chunk)
                         taken += len(chunk)
                         if taken > most:
-                            raise Refusal(413, f"such a request may have {most} bytes, more came: send a smaller file")
+                            raise ApiError(413, f"such a request may have {most} bytes, more came: send a smaller file")
                         if self.now > self.most:
-                            raise Refusal(503, "too many requests are in memory: try again soon", retry_after_s=5)
+                            raise ApiError(503, "too many requests are in memory: try again soon", retry_after_s=5)
                         body += chunk
             except TimeoutError as error:
-                raise Refusal(408, f"the request did not arrive within {limits.upload_s:g} s: send it again") from error
+                late = f"the request did not arrive within {limits.upload_s:g} s: send it again"
+                raise ApiError(408, late) from error
             request.state.whole = True
-            yield _emptied(body)
+            content = bytes(body)
+            body.clear()  # else it would be in memory twice
+            yield content
         finally:
             self.now -= taken
 
 
-def _emptied(body: bytearray) -> bytes:
-    """Its content, which is then in memory once and not twice."""
-    content = bytes(body)
-    body.clear()
-    return content
-
-
 def check_head(request: Request, most: int) -> None:
-    """Check what the headers say: the coding, the type and the length of the body."""
+    """Check the headers: coding, type and length of the body."""
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("identity", ""):
-        raise Refusal(415, f"the body has the content encoding '{coding[:60]}': send it uncompressed")
-    kind = _content_type(request)[0]
+        raise ApiError(415, f"the body has the content encoding '{coding[:60]}': send it uncompressed")
+    kind = _parse_header(request.headers.get("content-type", ""))[0]
     if kind not in ("multipart/form-data", "application/json"):
-        raise Refusal(415, f"the content type is '{kind[:60]}': {KINDS}")
+        raise ApiError(415, f"the content type is '{kind[:60]}': {KINDS}")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > most:
-        raise Refusal(413, f"such a request may have {most} bytes, {length[:20]} were announced: send a smaller file")
+        raise ApiError(413, f"such a request may have {most} bytes, {length[:20]} were announced: send a smaller file")
 
 
 async def drain(request: Request) -> None:
-    """Throw away what still comes, so that the client gets to read why it is refused."""
+    """Throw away the rest of the body, so that the client reads the answer."""
     if "expect" in request.headers:  # it waits to be asked for the body
         return
     left = DRAIN_BYTES
@@ -99,26 +99,21 @@ async def drain(request: Request) -> None:
 
 def read_upload(request: Request, body: bytes, allowed: tuple[str, ...] = (PICTURE,)) -> Upload:
     """The parts of a body. `allowed`: the fields that may hold the file, of which one must be there."""
-    kind, boundary = _content_type(request)
-    files, fields = _read_json(body) if kind == "application/json" else _read_form(body, boundary)
+    kind, options = _parse_header(request.headers.get("content-type", ""))
+    files, fields = _read_json(body) if kind == "application/json" else _read_form(body, options.get("boundary", ""))
     if wrong := sorted(files.keys() - set(allowed)):
-        raise Refusal(400, f"a file in the field '{wrong[0][:40]}' is not expected here, but in {' or '.join(allowed)}")
+        expected = " or ".join(allowed)
+        raise ApiError(400, f"a file in the field '{wrong[0][:40]}' is not expected here, but in {expected}")
     if len(files) != 1:
-        raise Refusal(400, f"one file is needed, in the field {' or '.join(allowed)}, got {len(files)}: {KINDS}")
+        raise ApiError(400, f"one file is needed, in the field {' or '.join(allowed)}, got {len(files)}: {KINDS}")
     ((name, content),) = files.items()
     if not content:
-        raise Refusal(422, f"the file in '{name}' is empty: choose another")
+        raise ApiError(422, f"the file in '{name}' is empty: choose another")
     return Upload(name, content, fields)
 
 
-def _content_type(request: Request) -> tuple[str, str]:
-    """The type, and the boundary where it is a form."""
-    kind, options = _parse_header(request.headers.get("content-type", ""))
-    return kind, options.get("boundary", "")
-
-
 def _parse_header(text: str) -> tuple[str, dict[str, str]]:
-    """'form-data; name="image"' -> what stands first, and the options behind it."""
+    """'form-data; name="image"' -> its first value, and the options behind it."""
     message = Message()
     message["content-type"] = text
     first, *options = message.get_params() or [("", "")]
@@ -128,7 +123,7 @@ def _parse_header(text: str) -> tuple[str, dict[str, str]]:
 def _read_json(body: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
     record = parse_json(body, "the request")
     if not isinstance(record, dict):
-        raise Refusal(400, f"the request must be a JSON object, got {type(record).__name__}")
+        raise ApiError(400, f"the request must be a JSON object, got {type(record).__name__}")
     files = {}
     for name in (PICTURE, VIDEO):
         if name in record:
@@ -136,7 +131,7 @@ def _read_json(body: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
                 files[name] = _decode_base64(record.pop(name))
             except (TypeError, ValueError) as error:
                 wanted = "as text, alone or as a URI (data:image/png;base64,...)"
-                raise Refusal(400, f"'{name}' must be the file's bytes in base64 {wanted}") from error
+                raise ApiError(400, f"'{name}' must be the file's bytes in base64 {wanted}") from error
     return files, record
 
 
@@ -148,7 +143,7 @@ def _decode_base64(text: str) -> bytes:
 
 
 def parse_json(text: bytes, what: str) -> Any:
-    """JSON as its standard has it: no NaN, and no depth that would overflow a stack."""
+    """Standard JSON: no NaN, and no depth that would overflow a stack."""
 
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is no JSON")
@@ -157,7 +152,7 @@ def parse_json(text: bytes, what: str) -> Any:
         return json.loads(text.decode(), parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         reason = "too deep" if isinstance(error, RecursionError) else str(error)[:80]
-        raise Refusal(400, f"{what} must be JSON in UTF-8: {reason}") from error
+        raise ApiError(400, f"{what} must be JSON in UTF-8: {reason}") from error
 
 
 def _read_form(body: bytes, boundary: str) -> tuple[dict[str, bytes], dict[str, Any]]:
@@ -167,24 +162,24 @@ def _read_form(body: bytes, boundary: str) -> tuple[dict[str, bytes], dict[str, 
         kind, options = _parse_header(disposition)
         name = options.get("name", "")
         if kind != "form-data" or not name:
-            raise Refusal(400, f"every part of a form needs a Content-Disposition with a name: {KINDS}")
+            raise ApiError(400, f"every part of a form needs a Content-Disposition with a name: {KINDS}")
         if name in files or name in fields:
-            raise Refusal(400, f"the field '{name[:40]}' came twice: give it once")
+            raise ApiError(400, f"the field '{name[:40]}' came twice: give it once")
         if name in (PICTURE, VIDEO):
             files[name] = content
         elif len(content) > MOST_FIELD:
-            raise Refusal(413, f"the field '{name[:40]}' has {len(content)} bytes, {MOST_FIELD} are allowed")
+            raise ApiError(413, f"the field '{name[:40]}' has {len(content)} bytes, {MOST_FIELD} are allowed")
         else:
             fields[name] = parse_json(content, f"the field '{name[:40]}'")
     return files, fields
 
 
 def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bytes]]:
-    """(Content-Disposition, content) of every part of a form (RFC 7578) that is whole.
+    """(Content-Disposition, content) of every part of a complete form (RFC 7578).
 
         --BOUNDARY CRLF headers CRLF CRLF content CRLF --BOUNDARY ... CRLF --BOUNDARY--
     """
-    damaged = Refusal(400, f"the form is damaged or was cut off: {KINDS}")
+    damaged = ApiError(400, f"the form is damaged or was cut off: {KINDS}")
     mark = b"\r\n--" + boundary
     if not boundary or not body.startswith(mark[2:]):
         raise damaged
@@ -198,4 +193,4 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bytes]]:
         lines = [line.partition(":") for line in body[at:head].decode("utf-8", "replace").split("\r\n")]
         yield next((v for name, _, v in lines if name.lower() == "content-disposition"), ""), body[head + 4 : end]
         at = end + len(mark)
-    raise Refusal(400, f"a form may have {MOST_PARTS} parts, more came")
+    raise ApiError(400, f"a form may have {MOST_PARTS} parts, more came")

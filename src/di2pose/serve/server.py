@@ -1,20 +1,28 @@
-"""HTTP by uvicorn, with a time limit for the head of a request: who sends it byte by byte holds no connection."""
+"""HTTP by uvicorn, with a time limit for the head of a request: clients that send it slowly hold no connection."""
 
 import asyncio
+import logging
 import socket
 from typing import Any
 
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from di2pose.pipeline.pipeline import Di2Pose
+from di2pose.serve.app import Service, build_app
+from di2pose.serve.limits import Limits
 from di2pose.serve.worker import Worker
 
 HEAD_S = 10.0
+MOST_HEAD = 32_768
+"""Bytes of a request's head."""
+GRACE_S = 10
+"""For requests that have begun, when the service ends."""
 
 
 class GracefulServer(Server):
-    """When it ends (SIGTERM, Ctrl-C), requests that wait are refused at once, and those that have begun are finished,
-    or refused where they need longer than the grace time."""
+    """When it ends (SIGTERM, Ctrl-C), waiting requests are refused at once, and begun ones are finished, or refused
+    where they need longer than the grace time."""
 
     def __init__(self, config: Config, worker: Worker) -> None:
         super().__init__(config)
@@ -34,21 +42,18 @@ class TimedProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._arm()
+        self._until = self.loop.call_later(HEAD_S, self._close)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._disarm()
         elif self._until is None:
-            self._arm()
+            self._until = self.loop.call_later(HEAD_S, self._close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         super().connection_lost(exc)
-
-    def _arm(self) -> None:
-        self._until = self.loop.call_later(HEAD_S, self._close)
 
     def _disarm(self) -> None:
         if self._until is not None:
@@ -59,3 +64,18 @@ class TimedProtocol(H11Protocol):
         self._until = None
         if not self.transport.is_closing():
             self.transport.close()
+
+
+def build(
+    model: Di2Pose, limits: Limits, queue: tuple[int, int, int], hosts: tuple[str, ...], token: str | None
+) -> tuple[Server, Worker]:
+    """The server and its worker, neither started. queue: how many requests may wait, how many of one client, how many
+    photos share a batch."""
+    logging.getLogger("uvicorn.access").disabled = True  # it would log what is asked for
+    worker = Worker(model, *queue, limits.decode_s)
+    config = Config(
+        build_app(Service(model, worker, limits), hosts, token), http=TimedProtocol, ws="none", lifespan="off",
+        log_config=None, access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=15,
+        timeout_graceful_shutdown=GRACE_S, h11_max_incomplete_event_size=MOST_HEAD,
+    )  # fmt: skip
+    return GracefulServer(config, worker), worker

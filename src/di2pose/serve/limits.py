@@ -1,0 +1,110 @@
+"""Limits of a request, and the error that answers one beyond them."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from tyro.conf import Suppress, arg
+
+from di2pose.pipeline.road import SPARE
+
+CODES = {
+    400: "bad_request", 401: "unauthorised", 403: "forbidden", 404: "not_found", 405: "method", 408: "timeout",
+    413: "too_large", 415: "unsupported_media", 422: "unusable_picture", 500: "internal", 503: "busy", 504: "timeout",
+}  # fmt: skip
+"""HTTP status -> the code in the answer."""
+PIN_PRICE = 8
+"""How many times as much a step costs with pinned joints; measured: 5 to 7."""
+
+
+class ApiError(Exception):
+    """The answer to a request that cannot be served: what was expected, what came, what to do."""
+
+    def __init__(self, status: int, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(status, message, retry_after_s)
+        self.status, self.message, self.retry_after_s = status, message, retry_after_s
+
+    def __str__(self) -> str:
+        return self.message
+
+    def bare(self) -> "ApiError":
+        """A copy without traceback, whose frames would keep the picture in memory."""
+        return ApiError(self.status, self.message, self.retry_after_s)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_after_s is None else {"Retry-After": str(max(1, round(self.retry_after_s)))}
+
+    @property
+    def body(self) -> dict[str, dict[str, str]]:
+        return {"error": {"code": CODES[self.status], "message": self.message}}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one request, and of all requests in memory; most are flags of `di2pose serve`."""
+
+    bytes: Annotated[int, arg(name="max-bytes")] = 25_000_000
+    """Of a request with a picture; base64 needs a third more than the picture."""
+    pixels: Annotated[int, arg(name="max-pixels")] = 50_000_000
+    """Of a picture, or of a frame of a video; read from the header, before decoding."""
+    hypotheses: Annotated[int, arg(name="max-hypotheses")] = 64
+    """Of one request."""
+    people: Annotated[int, arg(name="max-people")] = 16
+    """Of one request."""
+    price: Annotated[int, arg(name="max-price")] = 10_000
+    """Of a picture: people (boxes, or max_people + 4 candidates of the detector) x hypotheses x steps, 8 times as much
+    with pins; in the lab, places of the patch instead of people. About 3 ms of CPU time each. docs/serve.md."""
+    video_price: Annotated[int, arg(name="max-video-price")] = 500_000
+    """Of a video: frames x people x hypotheses x steps."""
+    video_bytes: Annotated[int, arg(name="max-video-bytes")] = 64_000_000
+    """Of a request with a video."""
+    video_seconds: Annotated[float, arg(name="max-video-seconds")] = 15.0
+    """Of a video."""
+    work_s: Annotated[float, arg(name="timeout")] = 120.0
+    """Seconds that a request may wait, and again that it may be worked on."""
+    upload_s: Annotated[float, arg(name="upload-timeout")] = 30.0
+    """Seconds from the first to the last byte of a request."""
+    steps: Suppress[int] = 100
+    """Or the model's own, where it has fewer."""
+    regions: Suppress[int] = 32
+    """Boxes of `occluded`."""
+    video_rate: Suppress[float] = 60.0
+    """Frames a second, on average."""
+    grid: Suppress[int] = 12
+    """Placements a side in the occlusion lab."""
+    held_bytes: Suppress[int] = 512_000_000
+    """Of all requests that are read, wait or are worked on."""
+    decode_s: Suppress[float] = 20.0
+    """Of a picture, a frame of a video, or the check of either before it is queued."""
+    video_work_s: Suppress[float] = 900.0
+    """Of the work on a video or a lab, without the turns of other requests."""
+
+    def public(self) -> dict[str, float]:
+        """What the page needs to know."""
+        names = ("bytes", "pixels", "hypotheses", "steps", "people", "price", "video_bytes", "video_seconds",
+                 "video_price", "grid")  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    def check_price(
+        self, options: Mapping[str, Any], own_steps: int, places: int = 0, frames: int | None = None
+    ) -> int:
+        """The price of a request; ApiError where it is above the limit. `own_steps`: the model's default; `places`: of
+        the lab's patch; `frames`: of a video."""
+        if frames is not None:
+            factors = {"frames": frames, "max_people": options["max_people"]}
+        elif places:
+            factors = {"places": places}
+        elif options.get("boxes"):
+            factors = {"boxes": len(options["boxes"])}
+        else:
+            factors = {f"(max_people + {SPARE})": options["max_people"] + SPARE}
+        factors |= {"hypotheses": options["hypotheses"], "steps": options["steps"] or own_steps}
+        factors |= {f"{PIN_PRICE} with pins": PIN_PRICE} if options.get("pin") else {}
+        price, most = math.prod(factors.values()), self.price if frames is None else self.video_price
+        if price > most:
+            came = f"{' x '.join(map(str, factors.values()))} = {price} came"
+            advice = "ask for fewer hypotheses, steps or people"
+            raise ApiError(413, f"{' x '.join(factors)} may be {most} at most, {came}: {advice}")
+        return price

@@ -1,0 +1,196 @@
+"""Request fields and routes: requests are checked by these tables, and /openapi.json is made of them."""
+
+import ast
+import inspect
+import math
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+
+from di2pose.options import VIDEO_OPTIONS, Options
+from di2pose.pipeline.request import REACH_MM
+from di2pose.pipeline.road import SPARE
+from di2pose.pose.skeleton import H36M_17
+from di2pose.serve.limits import PIN_PRICE, ApiError, Limits
+
+MOST_SEED = 2**63 - 1
+MOST_PX = 1e6
+"""Of a box's coordinates."""
+PICTURE, VIDEO = "image", "video"
+"""The fields that hold a file."""
+
+
+def _box(values: list[float]) -> tuple[float, ...]:
+    x0, y0, x1, y1 = values
+    if min(x1 - x0, y1 - y0) < 1:
+        raise ValueError
+    return tuple(values)
+
+
+def _point(values: list[float]) -> tuple[float, ...]:
+    if math.hypot(*values) > REACH_MM:
+        raise ValueError
+    return tuple(values)
+
+
+def _tokens(codes: dict[str, int]) -> dict[int, int]:
+    return {int(position): code for position, code in codes.items()}
+
+
+def _whole(low: int, high: int) -> Any:
+    """An integer field: 2 and, as JSON Schema has it, 2.0."""
+    as_int = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
+    return Annotated[int, Field(ge=low, le=high), as_int]
+
+
+Pixel = Annotated[float, Field(ge=-MOST_PX, le=MOST_PX)]
+Millimetre = Annotated[float, Field(ge=-REACH_MM, le=REACH_MM)]
+BoxField = Annotated[list[Pixel], Field(min_length=4, max_length=4), AfterValidator(_box)]
+PointField = Annotated[list[Millimetre], Field(min_length=3, max_length=3), AfterValidator(_point)]
+JointName: Any = Literal[H36M_17.joints]
+Position = Annotated[str, Field(pattern="^[0-9]{1,6}$")]
+BOX = "[x0, y0, x1, y1] in pixels of the picture, x0 < x1 and y0 < y1, at least a pixel wide and high"
+SHARED = (*VIDEO_OPTIONS, "second_look", "boxes", "occluded", "pin", "keep_tokens")
+REVEAL = SHARED[:-2]
+LAB = (*SHARED, "patch", "grid", "at")
+
+
+@cache
+def field_texts(limits: Limits) -> dict[str, str]:
+    """Meaning of every field: the docstrings of `Options`, and what only requests have."""
+    (definition,) = ast.parse(inspect.getsource(Options)).body
+    assert isinstance(definition, ast.ClassDef)
+    texts = {
+        each.target.id: " ".join(text.value.value.split())
+        for each, text in pairwise(definition.body)
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+        and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }  # fmt: skip
+    texts["hypotheses"] += (
+        f" Limit: people x hypotheses x steps may be {limits.price} at most (people: boxes, or max_people + {SPARE}; "
+        f"with pins {PIN_PRICE} times as much; in a lab, places of the patch instead of people); of a video, frames x "
+        f"max_people x hypotheses x steps {limits.video_price}."
+    )
+    return texts | {
+        "patch": "Side of the patch over the picture's shorter side; 0.2 where it is left out.",
+        "grid": "Placements a side; 6 where it is left out.",
+        "at": "One patch, x0, y0, x1, y1: the answer is predict's.",
+    }
+
+
+@cache
+def request_model(names: tuple[str, ...], limits: Limits) -> type[BaseModel]:
+    """The fields of a request beside its file: types, defaults and bounds of `Options`, within the limits."""
+    highest = {"hypotheses": limits.hypotheses, "steps": limits.steps, "max_people": limits.people}
+    boxes = Annotated[list[BoxField], Field(min_length=1, max_length=limits.people)]
+    code: Any = _whole(0, 2**31 - 1)
+    tokens = Annotated[dict[Position, code], Field(max_length=10_000), AfterValidator(_tokens)]
+    kinds: dict[str, tuple[Any, Any]] = {
+        "seed": (_whole(-MOST_SEED, MOST_SEED), Options.seed),
+        "second_look": (bool, Options.second_look),
+        "boxes": (boxes | None, None),
+        "occluded": (Annotated[list[BoxField], Field(max_length=limits.regions)], ()),
+        "pin": (dict[JointName, PointField] | None, None),
+        "keep_tokens": (tokens | None, None),
+        "patch": (Annotated[float, Field(ge=0.05, le=0.5)] | None, None),
+        "grid": (_whole(2, limits.grid) | None, None),
+        "at": (BoxField | None, None),
+    }
+    for each in fields(Options):
+        if "least" in each.metadata:
+            least, most = each.metadata["least"], highest.get(each.name, each.metadata["most"])
+            whole = each.type in (int, int | None)
+            kind = _whole(least, most) if whole else Annotated[float, Field(ge=least, le=most)]
+            kinds[each.name] = (kind | None if each.default is None else kind, each.default)
+    texts = field_texts(limits)
+    shown: Any = {name: (kinds[name][0], Field(kinds[name][1], description=texts[name])) for name in names}
+    return create_model("Request", __config__=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False), **shown)
+
+
+def expected(name: str, schema: Mapping[str, Any]) -> str:
+    """The JSON that a field takes, in words."""
+    wanted = {
+        "boxes": f"a list of boxes {BOX}", "occluded": f"a list of boxes {BOX}", "at": f"a box {BOX}",
+        "pin": f'an object like {{"left_wrist": [x, y, z]}} with joints of {", ".join(H36M_17.joints)}',
+        "keep_tokens": 'an object of positions and codes like {"3": 17}',
+        "second_look": "true or false",
+    }  # fmt: skip
+    kinds = schema.get("anyOf", [schema])
+    kind, null = kinds[0], " or null" * (len(kinds) > 1)
+    if name in wanted:
+        most = f" ({kind['maxItems']} at most)" if kind.get("maxItems", 4) != 4 else ""
+        return f"{wanted[name]}{most}{null}"
+    number = "a whole number" if kind["type"] == "integer" else "a number"
+    return f"{number} from {kind['minimum']} to {kind['maximum']}{null}"
+
+
+def read_fields(given: Mapping[str, Any], names: tuple[str, ...], limits: Limits) -> dict[str, Any]:
+    """JSON values -> options of a call; ApiError names the field that is wrong."""
+    model = request_model(names, limits)
+    try:
+        options = dict(model.model_validate(dict(given)))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        name = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            message = f"no field '{name[:40]}' here: such a request has its file and {', '.join(names)}"
+            raise ApiError(400, message) from None
+        inner = first["loc"][1:2]
+        if name == "pin" and inner and inner[0] in H36M_17.joints:
+            wanted, got = f"within {REACH_MM:g} mm of the pelvis, as x, y, z in mm from it", given["pin"][inner[0]]
+            raise ApiError(400, f"the pin '{inner[0]}' must be {wanted}, got {reprlib.repr(got)}") from None
+        where = "".join(f" at {str(part)[:40]!r}" for part in inner)
+        wanted = expected(name, model.model_json_schema()["properties"][name])
+        raise ApiError(400, f"'{name}' must be {wanted}, got {reprlib.repr(first['input'])}{where}") from None
+    boxes = options.get("boxes")
+    if boxes is not None and len(boxes) > 1 and (options.get("pin") or options.get("keep_tokens")):
+        raise ApiError(400, f"'pin' and 'keep_tokens' are for one person: give one box in 'boxes', got {len(boxes)}")
+    return options
+
+
+@dataclass(frozen=True)
+class Route:
+    """One route. `endpoint` names the method of `app.Service` that answers."""
+
+    method: str
+    path: str
+    endpoint: str
+    text: str
+    answer: str = "application/json"
+    """Media type."""
+    files: tuple[str, ...] = ()
+    """Fields one of which must hold the file."""
+    fields: tuple[str, ...] = ()
+    listed: bool = True
+    """Whether it is part of the API, or only of the page."""
+
+    def fields_of(self, kind: str) -> tuple[str, ...]:
+        """The fields beside a file of that kind."""
+        return tuple(name for name in self.fields if kind == PICTURE or name in VIDEO_OPTIONS)
+
+
+ROUTES = (
+    Route("GET", "/", "page", "the page", "text/html", listed=False),
+    Route("GET", "/static/{name}", "static", "a file of the page", "*/*", listed=False),
+    Route("GET", "/docs", "docs", "this API to read", "text/html", listed=False),
+    Route("GET", "/openapi.json", "openapi", "this API", listed=False),
+    Route("GET", "/v1/health", "health", "whether it works, and how many requests wait"),
+    Route("GET", "/v1/model", "about", "the model: joints, bones, defaults, limits, formats"),
+    Route("GET", "/v1/examples", "examples", "example people: names and titles"),
+    Route("GET", "/v1/examples/{name}", "example", "the picture of an example", "image/jpeg"),
+    Route("POST", "/v1/predict", "predict", "everybody in a photo: the JSON of result.save('x.json')",
+          files=(PICTURE,), fields=SHARED),
+    Route("POST", "/v1/video", "video", "everybody in a short video: the JSON of motion.save('x.json')",
+          files=(VIDEO,), fields=SHARED),
+    Route("POST", "/v1/files/{format}", "files", "the file that result.save('x.FORMAT') writes; where everybody gets a "
+          "file of their own, a ZIP archive of all", "*/*", (PICTURE, VIDEO), SHARED),
+    Route("POST", "/v1/reveal", "reveal", "one person's tokens, recovered step by step, and the pose of each step",
+          files=(PICTURE,), fields=REVEAL),
+    Route("POST", "/v1/lab", "lab", "occlusion lab: how far a patch moves the estimate, by where it lies; with `at` "
+          "the answer of predict for a picture with that patch", files=(PICTURE,), fields=LAB),
+)  # fmt: skip
