@@ -12,7 +12,7 @@ from di2pose.assets import extract, fetch
 from di2pose.data.frames import Video
 from di2pose.image.efficientdet import EfficientDet
 from di2pose.image.encoder import load_encoder
-from di2pose.image.multipose import MultiPose
+from di2pose.image.movenet import MultiPose
 from di2pose.image.people_detector import PeopleDetector
 from di2pose.image.read import read_image
 from di2pose.onnx import OnnxPredictor

@@ -18,7 +18,7 @@ from di2pose.evaluation.predictor import Predictor, fingerprint, load_predictor
 from di2pose.evaluation.protocol import PROTOCOLS, parse_protocols
 from di2pose.evaluation.report import EvaluationReport
 from di2pose.evaluation.report_text import markdown, write_report
-from di2pose.image.find import Finder
+from di2pose.image.detect import PersonMatcher
 from di2pose.network import Di2PoseNetwork
 from di2pose.occlusion.patch_textures import DtdTextures
 
@@ -138,7 +138,7 @@ def evaluate(
         for count in several or (None,):
             row = f"{name}-{count}-steps" if len(several) > 1 else name
             contestants.append((row, title, predictor, counts or (HYPOTHESES,), count))
-    regions = None if predictions is not None or isinstance(records, CachedRecords) else Finder()
+    regions = None if predictions is not None or isinstance(records, CachedRecords) else PersonMatcher()
     reports: dict[str, EvaluationReport | None] = {}
     runs: dict[str, Callable[[], EvaluationReport | None]] = {}
     for row, title, contestant, drawn, count in contestants:

@@ -12,10 +12,9 @@ from di2pose.files import Json
 
 FORMAT_VERSION = 1
 DESCRIPTION = "onnx.json"
-PARTS = ("encoder", "boxes", "poses", "condition", "step", "head", "decoder", "tokens")
-"""encoder: crops -> features, landmarks, keypoints; boxes, poses: the detector's networks; condition: features -> what
-the denoiser knows of an image; step: tokens of a step -> the trunk's outputs; head: those of some tokens -> their
-probabilities; decoder: tokens -> joints; tokens: joints -> tokens. `poses` may be missing."""
+PARTS = ("condition", "step", "head", "decoder", "tokens")
+"""condition: features -> what the denoiser knows of an image; step: tokens of a step -> the trunk's outputs; head:
+those of some tokens -> their probabilities; decoder: tokens -> joints; tokens: joints -> tokens."""
 NEEDED = ("version", "config", "layout", "schedule", "calibration", "joints", "files")
 
 

@@ -7,18 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from di2pose.assets import can_fetch, fetch
+from di2pose.assets import fetch
 from di2pose.diffusion.denoiser import Denoiser
 from di2pose.diffusion.trunk import Condition
-from di2pose.image.blazepose import BlazePose, load
 from di2pose.image.crop import crop, roi_from_box
-from di2pose.image.efficientdet import EfficientDet
-from di2pose.image.encoder import FeatureLayout
-from di2pose.image.multipose import MultiPose
+from di2pose.image.encoder import FeatureLayout, load_encoder
 from di2pose.image.read import read_image
 from di2pose.network import Di2PoseNetwork
 from di2pose.randomness import generator_of
@@ -54,12 +50,11 @@ class Part:
 
 
 def parts_of(model: Di2PoseNetwork) -> tuple[list[Part], FeatureLayout]:
-    """Everything between pixels and people that has weights, tried on a portrait; and what the features are."""
+    """Everything between features and people that has weights, tried on a portrait; and what the features are."""
     picture = read_image(fetch("astronaut"))
-    encoder = load(model.config.encoder, "torch")
-    crops = torch.from_numpy(np.stack([crop(picture, roi_from_box(box)) for box in BODIES]))
-    see, know = _Encoder(encoder), _Condition(model)
-    features = see(crops)[0]
+    encoder, know = load_encoder(model.config.encoder), _Condition(model)
+    crops = np.stack([crop(picture, roi_from_box(box)) for box in BODIES])
+    features = torch.from_numpy(encoder.encode(crops).features)
     known = dict(zip(know.names, know(features), strict=True))
     shape = (HYPOTHESES * len(crops), model.config.tokenizer.tokens)
     ks = torch.randint(model.config.denoiser.codes + 1, shape, generator=generator_of(0))
@@ -70,8 +65,6 @@ def parts_of(model: Di2PoseNetwork) -> tuple[list[Part], FeatureLayout]:
     joints_mm = model.tokenizer.decode(tokens)
     rows, images = {0: "R"}, {0: "B"}
     parts = [
-        Part("encoder", see, {"crops": crops}, see.names, {"crops": images}, most=0.05),
-        Part("boxes", EfficientDet("torch"), {"pixels": _square(picture, 320)}, ("boxes", "scores"), {}, most=0.01),
         Part("condition", know, {"features": features}, know.names, {"features": images}, most=0.01),
         Part("step", _Step(model.denoiser), step, ("x",),
              {"ks": rows, "keys": {1: "B"}, "values": {1: "B"}} | ({"hint": images} if "hint" in told else {}), 1e-2),
@@ -79,27 +72,7 @@ def parts_of(model: Di2PoseNetwork) -> tuple[list[Part], FeatureLayout]:
         Part("decoder", _Decoder(model.tokenizer), {"tokens": tokens}, ("joints_mm",), {"tokens": rows}, most=0.05),
         Part("tokens", _Tokens(model.tokenizer), {"joints_mm": joints_mm}, ("tokens",), {"joints_mm": rows}, most=0.01),
     ]  # fmt: skip
-    if can_fetch("movenet-multipose"):
-        sides = {"pixels": {1: "h", 2: "w"}}
-        names = ("keypoints", "boxes", "scores")
-        parts.append(Part("poses", MultiPose(runtime="torch"), {"pixels": _square(picture, 256)}, names, sides, 0.1))
     return parts, encoder.layout
-
-
-def _square(picture: Image.Image, side: int) -> Tensor:
-    return torch.from_numpy(np.array(picture.resize((side, side), Image.Resampling.BILINEAR)))[None]
-
-
-class _Encoder(nn.Module):
-    def __init__(self, encoder: BlazePose) -> None:
-        super().__init__()
-        self.encoder = encoder
-        second = () if encoder.movenet is None else ("keypoints",)
-        self.names = ("features", "landmarks_2d", "landmark_visibility", "world_mm", "person", *second)
-
-    def forward(self, crops: Tensor) -> tuple[Tensor, ...]:
-        seen = self.encoder.encode(crops)
-        return tuple(getattr(seen, name) for name in self.names)
 
 
 class _Condition(nn.Module):

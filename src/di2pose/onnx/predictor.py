@@ -1,30 +1,21 @@
 """The parts of an ONNX folder on the road from pixels to people.  B crops, H hypotheses, N tokens."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
-from PIL import Image
 
 from di2pose.calibration import Calibration
 from di2pose.config import Config, from_json
 from di2pose.errors import InputError
-from di2pose.image.crop import Roi, crop_rotation
-from di2pose.image.detect import Detection, Detector
-from di2pose.image.encoder import EncoderOutput, FeatureLayout
-from di2pose.image.glance import Boxes, Poses, look_for_boxes, look_for_poses
-from di2pose.image.people_detector import PeopleDetector
+from di2pose.image.detect import Detector, load_detector
+from di2pose.image.encoder import Encoder, EncoderOutput, load_encoder
 from di2pose.onnx.folder import OnnxFolder
 from di2pose.onnx.sampler import P0Of, Schedule, sample
 from di2pose.pipeline.road import Road
-from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import BLAZEPOSE_33
 from di2pose.prediction import Constraints, Prediction, check_hypotheses
-
-CROP = 256
 
 
 class OnnxPredictor(Road):
@@ -41,23 +32,26 @@ class OnnxPredictor(Road):
         told = self._folder.description
         self.model = OnnxModel(self._folder)
         self.calibration = None if told["calibration"] is None else from_json(Calibration, told["calibration"])
-        self._encoder = OnnxEncoder(self._folder)
-        poses = OnnxPoses(self._folder) if "poses" in self._folder else None
-        self._detector = PeopleDetector(OnnxBoxes(self._folder), poses)
+        self._encoder = load_encoder(self.model.config.encoder)
 
     @property
-    def encoder(self) -> "OnnxEncoder":
+    def encoder(self) -> Encoder:
         return self._encoder
 
     def encode_pixels(self, pixels: UInt8[np.ndarray, "B H W 3"]) -> EncoderOutput:
+        if not len(pixels):
+            layout = self._encoder.layout
+            return EncoderOutput(np.zeros((0, layout.length, layout.width), np.float32))
         return self._encoder.encode(pixels)
 
     def load_detector(self, detector: str | Detector | None = None) -> Detector:
         if detector is None or detector == "auto":
             return self._detector
-        if isinstance(detector, str):
-            raise InputError(f"here the detector is 'auto' or an object with detect(), got '{detector}'")
-        return detector
+        return load_detector(detector) if isinstance(detector, str) else detector
+
+    @cached_property
+    def _detector(self) -> Detector:
+        return load_detector("auto")
 
 
 class OnnxModel:
@@ -121,63 +115,3 @@ class OnnxModel:
         x = self._folder.run("step", ks=ks, s=np.array([s]), **told)["x"]
         x = x.reshape(-1, x.shape[-1])
         return lambda rows: self._folder.run("head", x=x[rows])["p0"]
-
-
-class OnnxEncoder:
-    """BlazePose, with MoveNet as a second observer where the model has it: an `image.encoder.Encoder`."""
-
-    size = (CROP, CROP)
-
-    def __init__(self, folder: OnnxFolder) -> None:
-        self._folder = folder
-        self.name = str(folder.description["config"]["encoder"])
-        self.layout = from_json(FeatureLayout, folder.description["layout"])
-
-    def region(self, detection: Detection) -> Roi:
-        return detection.roi
-
-    def matrix(self, region: Roi) -> Float[np.ndarray, "2 3"]:
-        return region.matrix(CROP)
-
-    def rotation(self, region: Roi, camera: Camera) -> Float[np.ndarray, "3 3"]:
-        return crop_rotation(camera, region)
-
-    def encode(self, crops: UInt8[np.ndarray, "B 256 256 3"]) -> EncoderOutput:
-        if not len(crops):
-            return EncoderOutput(np.zeros((0, self.layout.length, self.layout.width), np.float32))
-        return EncoderOutput(skeleton=BLAZEPOSE_33, **self._folder.run("encoder", crops=crops))
-
-    def cache_parts(self, crops: UInt8[np.ndarray, "B 256 256 3"]) -> dict[str, np.ndarray]:
-        features = self.encode(crops).features
-        blocks = self.layout.blocks
-        return {b.name: features[:, self.layout.tokens(b.name), b.first : b.first + b.width] for b in blocks}
-
-
-class OnnxBoxes:
-    """EfficientDet-Lite0."""
-
-    def __init__(self, folder: OnnxFolder) -> None:
-        self._folder = folder
-
-    def begin(self, images: Sequence[Image.Image]) -> Callable[[], list[Boxes]]:
-        return look_for_boxes(images, lambda pixels: partial(self._answer, pixels))
-
-    def _answer(self, pixels: UInt8[np.ndarray, "B 320 320 3"]) -> list[np.ndarray]:
-        """One picture at a time, as the network was written."""
-        looks = [self._folder.run("boxes", pixels=each[None]) for each in pixels]
-        return [np.concatenate([look[name] for look in looks]) for name in ("boxes", "scores")]
-
-
-class OnnxPoses:
-    """MoveNet MultiPose."""
-
-    def __init__(self, folder: OnnxFolder) -> None:
-        self._folder = folder
-
-    def begin(self, image: Image.Image, least: float = 0.0) -> Callable[[], Poses]:
-        """Everybody, whatever they score: nothing would be saved by leaving some out."""
-        return look_for_poses(image, lambda pixels: partial(self._answer, pixels))
-
-    def _answer(self, pixels: UInt8[np.ndarray, "1 h w 3"]) -> list[np.ndarray]:
-        found = self._folder.run("poses", pixels=pixels)
-        return [found[name] for name in ("keypoints", "boxes", "scores")]

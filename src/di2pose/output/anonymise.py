@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
-from di2pose.image.detect import given
+from di2pose.image.detect import from_boxes
 from di2pose.image.encoder import PERSON, to_picture
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import BLAZEPOSE_33
@@ -43,14 +43,14 @@ def hide_faces(model: Di2Pose, result: Result, picture: Image.Image) -> Image.Im
 
 def _faces_seen(model: Di2Pose, result: Result, picture: Image.Image) -> Iterator[tuple[Person, np.ndarray]]:
     """Everybody in whose box the encoder sees a person, with the landmarks of the face (n, 2) in picture pixels."""
-    crops = [model.crop(picture, given([person.box])[0], result.camera) for person in result.people]
+    crops = [model.crop(picture, from_boxes([person.box])[0], result.camera) for person in result.people]
     seen = model.encode(crops).output
     if seen.landmarks_2d is None or seen.skeleton is None or seen.person is None:
         return
     where = list(seen.skeleton.indices(*FACE))
     for person, crop, points, sure in zip(result.people, crops, seen.landmarks_2d, seen.person, strict=True):
         if float(sure) >= PERSON:
-            yield person, to_picture(model.encoder, crop.region, points[where].double().cpu().numpy())
+            yield person, to_picture(model.encoder, crop.region, points[where].astype(np.float64))
 
 
 def pixelated(image: Image.Image, discs: Sequence[tuple[np.ndarray, float]]) -> Image.Image:

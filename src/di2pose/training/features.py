@@ -12,9 +12,8 @@ from di2pose.device import choose_device
 from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP
 from di2pose.image.crop import ROI_MARGIN, Roi, apply, crop_camera, invert, roi_from_box, roi_from_keypoints
-from di2pose.image.detect import Detection
+from di2pose.image.detect import Detection, PersonMatcher
 from di2pose.image.encoder import DEFAULT_ENCODER, Encoder, crop_pixels, load_encoder
-from di2pose.image.find import Finder
 from di2pose.occlusion.protocols import occlude_limb
 from di2pose.pose.skeleton import Skeleton
 from di2pose.training.people_crops import PATCH_SEED, OcclusionProtocol, PatchedCrops, PeopleCrops, patch_size
@@ -37,11 +36,11 @@ class DatasetCrops:
         self,
         dataset: Dataset,
         encoder: Encoder,
-        find: Finder | None = None,
+        find: PersonMatcher | None = None,
         occlusion: OcclusionProtocol | None = None,
     ) -> None:
         if occlusion is not None and find is None:
-            raise InputError("an occlusion protocol tries the detector, too: give a Finder with it")
+            raise InputError("an occlusion protocol tries the detector, too: give a PersonMatcher with it")
         self.dataset, self.encoder, self.find, self.occlusion = dataset, encoder, find, occlusion
         placed = ~np.isnan(dataset.box).any(-1) | ~np.isnan(dataset.joints_2d).all((1, 2))
         rows = [i for i, line in enumerate(dataset.index) if line["image"] and (placed[i] or "roi" in line["extra"])]
@@ -142,7 +141,7 @@ def features(
         encoder: the frozen backbone: blazepose-heavy (-full, -lite; +movenet behind it adds tokens), or
             vitpose:FOLDER-OR-HUB-NAME
         movenet: +movenet, which the default has
-        runtime: of BlazePose: litert runs on the CPU, torch on --device
+        runtime: ignored: BlazePose runs in litert, ViTPose in torch on --device
         weights: hub name or folder of ViTPose's weights: vitpose:WEIGHTS
         images: where the images are, if not where the dataset says
         device: cpu, cuda, mps; under torchrun `cuda` is each rank's own GPU
@@ -155,7 +154,7 @@ def features(
     if workers < 0:
         raise InputError(f"--workers must be 0 or more, got {workers}")
     place = choose_device(device)
-    network = load_encoder(_encoder_name(encoder, movenet, weights), place, runtime)
+    network = load_encoder(_encoder_name(encoder, movenet, weights), place)
     source = _source(folder, images, network, detect, occlusion)
     batch = GPU_BATCH if place.type == "cuda" else BATCH
     about = {"runtime": getattr(network, "runtime", "torch"), **source.about}  # ViTPose is PyTorch's
@@ -182,4 +181,4 @@ def _source(
             raise InputError(f"{folder} holds crops of rendered people: there is no picture for --detect to look at")
         people = PeopleCrops(dataset)  # they are such crops already, with labels of their own
         return people if occlusion is None else PatchedCrops(people, occlusion)
-    return DatasetCrops(dataset, encoder, Finder() if detect or occlusion is not None else None, occlusion)
+    return DatasetCrops(dataset, encoder, PersonMatcher() if detect or occlusion is not None else None, occlusion)
