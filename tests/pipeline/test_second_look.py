@@ -70,7 +70,7 @@ def test_what_makes_a_crop_doubtful(model, crop):
 
     marks, points = both.output.keypoints, both.output.landmarks_2d
     assert not doubt()
-    assert doubt(person=torch.tensor([0.2]))
+    assert doubt(person=np.array([0.2], np.float32))
     assert doubt(keypoints=marks + np.array([0.04 * width, 0.0, 0.0], np.float32))
     assert doubt(landmarks_2d=points + np.array([0.0, 0.04 * width], np.float32))
     assert doubt(landmarks_2d=None, keypoints=None)

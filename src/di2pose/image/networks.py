@@ -55,7 +55,8 @@ class TfliteFile:
             self._model = schema.ModelT.InitFromPackedBuf(data)
             self._graph = self._model.subgraphs[0]
             self.shapes = [_numbers(tensor.shape) for tensor in self._graph.tensors]
-            self._outputs = {self._graph.tensors[i].name.decode(): i for i in _numbers(self._graph.outputs)}
+            names = [(tensor.name or b"").decode() for tensor in self._graph.tensors]
+            self._outputs = {names[i]: i for i in _numbers(self._graph.outputs)}
             self.operations = [self._operation(each) for each in self._graph.operators]
 
     def _operation(self, table: Any) -> Operation:
