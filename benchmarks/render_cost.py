@@ -7,7 +7,6 @@ Prints CPU time as ratios to encoding alone: machines differ, and other work may
 
 import time
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,19 +17,19 @@ from di2pose_people.render import make_plan
 from di2pose.image.blazepose import BlazePose
 
 
-def main(motion: Path, count: int = 120, seed: int = 12345, runtime: Literal["torch", "litert"] = "litert") -> None:
+def main(motion: Path, count: int = 120, seed: int = 12345) -> None:
     torch.set_num_threads(1)
     source = RenderedCrops(make_plan(motion, "train", seed, None), count)
-    network = BlazePose("heavy", runtime=runtime)
-    network.encode_batch(np.stack([source.crop(i)[0] for i in range(8)]))  # warm
+    network = BlazePose("heavy")
+    network.cache_parts(np.stack([source.crop(i)[0] for i in range(8)]))  # warm
     drawing = encoding = 0.0
     for start in range(0, count, 8):
         begin = time.process_time()
         pictures = np.stack([source.crop(i)[0] for i in range(start, min(start + 8, count))])
         middle = time.process_time()
-        network.encode_batch(pictures)
+        network.cache_parts(pictures)
         drawing, encoding = drawing + middle - begin, encoding + time.process_time() - middle
-    print(f"{count} people, encoder runtime {runtime}, CPU time in units of encoding alone:")
+    print(f"{count} people, CPU time in units of encoding alone:")
     print(f"draw {drawing / encoding:.2f}   encode 1.00   draw + encode {(drawing + encoding) / encoding:.2f}")
 
 

@@ -23,7 +23,7 @@ from di2pose.evaluation.predictors import PEER, PicturePredictor
 from di2pose.evaluation.protocol import parse_protocols
 from di2pose.evaluation.run import evaluate_dataset
 from di2pose.image.crop import Roi
-from di2pose.image.find import Finder
+from di2pose.image.detect import PersonMatcher
 from di2pose.pipeline.crops import EncodedCrops
 from di2pose.text_table import markdown
 
@@ -75,7 +75,7 @@ def main(
                     steps=steps,
                     seed=seeds[0],
                     more_seeds=seeds[1:],
-                    roi_of=Finder(),
+                    roi_of=PersonMatcher(),
                     worst=0,
                 )
             assert report is not None

@@ -238,9 +238,9 @@ def growth(clock: Clock, quick: bool) -> list[Row]:
 
 
 def _crop(model: Di2Pose) -> Any:
-    from di2pose.image.detect import given
+    from di2pose.image.detect import from_boxes
 
-    return model.crop(astronaut(), given([(80.0, 0.0, 420.0, 512.0)])[0], assumed_camera(astronaut().size))
+    return model.crop(astronaut(), from_boxes([(80.0, 0.0, 420.0, 512.0)])[0], assumed_camera(astronaut().size))
 
 
 def _video_in_a_process(frames: int) -> tuple[float, int]:
@@ -264,13 +264,12 @@ def video_child(film: Path) -> None:
 
 
 def features(clock: Clock, quick: bool) -> list[Row]:
-    """Encoding a crop, by encoder and runtime."""
+    """Encoding a crop, by encoder."""
     crop = np.asarray(astronaut().resize((256, 256))).copy()[None]
     jobs: dict[str, Job] = {"unit": unit_pass()}
     for name in ("blazepose-heavy",) if quick else ("blazepose-heavy", "blazepose-heavy+movenet"):
-        for runtime in ("litert", "torch"):
-            encoder = load_encoder(name, "cpu", runtime)
-            jobs[f"{name}, {runtime}"] = lambda encoder=encoder: encoder.cache_parts(crop)
+        encoder = load_encoder(name)
+        jobs[f"{name}, litert"] = lambda encoder=encoder: encoder.cache_parts(crop)
     found = clock.least(jobs)
     return [Row("features", name, found[name] / found["unit"], UNIT) for name in list(jobs)[1:]]
 

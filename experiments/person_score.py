@@ -27,7 +27,7 @@ from people_found import Photo, fetch_photos, read_labels
 from di2pose import Di2Pose
 from di2pose.calibration import Calibration
 from di2pose.image.crop import Roi, assumed_camera
-from di2pose.image.detect import Detection, given, overlap
+from di2pose.image.detect import Detection, from_boxes, overlap
 from di2pose.image.read import read_image
 from di2pose.pipeline.person_score import EVIDENCE, PersonFit, evidence
 from di2pose.randomness import hypothesis_generators
@@ -75,7 +75,8 @@ def main(
     }
     for split in ("tune", "test"):
         chosen = [(photo, picture) for photo, picture in zip(photos, pictures, strict=True) if photo.split == split]
-        groups[f"photos, {split}"] = (True, split, [(pic, each) for ph, pic in chosen for each in given(ph.people)])
+        people = [(pic, each) for ph, pic in chosen for each in from_boxes(ph.people)]
+        groups[f"photos, {split}"] = (True, split, people)
         empty = [look for ph, pic in chosen for look in _nowhere(ph, pic, places, seed)]
         groups[f"nobody there, {split}"] = (False, split, empty)
     found = {name: _evidence(pipeline, looks, name) for name, (_, _, looks) in groups.items()}
@@ -136,7 +137,7 @@ def _nowhere(photo: Photo, picture: Image.Image, count: int, seed: int) -> list[
         x, y = (float(random.uniform(0, extent - side)) if extent > side else 0.0 for extent in picture.size)
         box = (x, y, x + side, y + side)
         if all(overlap(box, other) < 0.05 for other in (*photo.people, *photo.ignore)):
-            looks.append((picture, given([box])[0]))
+            looks.append((picture, from_boxes([box])[0]))
         if len(looks) == count:
             break
     return looks

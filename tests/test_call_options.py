@@ -70,7 +70,7 @@ def test_the_runtime_of_the_encoder_says_nothing_and_errors_still_come_through()
         "import os, warnings; warnings.simplefilter('ignore')\n"
         "from di2pose.image.blazepose import load\n"
         "from di2pose.image.litert import without_information\n"
-        "load('lite', 'litert')\n"
+        "load('blazepose-lite')\n"
         "with without_information():\n"
         "    os.write(2, b'INFO: chatter\\nERROR: trouble\\n')\n"
     )

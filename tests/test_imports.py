@@ -7,7 +7,7 @@ import di2pose
 
 ROOT = Path(di2pose.__file__).parent
 BASE = {
-    "errors", "arrays", "spread", "randomness", "files", "checked", "garbage", "text_table", "interruption", "device",
+    "errors", "arrays", "spread", "randomness", "files", "garbage", "text_table", "interruption", "device",
 }  # fmt: skip
 LEVEL = {room: BASE for room in ("pose", "config", "assets", "prediction")}
 LEVEL |= {room: BASE | {"image", "pose", "options"} for room in ("options", "call_options")}

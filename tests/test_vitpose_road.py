@@ -15,7 +15,7 @@ from video.films import write_film
 from di2pose import Di2Pose, recipes, video_results
 from di2pose.assets import extract, fetch
 from di2pose.image.crop import assumed_camera
-from di2pose.image.detect import given
+from di2pose.image.detect import from_boxes
 from di2pose.image.read import read_image
 from di2pose.video.stream import Stream
 
@@ -40,7 +40,8 @@ def test_a_photo_gives_people_in_camera_axes(model):
     assert person.samples_mm.shape == (3, 17, 3)
     assert set(person.state.tolist()) <= {"seen", "occluded", "out_of_frame"}
     np.testing.assert_allclose(result.camera.project(person.joints_mm + person.root_mm), person.joints_2d, atol=1e-6)
-    one = model.encode([model.crop(picture, given([person.box])[0], assumed_camera(picture.size))], second_look=True)
+    crop = model.crop(picture, from_boxes([person.box])[0], assumed_camera(picture.size))
+    one = model.encode([crop], second_look=True)
     assert one.flipped is not None
     raw = model.model.predict(one.output.features, 2, 2, torch.Generator().manual_seed(0)).joints_mm
     turned = model.estimate(replace(one, flipped=None), 2, 2, torch.Generator().manual_seed(0)).samples_mm

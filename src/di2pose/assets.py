@@ -12,16 +12,20 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
-from di2pose.checked import has_sha256, sha256_of
 from di2pose.errors import InputError
+from di2pose.files import write_text
+
+SETTLED_NS = 2_000_000_000
+"""A file that changed more recently may change again without a new time: some file systems' clocks tick so slowly."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +116,7 @@ def cache_dir() -> Path:
 
 
 def fetch(name: str) -> Path:
-    """The asset's file in the cache, its sha256 checked (once, until somebody touches the file: `checked.py`);
-    downloaded when it is not there or is damaged."""
+    """The asset's file in the cache, its sha256 checked (`has_sha256`); downloaded where it is missing or damaged."""
     asset = _lookup(name)
     if not _is_good(_target(asset), asset):
         with _scratch() as scratch:
@@ -318,3 +321,36 @@ def _keep(file: Path, asset: Asset) -> None:
     target = _target(asset)
     target.parent.mkdir(parents=True, exist_ok=True)
     os.replace(file, target)
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def has_sha256(path: Path, wanted: str) -> bool:
+    """Whether the file has that sha256. It is computed once and noted beside the file, with the file's number, size and
+    times; the time of the last change cannot be set back, so a file that was written to is read again."""
+    status = path.stat()
+    note = _note(path)
+    seen = f"{wanted} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n"
+    with suppress(OSError, ValueError):
+        if note.read_text() == seen:
+            return True
+    if sha256_of(path) != wanted:
+        return False
+    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > SETTLED_NS:
+        with suppress(InputError):  # a cache that may only be read is read every time
+            write_text(note, seen)
+    return True
+
+
+def remove_checked(path: Path) -> None:
+    """Remove a file, and the note of its sha256."""
+    for each in (path, _note(path)):
+        with suppress(OSError):
+            each.unlink()
+
+
+def _note(path: Path) -> Path:
+    return path.with_name(f".{path.name}.checked")

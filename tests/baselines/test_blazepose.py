@@ -10,7 +10,7 @@ from di2pose.errors import InputError
 from di2pose.evaluation.predictors import Predictor, load_predictor
 from di2pose.evaluation.protocol import parse_protocols
 from di2pose.evaluation.run import evaluate_dataset
-from di2pose.image.find import Finder
+from di2pose.image.detect import PersonMatcher
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12
 
@@ -34,7 +34,7 @@ def error_of(peer, samples, footage):
 def test_the_finder_centres_on_the_hips(footage):
     for row in (10, 310):
         sample = footage[row]
-        roi = Finder()(sample, footage.read_image(sample))
+        roi = PersonMatcher()(sample, footage.read_image(sample))
         hips = sample.joints_2d[H36M_17.indices("left_hip", "right_hip"),].mean(0)
         assert np.hypot(*(hips - roi.centre)) < 0.1 * roi.side
 
@@ -67,4 +67,4 @@ def test_what_it_cannot_do_is_named(footage, peer, tmp_path):
         load_predictor(str(tmp_path / "nothing"))
     blank = footage.read_image(sample).crop((0, 0, 64, 64))
     with pytest.raises(InputError, match="finds nobody"):
-        Finder()(replace(sample, box=None), blank)
+        PersonMatcher()(replace(sample, box=None), blank)

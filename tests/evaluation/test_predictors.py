@@ -10,7 +10,7 @@ from di2pose.evaluation.predictors import PicturePredictor, PredictionFile, load
 from di2pose.evaluation.protocol import parse_protocols
 from di2pose.evaluation.run import evaluate_dataset
 from di2pose.image.crop import roi_from_box
-from di2pose.image.detect import given
+from di2pose.image.detect import from_boxes
 from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
 from di2pose.pose.skeleton import H36M_17, LSP_14, convert
 from di2pose.randomness import hypothesis_generators
@@ -121,7 +121,7 @@ class Grid:
 
     def encode(self, crops):
         self.crops += len(crops)
-        return EncoderOutput(crops.float().reshape(-1, 4, 4, 4, 4, 3).mean((2, 4)).flatten(1, 2) / 255)
+        return EncoderOutput((crops / np.float32(255)).reshape(-1, 4, 4, 4, 4, 3).mean((2, 4)).reshape(-1, 16, 3))
 
     def cache_parts(self, crops):
         raise NotImplementedError
@@ -156,7 +156,7 @@ def test_poses_of_a_crop_are_turned_into_camera_axes_and_drawn_by_seed_and_id(pi
     images = [dataset.read_image(sample) for sample in samples]
     predictor = PicturePredictor(pipeline, second_look=False, flip_test=False)
     found = predictor.predict(images, samples, 2, 1, seed=3)
-    crops = [pipeline.crop(i, given([s.box])[0], s.camera) for i, s in zip(images, samples, strict=True)]
+    crops = [pipeline.crop(i, from_boxes([s.box])[0], s.camera) for i, s in zip(images, samples, strict=True)]
     encoded, noise = pipeline.encode(crops), hypothesis_generators(3, ["r0", "r1"], 2)
     drawn = pipeline.model.predict(encoded.output.features, 2, 1, noise).joints_mm.numpy()
     estimate = pipeline.estimate(encoded, 2, 1, hypothesis_generators(3, ["r0", "r1"], 2))
@@ -174,12 +174,12 @@ def test_poses_of_a_crop_are_turned_into_camera_axes_and_drawn_by_seed_and_id(pi
 
 
 def test_true_boxes_are_cropped_without_a_detector(pipeline, make_samples, write_dataset, monkeypatch):
-    monkeypatch.setattr("di2pose.evaluation.predictors.Finder", lambda: pytest.fail("a detector was loaded"))
+    monkeypatch.setattr("di2pose.evaluation.predictors.PersonMatcher", lambda: pytest.fail("a detector was loaded"))
     dataset = write_dataset(make_samples(2))
     samples, predictor = [dataset[0], dataset[1]], PicturePredictor(pipeline, False, False, true_boxes=True)
     images = [dataset.read_image(sample) for sample in samples]
     predictor.predict(images, samples, 1, 1, seed=0)
     regions = [crop.region for crop in predictor._last[1].crops]
-    assert regions == [pipeline.encoder.region(given([sample.box])[0]) for sample in samples]
+    assert regions == [pipeline.encoder.region(from_boxes([sample.box])[0]) for sample in samples]
     with pytest.raises(InputError, match="no box to crop by: leave --true-boxes out"):
         predictor.predict(images[:1], [dataclasses.replace(samples[0], box=None)], 1, 1, 0)

@@ -25,11 +25,10 @@ def _make_tfjs(folder: Path) -> None:
     (folder / "group1.bin").write_bytes(np.ones(72, "<f2").tobytes() + np.ones(4, "<f4").tobytes())
 
 
-def _read_tfjs(folder: Path) -> object:
-    from di2pose.image.tfjs_graph import TfjsFile, TfjsGraph
+def _read_tfjs(folder: Path) -> bytes:
+    from di2pose.image.networks import TfjsFile, to_tflite
 
-    file = TfjsFile(folder / "model.json", folder / "group1.bin")
-    return TfjsGraph(file, "x", ["d"])
+    return to_tflite(TfjsFile(folder / "model.json", folder / "group1.bin"), "x", ["d"], (1, 8, 8, 2))
 
 
 add("tfjs graph", "model.json", _make_tfjs, _read_tfjs, kind="json", count=150)
@@ -37,20 +36,15 @@ add("tfjs weights", "group1.bin", _make_tfjs, _read_tfjs, count=30)
 
 
 def _make_tflite(folder: Path) -> None:
-    from di2pose.image.tfjs_graph import TfjsFile
-    from di2pose.image.tfjs_to_tflite import to_tflite
-
     _make_tfjs(folder)
-    content = to_tflite(TfjsFile(folder / "model.json", folder / "group1.bin"), "x", ["d"], (1, 8, 8, 2))
-    (folder / "n.tflite").write_bytes(content)
+    (folder / "n.tflite").write_bytes(_read_tfjs(folder))
 
 
 def _read_tflite(folder: Path) -> object:
-    from di2pose.image.tflite_file import TfliteFile
-    from di2pose.image.tflite_graph import TfliteGraph
+    from di2pose.image.networks import TfliteFile
 
     file = TfliteFile(folder / "n.tflite")
-    return TfliteGraph(file, file.outputs)
+    return file.upstream(file.operations[-1].outputs)
 
 
 add("tflite", "n.tflite", _make_tflite, _read_tflite, count=150)

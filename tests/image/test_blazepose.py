@@ -1,14 +1,15 @@
-"""BlazePose as an encoder: agreement with Google's runtime, the layout of the features, the peer."""
+"""BlazePose: the layout of the features, its own 3D pose, and its person detector in real pictures."""
 
 import numpy as np
 import pytest
-import torch
+from PIL import Image
 
 from di2pose.assets import fetch
 from di2pose.errors import InputError
-from di2pose.image.blazepose import BlazePose, find_taps, landmark_tokens
-from di2pose.image.encoder import FeatureLayout, TokenBlock
-from di2pose.image.tflite_file import TfliteFile
+from di2pose.image.blazepose import INPUT, BlazePose, BlazePoseDetector, _tiles, find_taps
+from di2pose.image.crop import crop
+from di2pose.image.encoder import FeatureLayout, TokenBlock, load_encoder
+from di2pose.image.networks import TfliteFile
 from di2pose.pose.skeleton import BLAZEPOSE_33
 
 TAPS = {"heavy": [614, 644, 669, 694], "full": [251, 300, 316, 335], "lite": [236, 285, 295, 308]}
@@ -17,19 +18,6 @@ TAPS = {"heavy": [614, 644, 669, 694], "full": [251, 300, 316, 335], "lite": [23
 @pytest.fixture(scope="module")
 def lite():
     return BlazePose("lite")
-
-
-@pytest.mark.parametrize("variant", TAPS)
-def test_agrees_with_the_tflite_runtime(crops, variant):
-    """Features to 1e-3 of their range, landmarks to 0.01 px, world landmarks to 0.1 mm."""
-    images = torch.from_numpy(crops)
-    ours = BlazePose(variant, runtime="torch")(images)
-    theirs = BlazePose(variant)(images)
-    for name, theirs_map in theirs.maps.items():
-        assert (ours.maps[name] - theirs_map).abs().max() < 1e-3 * theirs_map.abs().max(), name
-    assert (ours.landmarks_2d - theirs.landmarks_2d).abs().max() < 0.01
-    assert (ours.world_mm - theirs.world_mm).abs().max() < 0.1
-    assert (ours.features - theirs.features).abs().max() < 1e-3 * theirs.features.abs().max()
 
 
 @pytest.mark.parametrize("variant", TAPS)
@@ -42,32 +30,29 @@ def test_taps_are_found_by_the_structure_of_the_graph(variant):
 
 def test_the_walker_is_seen_where_she_is(crops, lite):
     """Head above hips above ankles in the crop, the hips in its middle, somebody is there, and turning turns."""
-    seen = lite(torch.from_numpy(crops))
+    seen = lite.encode(crops)
     nose, hip, ankle = (seen.landmarks_2d[0, BLAZEPOSE_33.index(name)] for name in ("nose", "left_hip", "left_ankle"))
     assert nose[1] < hip[1] - 40 < ankle[1] - 80
-    assert (hip - 128).abs().max() < 25
+    assert np.abs(hip - 128).max() < 25
     assert seen.person.min() > 0.9
-    assert seen.visibility.shape == (3, 33)
+    assert seen.landmark_visibility.shape == (3, 33)
     assert abs(float(seen.landmarks_2d[1, BLAZEPOSE_33.index("nose"), 0] - 128)) > 20
 
 
 def test_sequence_holds_every_block_in_its_own_place(crops, lite):
-    seen = lite(torch.from_numpy(crops))
-    features, layout = seen.features, seen.layout
+    """Rows of a map first; cached maps are in fp16."""
+    features, layout, parts = lite.encode(crops).features, lite.layout, lite.cache_parts(crops)
     assert (layout.length, layout.width) == (64 + 16 + 4 + 33, 192 + 8)
-    assert tuple(features.shape) == (3, 117, 200)
-    assert torch.equal(features[:, layout.tokens("map4"), :192], seen.maps["map4"])
+    assert features.shape == (3, 117, 200)
+    (whole, *_) = lite.network(crops[:1].astype(np.float32) / 255)
+    assert np.array_equal(features[0, 8 * 3 + 5, :192], whole[0, 3, 5])
+    assert np.array_equal(features[:, layout.tokens("map4"), :192].astype(np.float16), parts["map4"])
     tokens = features[:, layout.tokens("landmarks")]
-    assert torch.equal(tokens[..., 192:], landmark_tokens(seen.landmarks, seen.world_mm))
+    assert np.array_equal(tokens[..., 192:], parts["landmarks"])
     assert (tokens[..., :192] == 0).all()
     assert (features[:, : layout.tokens("landmarks").start, 192:] == 0).all()
     with pytest.raises(InputError, match="no block 'map16'"):
         layout.tokens("map16")
-
-
-def test_map_tokens_run_row_by_row(crops, lite):
-    (whole,) = lite.graph(torch.from_numpy(crops[:1]).float() / 255)[:1]
-    assert torch.equal(lite(torch.from_numpy(crops[:1])).maps["map8"][0, 8 * 3 + 5], whole[0, 3, 5])
 
 
 def test_cached_parts_give_the_same_sequence(crops, lite):
@@ -80,9 +65,8 @@ def test_cached_parts_give_the_same_sequence(crops, lite):
         "landmarks_2d": ("float32", (33, 2)),
         "world_mm": ("float32", (33, 3)),
     }
-    again = lite.layout.assemble({name: torch.from_numpy(x) for name, x in parts.items()})
-    fresh = lite(torch.from_numpy(crops)).features
-    assert (again - fresh).abs().max() < 1e-3 * fresh.abs().max()
+    again, fresh = lite.layout.assemble(parts), lite.encode(crops).features
+    assert np.abs(again - fresh).max() < 1e-3 * np.abs(fresh).max()
 
 
 def test_encoding_twice_is_bit_identical(crops, lite):
@@ -92,14 +76,14 @@ def test_encoding_twice_is_bit_identical(crops, lite):
 
 def test_blocks_may_share_channels_or_have_their_own():
     layout = FeatureLayout((TokenBlock("wide", 2, 3, 0), TokenBlock("narrow", 1, 2, 0), TokenBlock("other", 1, 2, 3)))
-    parts = {"wide": torch.ones(1, 2, 3), "narrow": 2 * torch.ones(1, 1, 2), "other": 3 * torch.ones(1, 1, 2)}
+    parts = {"wide": np.ones((1, 2, 3)), "narrow": 2 * np.ones((1, 1, 2)), "other": 3 * np.ones((1, 1, 2))}
     expected = [[1, 1, 1, 0, 0], [1, 1, 1, 0, 0], [2, 2, 0, 0, 0], [0, 0, 0, 3, 3]]
     assert layout.assemble(parts)[0].tolist() == expected
 
 
 def test_the_peer_stands_upright_in_crop_axes(crops, lite):
     """y points down: ankles far below the hips, shoulders above; a grown person's size."""
-    joints = lite(torch.from_numpy(crops[:1])).world_mm[0]
+    joints = lite.encode(crops[:1]).world_mm[0]
     joints = joints - joints[list(BLAZEPOSE_33.indices("left_hip", "right_hip"))].mean(0)
     assert joints[BLAZEPOSE_33.index("left_ankle"), 1] > 500
     assert -700 < joints[BLAZEPOSE_33.index("left_shoulder"), 1] < -300
@@ -108,3 +92,81 @@ def test_the_peer_stands_upright_in_crop_axes(crops, lite):
 def test_unknown_variant_is_refused(as_user):
     with pytest.raises(InputError, match="heavy, full or lite"):
         BlazePose("huge")
+
+
+def test_the_runtime_of_a_caller_is_ignored():
+    assert BlazePose("lite", runtime="torch").runtime == "litert"
+    with pytest.raises(InputError, match=r"no tokens called map16: \+movenet can be added"):
+        load_encoder("blazepose-lite+map16")
+
+
+@pytest.fixture(scope="module")
+def detector():
+    return BlazePoseDetector()
+
+
+def test_the_walker_and_the_one_on_the_roof_are_found(detector, walker):
+    people = detector.detect(walker)
+    hips = np.array([person.hip for person in people])
+    assert len(people) == 2
+    assert np.abs(hips - [[1030, 735], [640, 263]]).max() < 25
+    assert people[0].score > people[1].score > 0.7
+    assert detector.detect(walker, max_people=1) == people[:1]
+
+
+def test_whole_picture_alone_finds_the_prominent_one(detector, walker):
+    (person,) = detector.detect(walker, tiles=())
+    assert np.abs(np.array(person.hip) - (1000, 740)).max() < 40
+
+
+def test_a_portrait_with_hips_outside_the_picture_is_found(detector, astronaut):
+    (person,) = detector.detect(astronaut)
+    assert person.hip[1] > 440
+    assert abs(person.roi.angle) < 0.4
+
+
+def test_region_follows_a_turned_picture(detector, walker):
+    """The picture lying on its side gives the same person with the region turned by a quarter."""
+    part = walker.crop((730, 430, 1330, 994))
+    upright, lying = detector.detect(part, tiles=())[0], detector.detect(part.rotate(-90, expand=True), tiles=())[0]
+    turn = (lying.roi.angle - upright.roi.angle + np.pi) % (2 * np.pi) - np.pi
+    assert abs(turn - np.pi / 2) < 0.3
+    x, y = upright.hip
+    assert np.abs(np.array(lying.hip) - (part.height - y, x)).max() < 40
+
+
+def test_the_region_is_good_for_the_encoder(detector, lite, walker):
+    person = detector.detect(walker)[1]
+    assert lite.encode(crop(walker, person.roi)[None]).person[0] > 0.9
+
+
+def test_nobody_gives_an_empty_list(detector):
+    rng = np.random.default_rng(0)
+    noise = Image.fromarray(rng.integers(0, 256, (300, 500, 3), dtype=np.uint8))
+    for picture in (noise, Image.new("RGB", (640, 480), (90, 120, 60)), Image.new("RGB", (20, 900))):
+        assert detector.detect(picture) == []
+
+
+@pytest.mark.parametrize("size", [(1768, 994), (1000, 1000), (500, 2000), (301, 300)])
+@pytest.mark.parametrize("division", [1, 2, 4])
+def test_tiles_cover_the_picture_and_overlap_by_half(size, division):
+    tiles = _tiles(size, division)
+    side = max(size) / division
+    for axis in (0, 1):
+        lines = sorted({tile.centre[axis] for tile in tiles})
+        assert lines[0] - side / 2 <= 1e-6
+        assert lines[-1] + side / 2 >= size[axis] - 1e-6
+        assert np.diff(lines).max(initial=0) <= side / 2 + 1e-6
+    assert {tile.side for tile in tiles} == {side}
+
+
+def test_anchors_lie_on_the_network_s_grids(detector):
+    assert detector.centres.shape == (2254, 2)
+    assert detector.centres[0].tolist() == [4, 4]
+    assert detector.centres[2].tolist() == [12, 4]
+    assert detector.centres[-1].tolist() == [INPUT - 16, INPUT - 16]
+
+
+def test_at_least_one_person_must_be_asked(detector, astronaut):
+    with pytest.raises(InputError, match="at least 1"):
+        detector.detect(astronaut, max_people=0)

@@ -7,24 +7,24 @@ import torch
 
 from di2pose import assets
 from di2pose.errors import InputError
-from di2pose.image.blazepose_detector import BlazePoseDetector
+from di2pose.image.blazepose import BlazePoseDetector
 from di2pose.image.crop import Roi
-from di2pose.image.detect import given, largest, load_detector, overlap
+from di2pose.image.detect import from_boxes, largest, load_detector, overlap
 from di2pose.image.people_detector import PeopleDetector
 
 
 def test_given_boxes_get_upright_regions():
-    (person,) = given([(10, 20, 50, 100)])
+    (person,) = from_boxes([(10, 20, 50, 100)])
     assert person.roi == Roi((30.0, 60.0), 100.0)
     assert person.box == (10.0, 20.0, 50.0, 100.0)
     with pytest.raises(InputError, match="x1 > x0"):
-        given([(10, 20, 5, 100)])
+        from_boxes([(10, 20, 5, 100)])
 
 
 def test_the_largest_people_in_the_picture_stay_in_order_of_size():
     """A box that is large only outside the picture is a small one."""
     small, large, outside = (10, 10, 40, 90), (50, 0, 120, 200), (190, 0, 900, 900)
-    people = given([small, outside, large])
+    people = from_boxes([small, outside, large])
     assert [person.box for person in largest(people, (200, 200), 2)] == [large, small]
     assert len(largest(people, (200, 200), 8)) == 3
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from di2pose.errors import InputError
@@ -16,7 +15,7 @@ WALKER, ROOF = (914, 513, 1155, 934), (591, 72, 719, 457)
 
 @pytest.fixture(scope="module")
 def detector():
-    return PeopleDetector.load()
+    return PeopleDetector()
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ def test_max_people_keeps_the_largest_not_the_surest(detector, group):
 
 
 def test_without_keypoints_the_boxes_alone_find_them(group):
-    people = PeopleDetector.load(poses=False).detect(group)
+    people = PeopleDetector(poses=False).detect(group)
     assert len(people) == 3
     assert all(person.keypoints is None and person.roi.angle == 0 for person in people)
 
@@ -65,7 +64,7 @@ def test_a_close_up_gets_the_region_of_the_whole_body(detector, astronaut):
     (person,) = detector.detect(face)
     assert person.roi.centre[1] > 400
     assert person.roi.side > 800
-    assert BlazePose("full")(torch.from_numpy(crop(face, person.roi))[None]).person[0] > 0.5
+    assert BlazePose("full").encode(crop(face, person.roi)[None]).person[0] > 0.5
 
 
 def test_keypoints_give_a_turned_region(detector, walker):

@@ -14,7 +14,7 @@ from di2pose.assets import fetch
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, assumed_camera
-from di2pose.image.detect import Detection, given
+from di2pose.image.detect import Detection, from_boxes
 from di2pose.image.encoder import EncoderOutput, load_encoder
 from di2pose.image.read import read_image
 from di2pose.model import Constraints, Prediction
@@ -181,10 +181,10 @@ def test_a_second_look_takes_four_passes_at_most_and_keeps_the_surest_of_them(mo
 
 
 def test_every_other_pair_of_hypotheses_comes_from_the_mirror(model, astronaut):
-    seen = model.encode([model.crop(astronaut, given([BOX])[0], assumed_camera((512, 512)))])
+    seen = model.encode([model.crop(astronaut, from_boxes([BOX])[0], assumed_camera((512, 512)))])
     flipped = ImageOps.mirror(astronaut)
     box = (512 - BOX[2], BOX[1], 512 - BOX[0], BOX[3])
-    other = model.encode([model.crop(flipped, given([box])[0], assumed_camera((512, 512)))]).output.features
+    other = model.encode([model.crop(flipped, from_boxes([box])[0], assumed_camera((512, 512)))]).output.features
     both = model.encode_flipped(seen)
     assert (both.flipped.features - other).abs().max() < 0.05 * other.abs().max()
     sides = (both.output.features, both.flipped.features)
@@ -204,7 +204,7 @@ def test_every_other_pair_of_hypotheses_comes_from_the_mirror(model, astronaut):
 
 
 def test_a_pin_is_mirrored_with_the_pose(model, astronaut):
-    seen = model.encode_flipped(model.encode([model.crop(astronaut, given([BOX])[0], assumed_camera((512, 512)))]))
+    seen = model.encode_flipped(model.encode([model.crop(astronaut, from_boxes([BOX])[0], assumed_camera((512, 512)))]))
     wrist = H36M_17.index("left_wrist")
     pin = torch.zeros(1, 17, 3)
     pin[0, wrist] = torch.tensor([400.0, -200.0, -150.0])
@@ -227,9 +227,9 @@ def test_the_second_look_can_be_left_out(model, astronaut, monkeypatch):
 
 
 def test_a_look_that_lands_on_somebody_else_is_not_taken(model, astronaut):
-    seen = model.encode([model.crop(astronaut, given([BOX])[0], assumed_camera((512, 512)))])
+    seen = model.encode([model.crop(astronaut, from_boxes([BOX])[0], assumed_camera((512, 512)))])
     assert list(second_look.moved_crops(seen, model.encoder)) == [0]
-    moved = replace(seen.output, landmarks_2d=seen.output.landmarks_2d + torch.tensor([150.0, 0.0]))
+    moved = replace(seen.output, landmarks_2d=seen.output.landmarks_2d + np.array([150, 0], np.float32))
     assert second_look.moved_crops(replace(seen, output=moved), model.encoder) == {}
 
 
@@ -260,7 +260,7 @@ def test_a_region_called_hidden_is_not_looked_at_and_its_joints_are_occluded(mod
     one, other = (model(image, boxes=[BOX], occluded=[region], **DRAW) for image in (astronaut, changed))
     same(one, other)
     assert one.picture.tobytes() == astronaut.tobytes()
-    crops = [model.crop(astronaut, given([BOX])[0], assumed_camera(astronaut.size), h) for h in ((), (region,))]
+    crops = [model.crop(astronaut, from_boxes([BOX])[0], assumed_camera(astronaut.size), h) for h in ((), (region,))]
     plain, hidden = model.encode(crops).output.features
     assert (plain - hidden).abs().max() > 0.1
     (person,) = one.people
@@ -280,7 +280,7 @@ def test_a_joint_outside_the_picture_is_out_of_frame(model, astronaut):
 
 def test_a_joint_clearly_inside_the_picture_is_not_out_of_frame(model, astronaut):
     half = astronaut.crop((0, 0, 512, 256))
-    seen = model.encode([model.crop(half, given([BOX])[0], assumed_camera(half.size))])
+    seen = model.encode([model.crop(half, from_boxes([BOX])[0], assumed_camera(half.size))])
     certain = np.zeros((1, 17, 4))
     certain[..., 3] = 1  # the visibility head calls every joint out of the frame
     estimate = replace(model.estimate(seen, 2, 2, torch.Generator().manual_seed(0)), visibility=certain)
@@ -303,22 +303,22 @@ def test_a_mirrored_photo_with_the_mirrored_crop_shows_the_mirror_image(model, a
     seen = model.encode(crops)
     landmarks = seen.output.landmarks_2d
     order = list(BLAZEPOSE_33.mirror_order)
-    mirrored = landmarks[1, order] * torch.tensor([-1.0, 1.0]) + torch.tensor([256.0, 0.0])
+    mirrored = landmarks[1, order] * (-1, 1) + (256, 0)
     shoulders = list(BLAZEPOSE_33.indices("nose", "left_shoulder", "right_shoulder"))
-    assert (mirrored - landmarks[0])[shoulders].norm(dim=-1).max() < 8
+    assert np.linalg.norm((mirrored - landmarks[0])[shoulders], axis=-1).max() < 8
     assert len(model.place(seen, model.estimate(seen, 2, 2, torch.Generator().manual_seed(0)))) == 2
 
 
 def test_the_peers_own_pose_lands_on_the_person(model, astronaut):
     """Axes, frame and place together: BlazePose's 3D, taken for an estimate, projects onto its own 2D landmarks."""
     seen = model.encode([model.crop(astronaut, model.find(astronaut)[0], assumed_camera((512, 512)))])
-    world = seen.output.world_mm.double().numpy()
+    world = seen.output.world_mm.astype(np.float64)
     joints = np.nan_to_num(convert(world - world[:, 23:25].mean(1, keepdims=True), BLAZEPOSE_33, H36M_17)[0])
     joints -= joints[:, :1]
     own = Prediction(torch.from_numpy(joints[:, None]), torch.eye(4)[0].expand(1, 17, 4))
     (person,) = model.place(seen, assemble.in_camera_axes(own, seen, model.encoder))
     roi = seen.crops[0].region
-    landmarks = roi.to_image(seen.output.landmarks_2d[0].double().numpy())
+    landmarks = roi.to_image(seen.output.landmarks_2d[0].astype(np.float64))
     upper = [name for name in LIMB_12 if "shoulder" in name or "elbow" in name]
     miss = person.joints_2d[list(H36M_17.indices(*upper))] - landmarks[list(BLAZEPOSE_33.indices(*upper))]
     assert np.linalg.norm(miss, axis=-1).max() < 0.07 * roi.side
@@ -342,8 +342,8 @@ def test_the_calibration_of_the_model_is_applied(model, path, result):
 def test_without_a_visibility_head_blazeposes_own_visibility_tells(path):
     plain = small_model(adapter_layers=0, hint_channels=0, feature_tokens=0, observer_tokens=0)
     (person,) = plain(path, **DRAW).people
-    told = torch.linspace(0, 1, 33)[None]
-    output = EncoderOutput(torch.zeros(1, 1, 1), landmark_visibility=told, skeleton=BLAZEPOSE_33)
+    told = np.linspace(0, 1, 33)[None]
+    output = EncoderOutput(np.zeros((1, 1, 1)), landmark_visibility=told, skeleton=BLAZEPOSE_33)
     visibility = assemble.visibility_by_landmarks(output)
     np.testing.assert_allclose(visibility.sum(-1), 1)
     assert visibility[0, H36M_17.index("left_knee"), 0] == pytest.approx(BLAZEPOSE_33.index("left_knee") / 32)

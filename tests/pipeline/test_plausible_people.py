@@ -10,7 +10,7 @@ from di2pose import Di2Pose
 from di2pose.assets import fetch
 from di2pose.errors import InputError
 from di2pose.image.crop import assumed_camera
-from di2pose.image.detect import Detection, given
+from di2pose.image.detect import Detection, from_boxes
 from di2pose.image.region import region_round
 from di2pose.pipeline.assemble import Estimate, distinct
 from di2pose.pipeline.crops import painted
@@ -77,7 +77,7 @@ def test_joints_that_are_called_seen_lie_on_the_landmarks(model, frame, walker):
     seen = [j for j in range(17) if person.state[j] == "seen" and H36M_17.joints[j].startswith(("left_", "right_"))]
     assert len(seen) >= 6
     marks = encoded.output.landmarks_2d[0, list(skeleton.indices(*(H36M_17.joints[j] for j in seen)))]
-    off = np.linalg.norm(person.joints_2d[seen] - region.to_image(marks.double().numpy()), axis=-1) / region.side
+    off = np.linalg.norm(person.joints_2d[seen] - region.to_image(marks.astype(np.float64)), axis=-1) / region.side
     assert np.median(off) < 0.015
     assert off.max() < 0.06
 
@@ -178,7 +178,7 @@ def test_a_box_at_the_border_does_not_tell_the_distance(model, frame):
     x0, y0, x1, _ = whole.box
     (cut,) = model(half, boxes=[(x0, y0, x1, float(low))], camera=camera).people
     assert cut.root_mm[2] == pytest.approx(whole.root_mm[2], rel=0.5)
-    assert given([cut.box])[0].box == cut.box
+    assert from_boxes([cut.box])[0].box == cut.box
 
 
 @pytest.fixture(scope="module")

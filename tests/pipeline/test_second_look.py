@@ -70,9 +70,9 @@ def test_what_makes_a_crop_doubtful(model, crop):
 
     marks, points = both.output.keypoints, both.output.landmarks_2d
     assert not doubt()
-    assert doubt(person=torch.tensor([0.2]))
-    assert doubt(keypoints=marks + torch.tensor([0.04 * width, 0.0, 0.0]))
-    assert doubt(landmarks_2d=points + torch.tensor([0.0, 0.04 * width]))
+    assert doubt(person=np.array([0.2], np.float32))
+    assert doubt(keypoints=marks + np.array([0.04 * width, 0.0, 0.0], np.float32))
+    assert doubt(landmarks_2d=points + np.array([0.0, 0.04 * width], np.float32))
     assert doubt(landmarks_2d=None, keypoints=None)
     assert doubtful(EncodedCrops(both.crops, replace(both.output, keypoints=None)), model.encoder).all()
     bare = replace(crop, detection=replace(crop.detection, keypoints=np.zeros((17, 3))))

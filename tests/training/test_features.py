@@ -15,7 +15,7 @@ from di2pose.data.sample import Dataset, Sample
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePose
 from di2pose.image.crop import Roi, apply, crop, warp
-from di2pose.image.detect import given
+from di2pose.image.detect import from_boxes
 from di2pose.image.encoder import FeatureLayout, TokenBlock, load_encoder
 from di2pose.image.vitpose import VitPose
 from di2pose.pose.camera import Camera
@@ -109,7 +109,7 @@ def test_the_command_writes_what_the_encoder_sees(prepared, tmp_path):
         sample = dataset[i]
         pixels = crop(dataset.read_image(sample), labelled(sample, H36M_17).roi)
         assert np.array_equal(source.crop(i)[0], pixels)
-        assert_close(cache.features(np.array([i])), encoder(torch.from_numpy(pixels)[None]))
+        assert_close(cache.features(np.array([i])), torch.from_numpy(encoder.encode(pixels[None]).features))
 
 
 def test_vitpose_sees_the_upright_box_in_camera_axes(prepared, vitpose, tmp_path):
@@ -125,14 +125,14 @@ def test_vitpose_sees_the_upright_box_in_camera_axes(prepared, vitpose, tmp_path
         (x0, y0), (x1, y1) = sample.joints_2d.min(0).tolist(), sample.joints_2d.max(0).tolist()
         box = (90.0, 80.0, 210.0, 300.0) if i == 4 else (x0, y0, x1, y1)
         assert (sample.box == box) == (i == 4)
-        matrix = encoder.matrix(encoder.region(given([box])[0]))
+        matrix = encoder.matrix(encoder.region(from_boxes([box])[0]))
         np.testing.assert_allclose(encoder.matrix(encoder.region(labelled(sample, H36M_17))), matrix, rtol=1e-12)
         pixels, labels, _ = source.crop(i)
         assert np.array_equal(pixels, warp(dataset.read_image(sample), matrix, (192, 256)))
         np.testing.assert_array_equal(labels["joints_mm"], sample.joints_mm)
         np.testing.assert_allclose(apply(matrix, labels["joints_2d"]), sample.joints_2d, atol=0.01)
         assert np.isnan(labels["focal"])
-        assert_close(cache.features(np.array([i])), encoder.encode(torch.from_numpy(pixels)[None]))
+        assert_close(cache.features(np.array([i])), torch.from_numpy(encoder.encode(pixels[None]).features))
 
 
 def test_flags_that_do_not_fit_the_encoder_are_named(prepared, tmp_path):
@@ -156,7 +156,7 @@ def test_the_name_rebuilds_the_encoder_and_mirror_images_are_kept(prepared, tmp_
     assert cache.has_flipped
     pixels = np.stack([source.crop(i)[0] for i in range(2)])
     for flipped, seen in ((False, pixels), (True, pixels[:, :, ::-1])):
-        assert_close(cache.features(np.arange(2), flipped=flipped), encoder(torch.from_numpy(seen.copy())))
+        assert_close(cache.features(np.arange(2), flipped=flipped), torch.from_numpy(encoder.encode(seen).features))
 
 
 def test_labels_are_in_the_crop_and_come_back(prepared, tmp_path):

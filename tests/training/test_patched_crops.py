@@ -12,7 +12,7 @@ from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNK
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePose
 from di2pose.image.crop import roi_from_box
-from di2pose.image.find import Finder
+from di2pose.image.detect import PersonMatcher
 from di2pose.image.vitpose import VitPose
 from di2pose.occlusion.protocols import LIMB_12, occlude_limb
 from di2pose.pose.camera import Camera
@@ -101,7 +101,7 @@ def pictures(tmp_path_factory):
 
 
 def test_a_found_region_replaces_the_labels_region_and_the_patch_lies_on_the_picture(pictures):
-    find, encoder = Finder(), BlazePose("lite")
+    find, encoder = PersonMatcher(), BlazePose("lite")
     plain, patched = DatasetCrops(pictures, encoder, find), DatasetCrops(pictures, encoder, find, "occ-80")
     assert plain.about == {"source": "figures", "skeleton": "h36m_17", "regions": "detector"}
     assert patched.about == plain.about | {"occlusion": "occ-80"}
@@ -122,7 +122,7 @@ def test_a_found_region_replaces_the_labels_region_and_the_patch_lies_on_the_pic
 
 
 def test_vitpose_looks_at_found_and_patched_people_too(pictures, vitpose):
-    find, encoder = Finder(), VitPose(str(vitpose))
+    find, encoder = PersonMatcher(), VitPose(str(vitpose))
     made = [DatasetCrops(pictures, encoder, find, occlusion).crop(0) for occlusion in (None, "occ-80")]
     for pixels, labels, _ in made:
         assert pixels.shape == (256, 192, 3)

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from PIL import Image
 
 from di2pose.errors import InputError
 from di2pose.image.crop import assumed_camera
+from di2pose.image.detect import PersonMatcher, Record, from_record_box
 from di2pose.image.encoder import crop_pixels, load_encoder
-from di2pose.image.find import Finder, Record, boxed
 from di2pose.pose.skeleton import BLAZEPOSE_33
 
 Pictures = Sequence[Image.Image | None]
@@ -22,7 +21,7 @@ class BlazePosePeer:
     skeleton = BLAZEPOSE_33
 
     def __init__(self, name: str = PEERS[0], true_boxes: bool = False) -> None:
-        self.encoder, self.find = load_encoder(name), boxed if true_boxes else Finder().find
+        self.encoder, self.find = load_encoder(name), from_record_box if true_boxes else PersonMatcher().find
 
     def predict(
         self, images: Pictures, samples: Sequence[Record], hypotheses: int, steps: int | None = None, seed: int = 0
@@ -34,9 +33,9 @@ class BlazePosePeer:
             region = self.encoder.region(self.find(sample, image))
             crops.append(crop_pixels(self.encoder, image, region))
             turns.append(self.encoder.rotation(region, sample.camera or assumed_camera(image.size)))
-        world_mm = self.encoder.encode(torch.from_numpy(np.stack(crops))).world_mm
+        world_mm = self.encoder.encode(np.stack(crops)).world_mm
         assert world_mm is not None
-        joints = world_mm.double().cpu().numpy() @ np.stack(turns)
+        joints = world_mm.astype(np.float64) @ np.stack(turns)
         hips = list(BLAZEPOSE_33.indices("left_hip", "right_hip"))
         joints = joints - joints[:, hips].mean(axis=1, keepdims=True)
         return np.repeat(joints[:, None], hypotheses, axis=1)

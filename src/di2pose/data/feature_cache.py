@@ -234,8 +234,8 @@ class FeatureCache:
         with NaN for the observer that it lacks."""
         prefix = FLIPPED if flipped else ""
         parts = self.read(crops, *(prefix + block.name for block in self.layout.blocks))
-        named = {name.removeprefix(prefix): torch.from_numpy(x) for name, x in parts.items()}
-        return torch.as_tensor((layout or self.layout).assemble(named))
+        named = {name.removeprefix(prefix): x for name, x in parts.items()}
+        return torch.from_numpy((layout or self.layout).assemble(named))
 
 
 def _shard(folder: Path, k: int) -> Path:

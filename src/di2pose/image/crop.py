@@ -1,17 +1,16 @@
 """The one crop of this project: a square region of an image <-> the network's input, for pixels, 2D, 3D and camera.
 
-Pixel convention, held everywhere: image coordinates are continuous, the pixel of column i and row j covers
+Pixel convention, used everywhere: image coordinates are continuous, the pixel of column i and row j covers
 [i, i+1) x [j, j+1), so its centre is (i + 0.5, j + 0.5); an image of W x H pixels is [0, W] x [0, H]. Crop coordinates
 are the same on [0, size] x [0, size]. x points right, y down.
 
 Pixels are cropped by an affine (a similarity), not by the homography of a turned camera. For a crop away from the
-optical axis the affine approximates that homography at the crop's centre; the rotation used for 3D is the exact one.
+optical axis the affine approximates that homography at the crop's centre; the rotation used for 3D is exact.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -20,15 +19,8 @@ from PIL import Image
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    Points = TypeVar("Points", np.ndarray, Tensor)
-else:
-    Points = TypeVar("Points")  # of numpy, or of PyTorch, which is not imported for them
-
 ROI_MARGIN = 1.25
-"""A crop's side over the body's size: BlazePose was trained with it, so every road to a crop uses it."""
+"""A crop's side over the body's size, as BlazePose was trained."""
 DEFAULT_FIELD_OF_VIEW = 60.0
 """Degrees across the longer image side, assumed when no camera is known (phones 65 to 75, portraits 30 to 45)."""
 
@@ -57,17 +49,13 @@ class Roi:
         half = size / 2
         return np.array([[cos, -sin, x - half * (cos - sin)], [sin, cos, y - half * (sin + cos)]])
 
-    def inverse(self, size: int = 256) -> Float[np.ndarray, "2 3"]:
-        """Affine, image pixels -> crop pixels."""
-        return invert(self.matrix(size))
-
-    def to_image(self, points: Points, size: int = 256) -> Points:
-        """2D points (..., 2), crop pixels -> image pixels."""
+    def to_image(self, points: Float[np.ndarray, "*n 2"], size: int = 256) -> Float[np.ndarray, "*n 2"]:
+        """2D points, crop pixels -> image pixels."""
         return apply(self.matrix(size), points)
 
-    def to_crop(self, points: Points, size: int = 256) -> Points:
-        """2D points (..., 2), image pixels -> crop pixels."""
-        return apply(self.inverse(size), points)
+    def to_crop(self, points: Float[np.ndarray, "*n 2"], size: int = 256) -> Float[np.ndarray, "*n 2"]:
+        """2D points, image pixels -> crop pixels."""
+        return apply(invert(self.matrix(size)), points)
 
 
 def roi_from_box(box: Sequence[float], margin: float = ROI_MARGIN) -> Roi:
@@ -118,6 +106,13 @@ def warp(
     return np.array(part.transform(size, Image.Transform.AFFINE, data, Image.Resampling.BILINEAR))
 
 
+def fit_inside(image: Image.Image, side: int) -> tuple[UInt8[np.ndarray, "h w 3"], tuple[float, float]]:
+    """The image with a longer side of `side` pixels, and image pixels for each of its pixels, across and down."""
+    width, height = (max(1, round(side / max(image.size) * extent)) for extent in image.size)
+    small = np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
+    return small, (image.width / width, image.height / height)
+
+
 def assumed_camera(size: tuple[int, int], field_of_view: float = DEFAULT_FIELD_OF_VIEW) -> Camera:
     """A pinhole camera for an image (width, height) of unknown camera: centred, `field_of_view` degrees across."""
     if not 1.0 <= field_of_view <= 170.0:
@@ -156,24 +151,15 @@ def crop_camera(camera: Camera, roi: Roi, size: int = 256) -> tuple[Camera, Floa
 
 
 def invert(matrix: Float[np.ndarray, "2 3"]) -> Float[np.ndarray, "2 3"]:
-    """The affine the other way round."""
+    """The inverse of an affine."""
     linear = np.linalg.inv(matrix[:, :2])
     return np.concatenate([linear, -linear @ matrix[:, 2:]], axis=1)
 
 
-def apply(matrix: Float[np.ndarray, "2 3"], points: Points) -> Points:
-    """An affine on 2D points (..., 2); the points' own dtype and device."""
-    return _rotate(matrix[:, :2], points) + _like(matrix[:, 2], points)
-
-
-def _rotate(linear: np.ndarray, points: Points) -> Points:
-    return points @ _like(np.ascontiguousarray(linear.T), points)
-
-
-def _like(values: np.ndarray, points: Points) -> Points:
-    if isinstance(points, np.ndarray):
-        return values.astype(np.result_type(points.dtype, np.float32))
-    return points.new_tensor(values)
+def apply(matrix: Float[np.ndarray, "2 3"], points: Float[np.ndarray, "*n 2"]) -> Float[np.ndarray, "*n 2"]:
+    """An affine on 2D points, in the points' own precision."""
+    cast = matrix.astype(np.result_type(points.dtype, np.float32))
+    return points @ np.ascontiguousarray(cast[:, :2].T) + cast[:, 2]
 
 
 def _ray(camera: Camera, roi: Roi) -> Float[np.ndarray, " 3"]:

@@ -1,12 +1,13 @@
-"""What an image encoder is, and the table of those we have.  B crops, L image tokens of width F, J landmarks.
+"""What an image encoder is, and the table of encoders.  B crops, L image tokens of width F, J landmarks.
 
-An encoder is frozen and handed in: to the pipeline, to `di2pose features`, to whoever looks at pictures. It owns its
-crop: which region of a picture it wants for a detection, how large the crop is, and which axes poses have in it.
+An encoder is frozen and speaks numpy. It owns its crop: which region of a picture it takes for a detection, how large
+the crop is, and which axes poses have in it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,7 +17,7 @@ from PIL import Image
 from di2pose.arrays import concatenate
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, apply, warp
-from di2pose.image.detect import Detection
+from di2pose.image.detect import Detection, plug_in
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import Skeleton
 
@@ -27,12 +28,14 @@ ENCODERS: dict[str, str] = {
     "vitpose": "di2pose.image.vitpose:load",
     "vitpose-base": "di2pose.image.vitpose:load",
 }
-"""Family name -> module:function(name, runtime). What stands behind ':' or '+' in a name is the encoder's own."""
+"""Family name -> module:function(name, device). What stands behind ':' or '+' in a name is the encoder's own."""
+PLUG_INS = "di2pose.encoders"
+"""The entry point group of encoders of other distributions: family name -> load(name, device), or a class with it."""
 DEFAULT_ENCODER = "blazepose-heavy+movenet"
 OBSERVERS = ("movenet",)
 """Blocks of features that may be missing: a second network's, behind those of the first."""
 PERSON = 0.5
-"""Least probability of an encoder that somebody is in the crop."""
+"""Least probability of an encoder that a person is in the crop."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class FeatureLayout:
         return max(block.first + block.width for block in self.blocks)
 
     def tokens(self, name: str) -> slice:
-        """Where a block's tokens stand in the sequence."""
+        """A block's place in the sequence."""
         start = 0
         for block in self.blocks:
             if block.name == name:
@@ -78,39 +81,33 @@ class FeatureLayout:
         known = len(other.blocks)
         return self.blocks[:known] == other.blocks and all(each.name in OBSERVERS for each in self.blocks[known:])
 
-    def assemble(self, parts: Mapping[str, Any]) -> Float[Any, "B L F"]:
-        """Named blocks (B, count, width), PyTorch's -> one fp32 sequence, fresh or out of a cache. A second observer
-        that is not there has NaN."""
-        import torch
-
-        first = parts[self.blocks[0].name]
-        rows = []
+    def assemble(self, parts: Mapping[str, np.ndarray]) -> Float[np.ndarray, "B L F"]:
+        """Named blocks (B, count, width) -> one fp32 sequence. A second observer that is missing has NaN."""
+        whole = np.zeros((len(parts[self.blocks[0].name]), self.length, self.width), np.float32)
         for block in self.blocks:
-            if block.name in parts or block.name not in OBSERVERS:
-                part = parts[block.name].float()
-            else:
-                part = first.new_full((first.shape[0], block.count, block.width), torch.nan, dtype=torch.float32)
-            rows.append(torch.nn.functional.pad(part, (block.first, self.width - block.first - block.width)))
-        return torch.cat(rows, dim=1)
+            missing = block.name in OBSERVERS and block.name not in parts
+            place = whole[:, self.tokens(block.name), block.first : block.first + block.width]
+            place[:] = np.nan if missing else parts[block.name]
+        return whole
 
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """What an encoder tells of B crops, in PyTorch's arrays or all in numpy's. Features always; the rest where it has
-    it."""
+    """Of B crops: features always, the rest where the encoder has it."""
 
     features: Float[Any, "B L F"]
-    landmarks_2d: Float[Any, "B J 2"] | None = None
+    """numpy's; in a pipeline PyTorch's, on the model's device."""
+    landmarks_2d: Float[np.ndarray, "B J 2"] | None = None
     """Pixels of the crop."""
-    landmark_visibility: Float[Any, "B J"] | None = None
-    world_mm: Float[Any, "B J 3"] | None = None
+    landmark_visibility: Float[np.ndarray, "B J"] | None = None
+    world_mm: Float[np.ndarray, "B J 3"] | None = None
     """The encoder's own 3D pose, crop axes."""
-    person: Float[Any, " B"] | None = None
-    """Probability that somebody is in the crop."""
+    person: Float[np.ndarray, " B"] | None = None
+    """Probability that a person is in the crop; high on wrong poses too, so no measure of quality."""
     skeleton: Skeleton | None = None
     """Of the landmarks."""
-    keypoints: Float[Any, "B 17 3"] | None = None
-    """What a second observer saw: x, y in pixels of the crop and score, COCO's order."""
+    keypoints: Float[np.ndarray, "B 17 3"] | None = None
+    """Of a second observer: x, y in pixels of the crop and score, COCO order."""
 
     def pick(self, rows: Sequence[int]) -> "EncoderOutput":
         """Some of the crops."""
@@ -118,14 +115,14 @@ class EncoderOutput:
         return EncoderOutput(skeleton=self.skeleton, **chosen)
 
     def swap(self, rows: Sequence[int], others: "EncoderOutput") -> "EncoderOutput":
-        """The same, but for the given rows the others, in order."""
+        """The same with the given rows replaced by the others, in order."""
         count = len(self.features)
         places = dict(zip(rows, range(count, count + len(rows)), strict=True))
         return EncoderOutput.join([self, others]).pick([places.get(row, row) for row in range(count)])
 
     @staticmethod
     def join(parts: Sequence["EncoderOutput"]) -> "EncoderOutput":
-        """One after the other; they are of one encoder."""
+        """Concatenated; all of one encoder."""
         whole = {name: concatenate([part._arrays()[name] for part in parts]) for name in parts[0]._arrays()}
         return EncoderOutput(skeleton=parts[0].skeleton, **whole)
 
@@ -140,7 +137,7 @@ class Encoder(Protocol):
 
     @property
     def name(self) -> str:
-        """What rebuilds it: `load_encoder(name)`; stored in feature caches and checkpoints."""
+        """`load_encoder(name)` rebuilds it; stored in feature caches and checkpoints."""
         ...
 
     @property
@@ -152,7 +149,7 @@ class Encoder(Protocol):
     def layout(self) -> FeatureLayout: ...
 
     def region(self, detection: Detection) -> Roi:
-        """The region of the picture that it wants to see of a detected person."""
+        """The region of the picture to crop for a detected person."""
         ...
 
     def matrix(self, region: Roi) -> Float[np.ndarray, "2 3"]:
@@ -163,34 +160,32 @@ class Encoder(Protocol):
         """R with joints_crop = R @ joints_camera: the axes in which poses of this crop are learned."""
         ...
 
-    def encode(self, crops: UInt8[Any, "B H W 3"]) -> EncoderOutput: ...
+    def encode(self, crops: UInt8[np.ndarray, "B H W 3"]) -> EncoderOutput: ...
 
     def cache_parts(self, crops: UInt8[np.ndarray, "B H W 3"]) -> dict[str, np.ndarray]:
         """What a feature cache keeps of the crops: the blocks of `layout`, and extras under other names."""
         ...
 
 
-def load_encoder(name: str, device: Any = "cpu", runtime: str = "litert") -> Encoder:
-    """The encoder of that name: 'blazepose-heavy' (-full, -lite; '+movenet' adds tokens), or
-    'vitpose:FOLDER-OR-HUB-NAME'.
-
-    `runtime` is BlazePose's: 'litert' runs on the CPU whatever the device is, 'torch' on the device.
-    """
-    if runtime not in ("litert", "torch"):
-        raise InputError(f"the runtime is 'litert' or 'torch', got '{runtime}'")
+def load_encoder(name: str, device: Any = "cpu") -> Encoder:
+    """The encoder of that name: 'blazepose-heavy' (-full, -lite; '+movenet' adds tokens), on the CPU whatever the
+    device is; 'vitpose:FOLDER-OR-HUB-NAME'; or one of an installed distribution (PLUG_INS)."""
     family = name.partition(":")[0].partition("+")[0]
     if family == "none":
         raise InputError(
             "this model cannot look at pictures: its features come from 'none'; hand in what made them, "
             "Di2Pose(model, encoder=...), or give it features (predict_joints)"
         )
-    if family not in ENCODERS:
+    if family in ENCODERS:
+        module, function = ENCODERS[family].split(":")
+        load = getattr(import_module(module), function)
+    elif (load := plug_in(PLUG_INS, family)) is None:
+        known = [*ENCODERS, *sorted(entry_points(group=PLUG_INS).names)]
         raise InputError(
-            f"no encoder is called '{name}': choose from {', '.join(ENCODERS)} (vitpose:FOLDER-OR-HUB-NAME), or hand "
+            f"no encoder is called '{name}': choose from {', '.join(known)} (vitpose:FOLDER-OR-HUB-NAME), or hand "
             "in an object with encode(crops)"
         )
-    module, function = ENCODERS[family].split(":")
-    encoder: Encoder = getattr(import_module(module), function)(name, runtime).to(device)
+    encoder: Encoder = load(name, device)
     return encoder
 
 

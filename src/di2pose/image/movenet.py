@@ -1,160 +1,113 @@
-"""MoveNet Thunder as a second observer: 17 COCO keypoints, their scores, and how wide its heat maps are.
+"""MoveNet: Thunder finds the keypoints of one person in a crop (second observer), MultiPose those of several people.
 
-B batch. The network comes as a tfjs graph; its convolutions run in PyTorch or in Google's runtime. Its decoding (choose
-the person nearest to the middle, then each keypoint near where that person's centre expects it) is written out below,
-for batches.
+Both come as tfjs graphs and run in LiteRT up to their heat maps; the decoding is written out here.
+B crops, P people, H W cells of 4 pixels; 17 keypoints in COCO order.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
-import torch
 from jaxtyping import Float, Float32, UInt8
-from torch import Tensor, nn
-from torch.nn import functional as F
+from PIL import Image
 
 from di2pose.assets import fetch
-from di2pose.image.exporting import is_exporting
-from di2pose.image.kept_network import kept
-from di2pose.image.litert import LitertGraph, begin
-from di2pose.image.tfjs_graph import TfjsFile, TfjsGraph
+from di2pose.image.crop import fit_inside
+from di2pose.image.litert import LitertNetwork, LitertSizes, Source, exp, sigmoid
+from di2pose.image.network_cache import cached_network
 
-CROP, GRID, TOKEN_CHANNELS = 256, 64, 6
+CROP, GRID, CELL, TOKEN_CHANNELS = 256, 64, 4, 6
 OBSERVER = "movenet"
-"""Its block of features."""
+"""The name of its block of features."""
 ZOOM = 0.8
-"""The part of BlazePose's region that MoveNet looks at: it was trained on tighter crops."""
-_SOURCES = ("movenet-thunder-graph", "movenet-thunder")
-_PREFIX = "StatefulPartitionedCall/"
-_HEADS = ("kpt_heatmap_0/conv2d_5", "center_0/conv2d_4", "kpt_regress_0/conv2d_6", "kpt_offset_0/conv2d_7")
+"""The part of BlazePose's region that Thunder gets: it was trained on tighter crops."""
+LONG_SIDE, MULTIPLE = 256, 32
+"""Of MultiPose's input: pixels of the longer side, and what both sides are multiples of."""
+_SCALE = float(np.float16(1 / 127.5))
+"""Of pixels, to -1..1; it and the next are stored in 16 bits."""
+_SOFTENING = float(np.float16(1.8))
+"""Added to distances, in cells."""
+_THUNDER = ("movenet-thunder-graph", "movenet-thunder")
+_THUNDER_HEADS = ("kpt_heatmap_0/conv2d_5", "center_0/conv2d_4", "kpt_regress_0/conv2d_6", "kpt_offset_0/conv2d_7")
+_MULTIPOSE = ("movenet-multipose-graph", "movenet-multipose")
+_MULTIPOSE_HEADS = ("center_0/conv2d_4", "box_scale_0/conv2d_5", "box_offset_0/conv2d_6", "kpt_heatmap_0/conv2d_7",
+                    "kpt_regress_0/conv2d_8", "kpt_offset_0/conv2d_9")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class MoveNetOutput:
-    """Pixels are those of the 256 crop that BlazePose sees too."""
+def convert(assets: Sequence[str], heads: Sequence[str], height: int, width: int, eight_bits: bool = False) -> bytes:
+    """The tflite file of one of the networks, for pictures of that size."""
+    from di2pose.image.networks import TfjsFile, to_tflite
 
-    keypoints: Float[Tensor, "B 17 2"]
-    """x, y in crop pixels, COCO order."""
-    scores: Float[Tensor, "B 17"]
-    spread: Float[Tensor, "B 17 3"]
-    """Of each keypoint's heat map: standard deviation in x and y, crop pixels, and their correlation."""
+    prefix = "StatefulPartitionedCall/"
+    nodes = [f"{prefix}{head}/BiasAdd" for head in heads]
+    return to_tflite(TfjsFile(*map(fetch, assets)), f"{prefix}sub_1", nodes, (1, height, width, 3), eight_bits)
 
-    @property
-    def marks(self) -> Float[Tensor, "B 17 3"]:
-        """x, y, score."""
-        return torch.cat([self.keypoints, self.scores[..., None]], dim=-1)
 
-    @property
-    def tokens(self) -> Float[Tensor, "B 17 6"]:
-        """A token a keypoint: x, y and both deviations over half the crop, score, correlation."""
-        half = CROP / 2
-        place, width = (self.keypoints - half) / half, self.spread[..., :2] / half
-        return torch.cat([place, width, self.scores[..., None], self.spread[..., 2:]], dim=-1)
+class MoveNet:
+    """Thunder: crops (B, 256, 256, 3), RGB uint8, as for BlazePose -> keypoints and tokens.
+
+    Most weights have 8 bits: half of the keypoints move by less than 0.4 px, and accuracy is the same.
+    """
+
+    def __init__(self) -> None:
+        def make() -> bytes:
+            return convert(_THUNDER, _THUNDER_HEADS, CROP, CROP, eight_bits=True)
+
+        self.network = LitertNetwork(lambda: cached_network("movenet", "8-bit", _THUNDER, make))
+
+    def begin(
+        self, crops: UInt8[np.ndarray, "B 256 256 3"]
+    ) -> Callable[[], tuple[Float[np.ndarray, "B 17 3"], Float[np.ndarray, "B 17 6"]]]:
+        """Start; the returned function waits for keypoints (x, y in crop pixels, score) and tokens: x, y and their
+        standard deviations over half the crop, score, correlation of the deviations."""
+        margin = round(CROP * (1 - ZOOM) / 2)
+        seen, half = CROP - 2 * margin, CROP / 2
+        pixels = np.rint(_enlarged(crops[:, margin:-margin, margin:-margin]))
+        maps = self.network.begin(pixels * _SCALE - 1)
+
+        def wait() -> tuple[np.ndarray, np.ndarray]:
+            cells, scores, spread = decode_thunder(*maps())
+            points, width = cells * seen / GRID + margin, spread[..., :2] * seen / GRID
+            score = scores[..., None]
+            tokens = [(points - half) / half, width / half, score, spread[..., 2:]]
+            return np.concatenate([points, score], axis=-1), np.concatenate(tokens, axis=-1)
+
+        return wait
 
 
 def keypoints_of(tokens: Float[np.ndarray, "B 17 6"]) -> Float[np.ndarray, "B 17 3"]:
-    """x, y in pixels of the crop and score, out of tokens that a cache kept."""
+    """x, y in crop pixels and score, out of cached tokens."""
     half = CROP / 2
     return np.concatenate([tokens[..., :2] * half + half, tokens[..., 4:5]], axis=-1)
 
 
-class MoveNet(nn.Module):
-    """Crops (B, 256, 256, 3), RGB uint8, as for BlazePose -> MoveNetOutput. Frozen.
-
-    `runtime="torch"` takes more than twice as long on a CPU. In litert most weights have 8 bits: half of the keypoints
-    move by less than 0.4 px, and they are as far from the truth as before.
-    """
-
-    centre_weight: Tensor
-
-    def __init__(self, runtime: Literal["torch", "litert"] = "litert") -> None:
-        super().__init__()
-        file = TfjsFile(*map(fetch, _SOURCES))
-        constants = file.constants
-        self.scale = float(constants[_PREFIX + "truediv"].flat[0])
-        self.softening = float(constants[_PREFIX + "add_5/y"])
-        weight = constants["ConstantFolding/" + _PREFIX + "truediv_2_recip"].astype(np.float32)
-        self.register_buffer("centre_weight", torch.from_numpy(weight)[..., 0], persistent=False)
-        wanted = _PREFIX + "sub_1", [f"{_PREFIX}{head}/BiasAdd" for head in _HEADS]
-        self.network: nn.Module
-        if runtime == "litert":
-
-            def make() -> bytes:
-                from di2pose.image.tfjs_to_tflite import to_tflite
-
-                return to_tflite(file, *wanted, (1, CROP, CROP, 3), eight_bits=True)
-
-            self.network = LitertGraph(lambda: kept("movenet", "8-bit", _SOURCES, make))
-        else:
-            self.network = TfjsGraph(file, *wanted)
-        self.requires_grad_(False)
-        self.eval()
-
-    def forward(self, crops: UInt8[Tensor, "B 256 256 3"]) -> MoveNetOutput:
-        return self.begin(crops)()
-
-    @torch.inference_mode()
-    def begin(self, crops: UInt8[Tensor, "B 256 256 3"]) -> Callable[[], MoveNetOutput]:
-        """Begin to look, where the runtime can do so beside other work; the keypoints are waited for by the call."""
-        margin = round(CROP * (1 - ZOOM) / 2)
-        seen = CROP - 2 * margin
-        part = crops[:, margin:-margin, margin:-margin]
-        if isinstance(self.network, LitertGraph):
-            # By NumPy: PyTorch's threads would go on spinning for a while, and the networks want their cores.
-            x = torch.from_numpy(np.rint(_enlarged_by_numpy(part.numpy())) * self.scale - 1)
-        else:
-            x = _enlarged(part.permute(0, 3, 1, 2).float()).round_().mul_(self.scale).sub_(1).permute(0, 2, 3, 1)
-        maps = begin(self.network, x)
-
-        @torch.inference_mode()
-        def keypoints() -> MoveNetOutput:
-            points, scores, spread = self.decode(*(each.permute(0, 3, 1, 2) for each in maps()))
-            spread = torch.cat([spread[..., :2] * seen / GRID, spread[..., 2:]], dim=-1)
-            return MoveNetOutput(points * seen / GRID + margin, scores, spread)
-
-        return keypoints
-
-    def decode(
-        self,
-        heat: Float[Tensor, "B 17 64 64"],
-        centre: Float[Tensor, "B 1 64 64"],
-        regress: Float[Tensor, "B 34 64 64"],
-        offset: Float[Tensor, "B 34 64 64"],
-    ) -> tuple[Float[Tensor, "B 17 2"], Float[Tensor, "B 17"], Float[Tensor, "B 17 3"]]:
-        """Head maps -> keypoints (x, y), scores, spreads (std x, std y, correlation); in cells of the 64x64 grid."""
-        rows = torch.arange(heat.shape[0], device=heat.device)
-        heat = heat.contiguous().sigmoid()
-        best = (centre[:, 0].sigmoid() * self.centre_weight.to(heat.device)).flatten(1).argmax(1)  # B
-        middle = torch.stack([best // GRID, best % GRID], dim=-1)  # B 2, (y, x)
-        # Where the person's centre expects each keypoint; channels are (keypoint, y then x).
-        guess = middle[:, None] + regress[rows, :, middle[:, 0], middle[:, 1]].reshape(-1, 17, 2)
-        line = torch.arange(GRID, device=heat.device, dtype=heat.dtype)
-        down, across = ((line - guess[..., axis, None]) ** 2 for axis in (0, 1))  # B 17 64
-        far = (down[..., None] + across[..., None, :]).sqrt_()  # B 17 64 64
-        near = heat / far.add_(self.softening)
-        found = near.flatten(2).argmax(2)  # B 17
-        y, x = found // GRID, found % GRID
-        scores = heat.flatten(2).gather(2, found[..., None])[..., 0]
-        fine = offset.unflatten(1, (17, 2))[rows[:, None], torch.arange(17, device=heat.device), :, y, x]  # B 17 2
-        points = torch.stack([x + fine[..., 1], y + fine[..., 0]], dim=-1)
-        return points, scores, _spread(near, line)
+def decode_thunder(
+    heat: Float32[np.ndarray, "B 64 64 17"],
+    centre: Float32[np.ndarray, "B 64 64 1"],
+    regress: Float32[np.ndarray, "B 64 64 34"],
+    offset: Float32[np.ndarray, "B 64 64 34"],
+) -> tuple[Float32[np.ndarray, "B 17 2"], Float32[np.ndarray, "B 17"], Float32[np.ndarray, "B 17 3"]]:
+    """Maps -> keypoints (x, y), scores, spreads (standard deviation of x, of y, correlation), in cells of the grid: of
+    the person nearest to the middle, each keypoint near where that person's centre expects it."""
+    rows, joint, line = np.arange(len(heat)), np.arange(17), np.arange(GRID, dtype=np.float32)
+    heat = sigmoid(np.ascontiguousarray(heat.transpose(0, 3, 1, 2)))  # B 17 64 64
+    from_middle = np.hypot(line[:, None] - GRID / 2, line - GRID / 2)
+    central = (1 / (from_middle + 1.8)).astype(np.float16).astype(np.float32)  # as the file stores it
+    best = (sigmoid(centre[..., 0]) * central).reshape(len(heat), -1).argmax(1)  # B
+    middle = np.stack(np.divmod(best, GRID), axis=-1)  # B 2, (y, x)
+    # Where the person's centre expects each keypoint; channels are (keypoint, y then x).
+    guess = middle[:, None].astype(np.float32) + regress[rows, middle[:, 0], middle[:, 1]].reshape(-1, 17, 2)
+    down, across = ((line - guess[..., axis, None]) ** 2 for axis in (0, 1))  # B 17 64
+    near = heat / (np.sqrt(down[..., None] + across[..., None, :]) + _SOFTENING)  # B 17 64 64
+    y, x = np.divmod(near.reshape(-1, 17, GRID * GRID).argmax(2), GRID)  # B 17
+    fine = offset.reshape(-1, GRID, GRID, 17, 2)[rows[:, None], y, x, joint]  # B 17 2
+    points = np.stack([x, y], axis=-1).astype(np.float32) + fine[..., ::-1]
+    return points, heat[rows[:, None], joint, y, x], _spread(near)
 
 
-def _enlarged(x: Float[Tensor, "B 3 n n"]) -> Float[Tensor, "B 3 256 256"]:
-    """To the size of a crop, bilinear. From 204 pixels all weights are multiples of 1/128, and sums of weighted pixels
-    exact; but onnxruntime would divide by the ratio of sizes, and what is then rounded would differ: an export writes
-    the weights out."""
-    if not is_exporting():
-        return F.interpolate(x, (CROP, CROP), mode="bilinear", align_corners=False)
-    rows = torch.eye(int(x.shape[-1]))[None, None]
-    weights = F.interpolate(rows, (CROP, rows.shape[-1]), mode="bilinear", align_corners=False)[0, 0].clone()
-    return weights @ x @ weights.T
-
-
-def _enlarged_by_numpy(x: UInt8[np.ndarray, "B n n 3"]) -> Float32[np.ndarray, "B 256 256 3"]:
-    """As `_enlarged`, to the last bit."""
+def _enlarged(x: UInt8[np.ndarray, "B n n 3"]) -> Float32[np.ndarray, "B 256 256 3"]:
+    """To the size of a crop, bilinear, as PyTorch does it without align_corners."""
     count = x.shape[1]
     at = np.maximum((np.arange(CROP) + 0.5) * count / CROP - 0.5, 0)
     low = at.astype(int)
@@ -166,14 +119,108 @@ def _enlarged_by_numpy(x: UInt8[np.ndarray, "B n n 3"]) -> Float32[np.ndarray, "
     return enlarged
 
 
-def _spread(maps: Float[Tensor, "B 17 64 64"], line: Float[Tensor, " 64"]) -> Float[Tensor, "B 17 3"]:
+def _spread(maps: Float32[np.ndarray, "B 17 64 64"]) -> Float32[np.ndarray, "B 17 3"]:
     """Standard deviation in x and in y, and their correlation, of non-negative maps read as densities."""
-    line = line - line.mean()  # less is lost in the differences below
-    powers = torch.stack([torch.ones_like(line), line, line**2])  # 3 64
-    moments = powers @ (maps @ powers.T)  # B 17 3 3: of y, x
+    line = np.arange(GRID, dtype=np.float32) - (GRID - 1) / 2  # centred: less is lost in the differences below
+    powers = np.stack([np.ones_like(line), line, line**2])  # 3 64
+    # Summed over x in eight lanes, as PyTorch did when the shipped model was trained: models are given the same bits.
+    lanes = (maps[..., None, :] * powers).reshape(*maps.shape[:3], 3, 8, 8).sum(-2)  # B 17 64 3 8
+    lanes = lanes[..., :4] + lanes[..., 4:]
+    lanes = lanes[..., :2] + lanes[..., 2:]
+    moments = np.einsum("yh,bjhx->bjyx", powers, lanes[..., 0] + lanes[..., 1])  # B 17 3 3: of y, x
     moments = moments / moments[..., :1, :1]
     mean_x, mean_y = moments[..., 0, 1], moments[..., 1, 0]
-    std_x = (moments[..., 0, 2] - mean_x**2).clamp_min(1e-6).sqrt()
-    std_y = (moments[..., 2, 0] - mean_y**2).clamp_min(1e-6).sqrt()
+    std_x = np.sqrt(np.maximum(moments[..., 0, 2] - mean_x**2, 1e-6))
+    std_y = np.sqrt(np.maximum(moments[..., 2, 0] - mean_y**2, 1e-6))
     product = moments[..., 1, 1] - mean_x * mean_y
-    return torch.stack([std_x, std_y, (product / (std_x * std_y)).clamp(-1, 1)], dim=-1)
+    return np.stack([std_x, std_y, np.clip(product / (std_x * std_y), -1, 1)], axis=-1)
+
+
+@dataclass(frozen=True)
+class Poses:
+    """People, those with the clearest centre first; in image pixels."""
+
+    keypoints: Float[np.ndarray, "P 17 3"]
+    """x, y, score."""
+    boxes: Float[np.ndarray, "P 4"]
+    """x0, y0, x1, y1; cut at the picture's border."""
+    scores: Float[np.ndarray, " P"]
+
+
+class MultiPose:
+    """Several people of a picture, each with a box and keypoints; the file's own decoding stops at six people, this
+    one at `people`."""
+
+    def __init__(self, people: int = 12) -> None:
+        self.people = people
+        self.network = LitertSizes(self._source)
+        self._is_first = True
+
+    def _source(self, height: int, width: int) -> Source:
+        """Only the first size of a process is kept in the cache: it saves time at every start, and pictures of all
+        sizes do not fill the disk of a service."""
+
+        def make() -> bytes:
+            return convert(_MULTIPOSE, _MULTIPOSE_HEADS, height, width)
+
+        is_first, self._is_first = self._is_first, False
+        if is_first:
+            return lambda: cached_network("multipose", f"{height}x{width}", _MULTIPOSE, make)
+        made = make()
+        return lambda: made
+
+    def __call__(self, image: Image.Image) -> Poses:
+        return self.begin(image)()
+
+    def begin(self, image: Image.Image, least: float = 0.0) -> Callable[[], Poses]:
+        """Start; the returned function waits for everybody whose score may reach `least`."""
+        small, stretch = fit_inside(image, LONG_SIDE)
+        height, width = (math.ceil(extent / MULTIPLE) * MULTIPLE for extent in small.shape[:2])
+        pixels = np.zeros((1, height, width, 3), dtype=np.float32)
+        pixels[0, : small.shape[0], : small.shape[1]] = small
+        maps = self.network.begin(pixels * _SCALE - 1)
+
+        def wait() -> Poses:
+            keypoints, boxes, scores = self.decode(maps(), least)
+            scale = np.array([*stretch, 1.0])
+            return Poses(keypoints * scale, boxes * np.array(stretch * 2), scores.astype(np.float64))
+
+        return wait
+
+    def decode(
+        self, heads: Sequence[np.ndarray], least: float = 0.0
+    ) -> tuple[Float[np.ndarray, "P 17 3"], Float[np.ndarray, "P 4"], Float[np.ndarray, " P"]]:
+        """The maps of one picture -> keypoints, boxes and scores of those whose centre scores `least`, in pixels of the
+        network's input."""
+        centre, extent, shift, heat, regress, offset = (each[0] for each in heads)  # H W channels
+        centre, heat = sigmoid(centre[..., 0]), sigmoid(heat)
+        rows, columns = centre.shape
+        around = np.lib.stride_tricks.sliding_window_view(np.pad(centre, 2), (5, 5)).max((2, 3))
+        peaks = (centre * (np.abs(centre - around) < 1e-6)).ravel()
+        where = np.argsort(-peaks, kind="stable")[: self.people]
+        clear, cell = peaks[where], np.stack(np.divmod(where, columns), axis=-1)  # P, and P 2 (y, x)
+        y, x = cell.T
+        size, place = np.maximum(extent[y, x], 0), cell.astype(np.float32) + shift[y, x]  # P 2, (y, x)
+        limit = np.array([rows, columns], np.float32)
+        low, high = (np.clip(place + side * size / 2, 0, limit) for side in (-1, 1))
+        # Each keypoint: the hottest cell in the box, the nearer to where the centre expects it the better. Nearness is
+        # a product of one down and one across, both 0 outside of the box.
+        guess = cell[:, None].astype(np.float32) + regress[y, x].reshape(-1, 17, 2)  # P 17 2
+        lines = [np.arange(n, dtype=np.float32) for n in (rows, columns)]
+        down, across = (
+            exp(-((line - guess[..., axis, None]) ** 2) / (0.3 * limit.min()))
+            * ((line >= low[:, None, axis, None]) & (line < high[:, None, axis, None]))
+            for axis, line in enumerate(lines)
+        )  # P 17 H and P 17 W
+        kept = slice(int((clear >= least).sum()))  # a person's score is at most that of the centre; clearest first
+        near = heat.transpose(2, 0, 1) * (down[kept, :, :, None] * across[kept, :, None])  # P 17 H W
+        ky, kx = np.divmod(near.reshape(-1, 17, rows * columns).argmax(2), columns)  # P 17
+        joint = np.arange(17)
+        fine = offset.reshape(rows, columns, 17, 2)[ky, kx, joint]  # P 17 2
+        # The score of a cell is that of the nearest person, kept or not.
+        scores = heat[ky, kx, joint] * (down[:, joint, ky] * across[:, joint, kx]).max(0)  # P 17
+        sure = scores > 0.127
+        person = clear[kept] * (scores * sure).sum(1) / np.maximum(sure.sum(1), 1).astype(np.float32)
+        points = CELL * (np.stack([kx, ky], axis=-1).astype(np.float32) + fine[..., ::-1])
+        keypoints = np.concatenate([points, scores[..., None]], axis=-1)
+        return keypoints, CELL * np.concatenate([low[kept, ::-1], high[kept, ::-1]], axis=-1), person

@@ -7,7 +7,8 @@ from torch import nn
 
 from di2pose.errors import InputError, require
 from di2pose.image.crop import roi_from_box
-from di2pose.image.detect import Detection, largest, load_frozen
+from di2pose.image.detect import Detection, largest
+from di2pose.image.vitpose import load_frozen
 
 SCORE = 0.5
 """Least score of a person."""

@@ -4,6 +4,7 @@ B batch, C width (small 384, base 768, large 1024, huge 1280). Weights come from
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from di2pose.device import autocast
 from di2pose.errors import InputError, require
 from di2pose.image.crop import ROI_MARGIN, Roi, roi_from_box
-from di2pose.image.detect import Detection, load_frozen
+from di2pose.image.detect import Detection
 from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
 from di2pose.pose.camera import Camera
 
@@ -25,8 +26,8 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class VitPose(nn.Module):
     """Crops (B, 256, 192, 3), RGB uint8 -> features (B, 192, C), 16 rows of 12 patches, rows first. Frozen.
 
-    An `image.encoder.Encoder` without landmarks. Its region is the upright box, and poses stay in the camera's axes, as
-    in the paper.
+    An `image.encoder.Encoder` without landmarks, in PyTorch on any device. Its region is the upright box, and poses
+    stay in the camera's axes, as in the paper.
     """
 
     size = (WIDTH, HEIGHT)
@@ -48,7 +49,7 @@ class VitPose(nn.Module):
             )
         self.width = int(config.hidden_size)
         self.layout = FeatureLayout((TokenBlock("tokens", TOKENS, self.width, 0),))
-        # Mixture-of-experts ("plus") checkpoints must be told which data set's expert to use: 0 is COCO.
+        # Mixture-of-experts ("plus") checkpoints need the number of a data set's expert: 0 is COCO.
         self.expert = 0 if config.num_experts > 1 else None
         self.register_buffer("mean", torch.tensor(_MEAN), persistent=False)
         self.register_buffer("std", torch.tensor(_STD), persistent=False)
@@ -78,14 +79,35 @@ class VitPose(nn.Module):
     def rotation(self, region: Roi, camera: Camera) -> Float[np.ndarray, "3 3"]:
         return np.eye(3)
 
-    def encode(self, crops: UInt8[Tensor, "B 256 192 3"]) -> EncoderOutput:
-        return EncoderOutput(self(crops.to(self.mean.device)))
+    def encode(self, crops: UInt8[np.ndarray, "B 256 192 3"]) -> EncoderOutput:
+        return EncoderOutput(self._tokens(crops).cpu().numpy())
 
     def cache_parts(self, crops: UInt8[np.ndarray, "B 256 192 3"]) -> dict[str, np.ndarray]:
         """The tokens in fp16."""
-        return {"tokens": self(torch.tensor(crops).to(self.mean.device)).half().cpu().numpy()}
+        return {"tokens": self._tokens(crops).half().cpu().numpy()}
+
+    def _tokens(self, crops: UInt8[np.ndarray, "B 256 192 3"]) -> Float[Tensor, "B 192 C"]:
+        found: Tensor = self(torch.tensor(crops).to(self.mean.device))  # a copy: decoded pictures may be read-only
+        return found
 
 
-def load(name: str, runtime: str) -> VitPose:
+def load(name: str, device: Any = "cpu") -> VitPose:
     """'vitpose:FOLDER-OR-HUB-NAME', or 'vitpose' for the base model of the hub."""
-    return VitPose(name.partition(":")[2] or DEFAULT)
+    return VitPose(name.partition(":")[2] or DEFAULT).to(device)
+
+
+def load_frozen(kind: Any, name_or_folder: str) -> Any:
+    """A transformers model from a local folder or the hub, for inference; fails with what to do instead.
+
+    Only safetensors are read: other files of weights may run code.
+    """
+    unreadable = require("safetensors", extra="vitpose").SafetensorError
+    try:
+        model = kind.from_pretrained(name_or_folder, use_safetensors=True)
+    except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, unreadable) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"could not load '{name_or_folder}': {first}. Give a hub name while the network is up, or a local folder "
+            "with config.json and model.safetensors (huggingface-cli download NAME --local-dir FOLDER)"
+        ) from error
+    return model.eval().requires_grad_(False)

@@ -92,7 +92,7 @@ class Di2Pose(Road, nn.Module):
         """Who is where, by the pipeline's own detector, largest first. Quick: at a glance, without tiles."""
         detector = self.load_detector()
         if quick:
-            from di2pose.image.blazepose_detector import BlazePoseDetector  # most photos do without
+            from di2pose.image.blazepose import BlazePoseDetector  # most photos do without
 
             if isinstance(detector, BlazePoseDetector | PeopleDetector):
                 return detector.detect(picture, max_people, tiles=())
@@ -114,8 +114,8 @@ class Di2Pose(Road, nn.Module):
         if not len(pixels):
             layout = self.encoder.layout
             return EncoderOutput(torch.zeros(0, layout.length, layout.width, device=self.device))
-        seen = self.encoder.encode(torch.from_numpy(pixels))
-        return replace(seen, features=seen.features.float().to(self.device))
+        seen = self.encoder.encode(pixels)
+        return replace(seen, features=torch.from_numpy(seen.features).float().to(self.device))
 
     def _check(self, encoder: Encoder) -> None:
         tokens, width = self.config.feature_size

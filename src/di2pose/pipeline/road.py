@@ -19,7 +19,7 @@ from di2pose.calibration import Calibration
 from di2pose.call_options import check_call
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box
-from di2pose.image.detect import Detection, Detector, given
+from di2pose.image.detect import Detection, Detector, from_boxes
 from di2pose.image.encoder import PERSON, Encoder, EncoderOutput
 from di2pose.pipeline.assemble import (
     Estimate,
@@ -155,7 +155,7 @@ class Road(ABC):
         people = [
             self.load_detector(detector).detect(query.picture, max_people=max_people + SPARE)
             if query.request.boxes is None
-            else given(query.request.boxes)
+            else from_boxes(query.request.boxes)
             for query in queries
         ]
         crops = [
@@ -237,7 +237,7 @@ class Road(ABC):
         """The score that a person needs; more where the detector is not sure and saw no keypoints, as of hands."""
         if min_score is not None or self._person_fit is None:
             return min_score or 0.0
-        weak = crop.detection.is_bare and crop.detection.score < SURE_DETECTION
+        weak = crop.detection.has_few_keypoints and crop.detection.score < SURE_DETECTION
         return max(self.least_score, BARE) if weak else self.least_score
 
     @property

@@ -115,7 +115,7 @@ def doubtful(first: EncodedCrops, encoder: Encoder) -> Bool[np.ndarray, " B"]:
             gap = _gap(landmarks[same], marks[row, :, :2], (marks[row, :, 2] + HARDLY) * inside[same])
             doubt[row] |= gap > APART * encoder.size[0]
         way, grown, turned = _change(crop.region, next_region(places, crop.region, output.skeleton))
-        doubt[row] |= way > MOVED or grown > GROWN or turned > SWUNG or crop.detection.is_bare
+        doubt[row] |= way > MOVED or grown > GROWN or turned > SWUNG or crop.detection.has_few_keypoints
     return doubt
 
 

@@ -12,9 +12,8 @@ from di2pose.device import choose_device
 from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP
 from di2pose.image.crop import ROI_MARGIN, Roi, apply, crop_camera, invert, roi_from_box, roi_from_keypoints
-from di2pose.image.detect import Detection
+from di2pose.image.detect import Detection, PersonMatcher
 from di2pose.image.encoder import DEFAULT_ENCODER, Encoder, crop_pixels, load_encoder
-from di2pose.image.find import Finder
 from di2pose.occlusion.protocols import occlude_limb
 from di2pose.pose.skeleton import Skeleton
 from di2pose.training.people_crops import PATCH_SEED, OcclusionProtocol, PatchedCrops, PeopleCrops, patch_size
@@ -34,10 +33,14 @@ class DatasetCrops:
     """
 
     def __init__(
-        self, dataset: Dataset, encoder: Encoder, find: Finder | None = None, occlusion: OcclusionProtocol | None = None
+        self,
+        dataset: Dataset,
+        encoder: Encoder,
+        find: PersonMatcher | None = None,
+        occlusion: OcclusionProtocol | None = None,
     ) -> None:
         if occlusion is not None and find is None:
-            raise InputError("an occlusion protocol tries the detector, too: give a Finder with it")
+            raise InputError("an occlusion protocol tries the detector, too: give a PersonMatcher with it")
         self.dataset, self.encoder, self.find, self.occlusion = dataset, encoder, find, occlusion
         placed = ~np.isnan(dataset.box).any(-1) | ~np.isnan(dataset.joints_2d).all((1, 2))
         rows = [i for i, line in enumerate(dataset.index) if line["image"] and (placed[i] or "roi" in line["extra"])]
@@ -176,4 +179,4 @@ def _source(
             raise InputError(f"{folder} holds crops of rendered people: there is no picture for --detect to look at")
         people = PeopleCrops(dataset)  # they are such crops already, with labels of their own
         return people if occlusion is None else PatchedCrops(people, occlusion)
-    return DatasetCrops(dataset, encoder, Finder() if detect or occlusion is not None else None, occlusion)
+    return DatasetCrops(dataset, encoder, PersonMatcher() if detect or occlusion is not None else None, occlusion)

@@ -165,11 +165,11 @@ def _observations(encoded: EncodedCrops, encoder: Encoder, fresh: Sequence[bool]
         if output.landmarks_2d is None:
             points = points_of(crop.detection.roi)
         else:
-            points = to_picture(encoder, crop.region, output.landmarks_2d[row].double().cpu().numpy())
+            points = to_picture(encoder, crop.region, output.landmarks_2d[row].astype("float64"))
         person = 1.0 if output.person is None else float(output.person[row])
         pose = None
         if output.world_mm is not None and output.skeleton is not None:
-            turned = output.world_mm[row].double().cpu().numpy() @ encoder.rotation(crop.region, crop.camera)
+            turned = output.world_mm[row].astype("float64") @ encoder.rotation(crop.region, crop.camera)
             pose = turned - turned[list(output.skeleton.indices("left_hip", "right_hip"))].mean(0)
         found.append(Observation(points, person, replace(crop.detection, roi=crop.region), fresh[row], pose))
     return found

@@ -65,7 +65,7 @@ def people_features(
         workers: processes, one core each
         split: train, or test: other motion subjects and other clothes
         encoder: the frozen backbone
-        runtime: of the encoder: litert is faster on a CPU than torch
+        runtime: ignored: the encoder runs in litert
         movenet: with the keypoint tokens of the second observer
         backgrounds: folder of photos without people to put behind most figures
         occlusion: put the patch of this protocol on a limb of every person: the same people as without, to measure on
@@ -78,7 +78,7 @@ def people_features(
     people = RenderedCrops(make_plan(motion, split, seed, backgrounds, attacked, natural, settled), count)
     source = people if occlusion is None else PatchedCrops(people, occlusion)
     source.crop(0)  # fills every cache (bodies, clothes, motion, compiled loops) before workers start
-    arguments = (source, out, encoder + "+movenet" * movenet, runtime, mirrored)
+    arguments = (source, out, encoder + "+movenet" * movenet, mirrored)
     if workers == 1:
         _encode(*arguments)
         return
@@ -100,6 +100,6 @@ def _rank(rank: int, world: int, *arguments: Any) -> None:
     _encode(*arguments)
 
 
-def _encode(source: CropSource, out: Path, encoder: str, runtime: str, mirrored: bool) -> None:
+def _encode(source: CropSource, out: Path, encoder: str, mirrored: bool) -> None:
     """Encode every crop into the cache."""
-    write_features(source, load_encoder(encoder, runtime=runtime), out, {"runtime": runtime, **source.about}, mirrored)
+    write_features(source, load_encoder(encoder), out, {"runtime": "litert", **source.about}, mirrored)

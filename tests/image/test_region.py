@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from di2pose.image.keypoint_region import region_of
+from di2pose.image.region import region_of
 from di2pose.pose.skeleton import COCO_17
 
 # A person of 1.75 m facing the camera, 1 px = 1 mm, y down from the crown; x to the viewer's right.

@@ -1,5 +1,4 @@
-"""Networks made ready for Google's runtime out of third-party files, kept in the cache: it takes as long to make them
-as to run them, and the runtime opens a file without copying it."""
+"""tflite files made of third-party ones, kept in the cache: making one takes as long as running it."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -7,36 +6,35 @@ from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
-from di2pose.assets import ASSETS, cache_dir
-from di2pose.checked import forget, has_sha256
+from di2pose.assets import ASSETS, cache_dir, has_sha256, remove_checked
 from di2pose.errors import InputError
 from di2pose.files import write_bytes, write_text
 
 MOST = 4
 """Of one network: sizes of pictures, and what earlier versions of this package made."""
-MAKERS = ("blazepose", "efficientdet", "movenet", "multipose", "tfjs_graph", "tfjs_to_tflite", "tflite_cut")
-"""The modules that say what is in such a file: when one of them changes, the file is made anew."""
+MAKERS = ("blazepose", "movenet", "networks")
+"""The modules that decide what is in such a file: when one of them changes, the file is made anew."""
 
 
-def kept(network: str, detail: str, sources: Sequence[str], make: Callable[[], bytes]) -> Path | bytes:
+def cached_network(network: str, detail: str, sources: Sequence[str], make: Callable[[], bytes]) -> Path | bytes:
     """The tflite file that `make` gives out of those assets: from the cache where it is there and whole, else made and
-    kept. Where the cache cannot be written, its bytes. `detail`: what tells it from others of the same network."""
+    kept. Where the cache cannot be written, its content. `detail` tells it from others of the same network."""
     folder = cache_dir() / "networks"
     try:
         path = folder / f"{network}-{detail}-{_key(sources)}.tflite"
     except OSError:  # an installation without source code
         return make()
-    told = path.with_suffix(".sha256")
+    digest = path.with_suffix(".sha256")
     with suppress(OSError, ValueError):
-        if has_sha256(path, told.read_text().strip()):
+        if has_sha256(path, digest.read_text().strip()):
             return path
     content = make()
     try:
-        write_text(told, hashlib.sha256(content).hexdigest() + "\n")
+        write_text(digest, hashlib.sha256(content).hexdigest() + "\n")
         write_bytes(path, content)
     except InputError:
         return content
-    _tidy(folder, network, path)
+    _remove_oldest(folder, network, path)
     return path
 
 
@@ -48,10 +46,9 @@ def _key(sources: Sequence[str]) -> str:
     return known.hexdigest()[:16]
 
 
-def _tidy(folder: Path, network: str, newest: Path) -> None:
-    """Remove the oldest files of a network."""
-    with suppress(OSError):  # another process tidies up, too
+def _remove_oldest(folder: Path, network: str, newest: Path) -> None:
+    with suppress(OSError):  # another process removes some, too
         others = [path for path in folder.glob(f"{network}-*.tflite") if path != newest]
         for path in sorted(others, key=lambda each: each.stat().st_mtime, reverse=True)[MOST - 1 :]:
-            forget(path)
+            remove_checked(path)
             path.with_suffix(".sha256").unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from di2pose.image.join import Sight, add_new, covered, distinct_poses, join, same_person
+from di2pose.image.merge import Candidate, add_new, covered, distinct_poses, merge, same_person
 from di2pose.pose.skeleton import COCO_17
 
 BODY = (100.0, 100.0, 200.0, 400.0)
@@ -17,16 +17,16 @@ def pose(box, strength=2.0, head=None, sure=0.9):
     points[:, 2] = sure
     face = list(COCO_17.indices("nose", "left_eye", "right_eye", "left_ear", "right_ear"))
     points[face, :2] = head or ((x0 + x1) / 2, y0 + (y1 - y0) / 8)
-    return Sight(box, strength, points)
+    return Candidate(box, strength, points)
 
 
 def boxes_of(people):
     return [person.box for person in people]
 
 
-def test_a_box_and_a_pose_of_one_person_are_joined_and_their_strengths_added():
-    box = Sight((105.0, 95.0, 205.0, 410.0), 1.5)
-    (person,) = join([pose(BODY)], [box])
+def test_a_box_and_a_pose_of_one_person_are_merged_and_their_strengths_added():
+    box = Candidate((105.0, 95.0, 205.0, 410.0), 1.5)
+    (person,) = merge([pose(BODY)], [box])
     assert person.box == box.box
     assert person.strength == 3.5
     assert person.keypoints is not None
@@ -34,20 +34,20 @@ def test_a_box_and_a_pose_of_one_person_are_joined_and_their_strengths_added():
 
 def test_a_half_body_box_in_a_body_is_the_same_person():
     half, legs = (100.0, 100.0, 200.0, 230.0), (110.0, 250.0, 190.0, 390.0)
-    assert boxes_of(join([pose(BODY)], [Sight(half, 1.5)])) == [BODY]
-    assert boxes_of(join([pose(BODY)], [Sight(legs, 1.5)])) == [BODY]
-    assert boxes_of(join([], [Sight(BODY, 2.0), Sight(half, 1.5)])) == [BODY]
+    assert boxes_of(merge([pose(BODY)], [Candidate(half, 1.5)])) == [BODY]
+    assert boxes_of(merge([pose(BODY)], [Candidate(legs, 1.5)])) == [BODY]
+    assert boxes_of(merge([], [Candidate(BODY, 2.0), Candidate(half, 1.5)])) == [BODY]
 
 
 def test_a_child_before_its_father_is_another_person():
     child = (120.0, 250.0, 180.0, 400.0)
-    assert len(join([pose(BODY), pose(child)], [Sight(BODY, 2.0), Sight(child, 1.5)])) == 2
-    assert len(join([], [Sight(BODY, 2.0), Sight(child, 1.5)])) == 2
+    assert len(merge([pose(BODY), pose(child)], [Candidate(BODY, 2.0), Candidate(child, 1.5)])) == 2
+    assert len(merge([], [Candidate(BODY, 2.0), Candidate(child, 1.5)])) == 2
 
 
 def test_people_side_by_side_stay_apart_though_their_boxes_overlap():
     neighbour = (140.0, 100.0, 240.0, 400.0)
-    people = join([pose(BODY), pose(neighbour)], [Sight(BODY, 2.0), Sight(neighbour, 1.8)])
+    people = merge([pose(BODY), pose(neighbour)], [Candidate(BODY, 2.0), Candidate(neighbour, 1.8)])
     assert sorted(boxes_of(people)) == [BODY, neighbour]
     assert all(person.keypoints is not None for person in people)
 
@@ -55,17 +55,17 @@ def test_people_side_by_side_stay_apart_though_their_boxes_overlap():
 def test_a_box_across_two_people_with_heads_of_their_own_is_nobody():
     neighbour, across = (180.0, 100.0, 280.0, 400.0), (145.0, 110.0, 235.0, 395.0)
     assert covered(across, [pose(BODY), pose(neighbour)]) == 1
-    assert len(join([pose(BODY), pose(neighbour)], [Sight(across, 1.2)])) == 2
+    assert len(merge([pose(BODY), pose(neighbour)], [Candidate(across, 1.2)])) == 2
 
 
 def test_legs_that_a_tile_shows_are_not_somebody_new():
-    legs, other = Sight((110.0, 260.0, 190.0, 395.0), 2.0), Sight((400.0, 260.0, 480.0, 395.0), 1.5)
+    legs, other = Candidate((110.0, 260.0, 190.0, 395.0), 2.0), Candidate((400.0, 260.0, 480.0, 395.0), 1.5)
     assert boxes_of(add_new([pose(BODY)], [other, legs])) == [BODY, other.box]
 
 
 def test_the_box_round_a_close_up_is_that_of_the_face_in_its_middle():
     face, whole = (180.0, 120.0, 330.0, 320.0), (0.0, 0.0, 500.0, 500.0)
-    (person,) = join([pose(face, head=(250.0, 250.0))], [Sight(whole, 1.5)])
+    (person,) = merge([pose(face, head=(250.0, 250.0))], [Candidate(whole, 1.5)])
     assert person.box == whole
 
 
@@ -76,4 +76,4 @@ def test_poses_made_of_anothers_keypoints_are_left_out():
 
 
 def test_apart_is_apart():
-    assert not same_person(Sight((0.0, 0.0, 50.0, 100.0), 1.0), pose(BODY))
+    assert not same_person(Candidate((0.0, 0.0, 50.0, 100.0), 1.0), pose(BODY))
