@@ -33,7 +33,7 @@ from di2pose.evaluation.scoring import Scorer
 from di2pose.evaluation.tables import markdown, write_report
 from di2pose.files import Json, write_json
 from di2pose.image.crop import Roi
-from di2pose.image.find import Finder
+from di2pose.image.detect import PersonMatcher
 from di2pose.network import Di2PoseNetwork
 from di2pose.occlusion.textures import DtdTextures, ProceduralTextures, TextureSource
 from di2pose.pose.skeleton import H36M_17, Skeleton
@@ -159,7 +159,7 @@ def evaluate(
         for count in several or (None,):
             row = f"{name}-{count}-steps" if len(several) > 1 else name
             contestants.append(Contestant(row, title, predictor, counts or (HYPOTHESES,), count))
-    regions = None if predictions is not None or isinstance(records, CachedRecords) else Finder()
+    regions = None if predictions is not None or isinstance(records, CachedRecords) else PersonMatcher()
     runs: dict[str, Callable[[], Json | None]] = {}
     reports: dict[str, Json | None] = {}
     for each in contestants:

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 
 from di2pose.errors import InputError, require
 from di2pose.files import replacing
-from di2pose.image.detect import given
+from di2pose.image.detect import from_boxes
 from di2pose.image.encoder import PERSON, to_picture
 from di2pose.output.overlay import draw_overlay, moved
 from di2pose.output.viewer import FRAME_SIDE, MOST_FRAMES
@@ -143,7 +143,7 @@ def without_faces(model: Di2Pose, result: Result) -> Result:
 
 def _encoded_faces(model: Di2Pose, result: Result, picture: Image.Image) -> Iterator[tuple[Person, np.ndarray]]:
     """People in whose box the encoder finds a person, with their face landmarks (n, 2) in picture pixels."""
-    crops = [model.crop(picture, given([person.box])[0], result.camera) for person in result.people]
+    crops = [model.crop(picture, from_boxes([person.box])[0], result.camera) for person in result.people]
     output = model.encode(crops).output
     if output.landmarks_2d is None or output.skeleton is None or output.person is None:
         return
