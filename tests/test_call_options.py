@@ -40,7 +40,7 @@ def test_wrong_options_are_named_by_photos_and_videos_alike(changes, message, as
         assert str(error.value) == message
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numbers_of_numpy_are_numbers(as_user):
     check_call(np.int64(4), np.int32(2), np.uint8(1), np.int16(3), np.float32(1.7), np.float64(60), np.float32(0.5))
     check_call(**GOOD)
 

@@ -9,7 +9,8 @@ ROOT = Path(di2pose.__file__).parent
 BASE = {
     "errors", "arrays", "spread", "randomness", "files", "checked", "garbage", "text_table", "interruption", "device",
 }  # fmt: skip
-LEVEL = {room: BASE for room in ("pose", "config", "assets", "call_options", "prediction")}
+LEVEL = {room: BASE for room in ("pose", "config", "assets", "prediction")}
+LEVEL |= {room: BASE | {"image", "pose", "options"} for room in ("options", "call_options")}
 LEVEL |= {room: BASE | {"pose", "config", "assets", "tokenizer", room} for room in ("tokenizer", "diffusion", "image")}
 LEVEL |= {"data": BASE | {"pose", "assets", "image"}, "occlusion": BASE | {"pose", "assets", "image", "data"}}
 LEVEL |= {"result": BASE | {"pose", "output"}, "output": BASE | {"pose", "result", "image", "data", "pipeline"}}
@@ -18,7 +19,7 @@ LEVEL |= {"recipes": {"config"}, "checkpoint": BASE | {"config"}, "calibration":
 LEVEL |= {"model": BASE | {"config", "checkpoint", "prediction"}}
 MODEL = BASE | {"config", "model", "pose", "diffusion", "tokenizer"}
 LEVEL |= {"network": MODEL, "baselines": MODEL | {"image", "recipes"}}
-LEVEL |= {"pipeline": MODEL | {"call_options", "image", "calibration", "network", "prediction", "result"}}
+LEVEL |= {"pipeline": MODEL | {"call_options", "options", "image", "calibration", "network", "prediction", "result"}}
 # In `onnx` only what writes a folder may know PyTorch's side; what reads one runs without it (tests/onnx).
 LEVEL |= {"onnx": MODEL | {"pipeline", "network", "assets", "image", "calibration", "prediction"}}
 BELOW = {*LEVEL, *BASE}

@@ -1,35 +1,20 @@
-"""Options of a call and of the command line, checked where they come in and not deep inside, or never."""
+"""Options of a call and of the command line that are checked where they come in."""
 
-from numbers import Integral, Real
+from typing import Any
 
 from di2pose.errors import InputError
+from di2pose.options import Options
 
 
 def check_call(
-    hypotheses: object, steps: object, seed: object, max_people: object, height_m: object = None,
-    field_of_view: object = None, min_score: object = None,
+    hypotheses: Any, steps: Any, seed: Any, max_people: Any, height_m: Any = None, field_of_view: Any = None,
+    min_score: Any = None,
 ) -> None:  # fmt: skip
-    """Numbers of the right kind; what range `steps`, a stature or an angle may have, the parts say that use them."""
-    for name, value, least in (("hypotheses", hypotheses, 1), ("max_people", max_people, 1), ("seed", seed, None)):
-        if not _whole(value):
-            raise InputError(f"{name} must be a whole number, got {value!r}")
-        if least is not None and value < least:  # type: ignore[operator]
-            raise InputError(f"{name} must be {least} or more, got {value!r}")
-    if steps is not None and not _whole(steps):
-        raise InputError(f"steps must be a whole number, or None for the model's own, got {steps!r}")
-    for name, value, example in (
-        ("height_m", height_m, "a stature in metres like 1.78"),
-        ("field_of_view", field_of_view, "an angle in degrees like 60"),
-        ("min_score", min_score, "a number from 0 to 1"),
-    ):
-        if value is not None and not (isinstance(value, Real) and not isinstance(value, bool)):
-            raise InputError(f"{name} must be {example}, or None, got {value!r}")
-    if isinstance(min_score, Real) and not 0 <= float(min_score) <= 1:
-        raise InputError(f"min_score must be a number from 0 to 1, got {min_score!r}")
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    """`Options.check` of some options."""
+    Options(
+        hypotheses, steps, seed, max_people=max_people, height_m=height_m, field_of_view=field_of_view,
+        min_score=min_score,
+    ).check()  # fmt: skip
 
 
 def usable_device(name: str, option: str = "device") -> str:
