@@ -17,7 +17,7 @@ from di2pose.diffusion import Denoiser, Schedule, diffusion_loss, forward_sample
 from di2pose.diffusion.int8 import round_linears
 from di2pose.diffusion.jump import jump
 from di2pose.image.crop import assumed_camera
-from di2pose.randomness import hypothesis_generators, uniform
+from di2pose.noise import hypothesis_generators, uniform
 
 SIX = DenoiserConfig(width=256, layers=6, heads=8)
 QUICK = DenoiserConfig(tokens=20, codes=125, width=32, layers=2, heads=4, feature_width=24)
@@ -190,14 +190,14 @@ def int8_error() -> list[Row]:
     for picture in (astronaut(), walker()):
         found = model.load_detector().detect(picture, max_people=1)
         crops += [model.crop(picture, person, assumed_camera(picture.size)) for person in found]
-    features = model.encode(crops).output.features
+    features = torch.from_numpy(model.encode(crops).output.features)
 
     def drawn(seed: int) -> Tensor:
         noise = hypothesis_generators(seed, range(len(features)), 8)
         return model.predict_joints(features, 8, model.config.sample_steps, noise).mean(1)
 
     plain, other = drawn(0), drawn(1)
-    model.to_int8()
+    model.model.to_int8()
     moved, luck = ((each - plain).norm(dim=-1).mean().item() for each in (drawn(0), other))
     what = "shipped model, mean of 8, moved by"
     return [Row("sampler", f"{what} int8", moved, "mm"), Row("sampler", f"{what} another seed", luck, "mm")]

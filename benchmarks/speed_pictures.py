@@ -20,15 +20,17 @@ from PIL import Image
 
 from di2pose import Di2Pose, video_results
 from di2pose.assets import extract, fetch
+from di2pose.calibration import Calibration
 from di2pose.commands.demo import CLIP, FRAME, REGION
 from di2pose.data.frames import Video
 from di2pose.errors import require
 from di2pose.image.crop import assumed_camera
 from di2pose.image.encoder import load_encoder
 from di2pose.image.litert import without_information
+from di2pose.noise import hypothesis_generators
 from di2pose.output.overlay_video import CODECS
-from di2pose.pipeline.assemble import depths_mm
-from di2pose.randomness import hypothesis_generators
+from di2pose.pipeline.assemble import fit_people
+from di2pose.pipeline.observations import observe
 from di2pose.video.stream import Stream
 
 UNIT = "BlazePose passes"
@@ -182,8 +184,8 @@ def stations(clock: Clock, quick: bool) -> list[Row]:
         "encoder, one crop": lambda: model.encode([crop]),
         "encoder, crop and mirror image": lambda: model.encode([crop], flip_test=True),
         "diffusion, 8 hypotheses": draw,
-        "distance, for the lens (up to three times)": lambda: depths_mm(
-            encoded, estimate, model.encoder, model.calibration
+        "distance, for the lens (up to three times)": lambda: fit_people(
+            observe(encoded, model.encoder), estimate, model.calibration or Calibration.neutral(), only_mean=True
         ),
         "body, fitted": lambda: model.place(encoded, estimate),
     }
@@ -206,7 +208,7 @@ def growth(clock: Clock, quick: bool) -> list[Row]:
     features = model.encode([_crop(model)]).output.features
 
     def draw(hypotheses: int, steps: int) -> Job:
-        return lambda: model.predict_joints(
+        return lambda: model.numpy_model.predict(
             features, hypotheses, steps, hypothesis_generators(0, ["image"], hypotheses)
         )
 

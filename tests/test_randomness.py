@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from di2pose.randomness import hypothesis_generators, mirrored, uniform
+from di2pose.noise import hypothesis_generators, mirrored, uniform
 
 
 def test_each_hypothesis_is_uniform_and_its_numbers_are_independent():

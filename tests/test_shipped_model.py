@@ -12,9 +12,10 @@ from di2pose import Di2Pose
 from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection
 from di2pose.image.find import Finder
+from di2pose.noise import hypothesis_generators
+from di2pose.pipeline.second_look import with_second_looks
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17, LIMB_12, mirror
-from di2pose.randomness import hypothesis_generators
 
 WEIGHTS = Path(di2pose.__file__).parent / "weights"
 LIMBS = list(H36M_17.indices(*LIMB_12))
@@ -76,7 +77,7 @@ def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames, wrong
         views.append(model.crop(image, Detection((0.0, 0.0, 1.0, 1.0), 1.0, region), sample.camera))
     truth = torch.from_numpy(np.stack([sample.joints_mm for sample in samples]))[:, LIMBS].double()
     first = model.encode(views)
-    second = model.look_again(first)
+    second = with_second_looks(first, model.encoder, model.numpy_model)
     errors = []
     for seen in (first, second):
         noise = hypothesis_generators(0, [sample.id for sample in samples], 8)
@@ -84,8 +85,9 @@ def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames, wrong
         errors.append(float(mpjpe(pose, truth, root=HIPS).mean()))
     assert errors[1] < 170
     assert errors[1] < 0.8 * errors[0]
-    assert (model.certainty(second.output.features) >= model.certainty(first.output.features)).all()
-    assert model.look_again(first, []) is first
+    certainty = model.numpy_model.certainty
+    assert (certainty(second.output.features) >= certainty(first.output.features)).all()
+    assert with_second_looks(first, model.encoder, model.numpy_model, []) is first
 
 
 def test_a_mirrored_photo_gives_the_mirrored_pose_within_the_spread(model, frames):

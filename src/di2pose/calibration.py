@@ -21,7 +21,6 @@ from jaxtyping import Bool, Float
 from di2pose.config import from_json, to_json
 from di2pose.errors import InputError
 from di2pose.files import read_json, write_json
-from di2pose.pipeline.person_score import PersonFit
 from di2pose.pose.skeleton import H36M_17
 
 FILE = "calibration.json"
@@ -31,8 +30,30 @@ CLASSES = ("seen", "hidden")
 GAUSSIAN_R90 = math.sqrt(6.251388631170325 / 3)
 """r90 over sqrt(trace) of an isotropic Gaussian: 6.25 is the 90 % point of chi-squared with 3 degrees of freedom."""
 
+PERSON_FEATURES = ("person", "limbs", "spread", "apart")
+"""The encoder's own probability (logit); mean visibility of its limb landmarks; spread of the hypotheses (log of mm);
+distance of the landmarks of the crop from those of its mirror image (log of the share of the crop's width)."""
+
 Table = tuple[tuple[float, ...], ...]
 """[class][joint] numbers."""
+
+
+@dataclass(frozen=True)
+class PersonFit:
+    """Probability that a crop shows a person: sigmoid(bias + weights . features), a logistic model fitted on rendered
+    people and on pictures without people (`experiments/person_score.py`). An encoder's own probability alone calls
+    ceiling cameras people."""
+
+    bias: float
+    weights: tuple[float, ...]
+    """Of PERSON_FEATURES."""
+    least: float
+    """Default threshold: below, it is no person."""
+    fitted_on: str = ""
+
+    def score(self, features: Float[np.ndarray, "B E"]) -> Float[np.ndarray, " B"]:
+        logit = self.bias + features @ np.asarray(self.weights)
+        return np.asarray(1 / (1 + np.exp(-np.clip(logit, -30, 30))))
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,16 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from di2pose.config import Config, from_json, to_json
 from di2pose.errors import InputError
@@ -134,6 +136,35 @@ def read_part(folder: Path | str, name: str) -> dict[str, Tensor]:
         own = _read_weights(_weights(folder, inner), files[inner])
         state |= {f"{inner}.{key}": value for key, value in own.items()}
     return state
+
+
+@torch.no_grad()
+def average_in(part: nn.Module, name: str, folders: Sequence[Path]) -> None:
+    """Make the weights of a part the mean of its own and those of the same part in other folders."""
+    states = [part.state_dict(), *(read_part(folder, name) for folder in folders)]
+    for state, folder in zip(states[1:], folders, strict=True):
+        check_state(state, states[0], folder)
+    part.load_state_dict({key: _mean([state[key] for state in states]) for key in states[0]})
+
+
+def _mean(values: Sequence[Tensor]) -> Tensor:
+    """Of weights; numbers that are counts or the like must agree."""
+    first = values[0]
+    if first.is_floating_point():
+        return torch.stack([value.to(first) for value in values]).mean(0)
+    if not all(torch.equal(value.to(first), first) for value in values):
+        raise InputError("these models differ in more than weights: they have no mean")
+    return first
+
+
+class uninitialised(TorchFunctionMode):
+    """Context in which parameters are not filled with random numbers: a checkpoint holds all of them. It saves most of
+    the time that loading a model takes."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return func(*args, **(kwargs or {}))
 
 
 def check_state(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: Path) -> None:

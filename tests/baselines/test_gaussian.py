@@ -8,10 +8,10 @@ from stick_figures import seen_from_the_front, stick_figures
 
 from di2pose.baselines.gaussian import Gaussian
 from di2pose.errors import InputError
-from di2pose.model import Constraints, PoseModel, load_model, save_model
+from di2pose.model import Constraints, PoseModel, TorchModel, load_model, save_model
+from di2pose.noise import hypothesis_generators, training_generators
 from di2pose.pipeline.flip import predict_both
 from di2pose.pose.metrics import mpjpe
-from di2pose.randomness import hypothesis_generators, training_generators
 
 SIZES = {"width": 32, "layers": 1, "heads": 2, "adapter_width": 64, "adapter_channels": 8, "adapter_tokens": 4}
 
@@ -37,7 +37,8 @@ def test_it_is_a_pose_model_of_many_hypotheses(model):
     torch.testing.assert_close(found.visibility.sum(-1), torch.ones(2, 17))
     assert list(model.point_estimates(features)) == ["regression"]
     assert model.certainty(features) is None
-    assert predict_both(model, features, features, 4, 3, torch.Generator()).joints_mm.shape == (2, 4, 17, 3)
+    both = predict_both(TorchModel(model), features.numpy(), features.numpy(), 4, 3, torch.Generator())
+    assert both.joints_mm.shape == (2, 4, 17, 3)
 
 
 @pytest.mark.parametrize("eta", [0.0, 1.0])

@@ -14,8 +14,8 @@ from di2pose.baselines.regression import Regression
 from di2pose.errors import InputError
 from di2pose.model import Constraints, PoseModel, load_model, save_model
 from di2pose.network import Di2PoseNetwork
+from di2pose.noise import hypothesis_generators, training_generators
 from di2pose.pose.metrics import mpjpe
-from di2pose.randomness import hypothesis_generators, training_generators
 from di2pose.training.overrides import overridden
 
 SIZES = {"width": 32, "layers": 1, "heads": 2, "adapter_width": 64, "adapter_channels": 8, "adapter_tokens": 4}

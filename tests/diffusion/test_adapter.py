@@ -3,12 +3,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from di2pose import Di2Pose, recipes
+from di2pose import recipes
 from di2pose.config import DenoiserConfig
 from di2pose.diffusion.adapter import Adapter, aligned_error, drop
 from di2pose.errors import InputError
+from di2pose.model import load_model, save_model
+from di2pose.network import Di2PoseNetwork
+from di2pose.noise import training_generators
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
-from di2pose.randomness import training_generators
 
 CONFIG = DenoiserConfig(
     tokens=6, codes=11, steps=8, feature_width=20, width=32, layers=1, heads=4,
@@ -68,7 +70,7 @@ def test_what_is_dropped_is_drawn_per_row_and_only_where_noise_is_given(adapter)
 def test_the_model_drops_in_training_only():
     torch.manual_seed(0)
     config = with_adapter()
-    model = Di2Pose(replace(config, denoiser=replace(config.denoiser, adapter_dropout=0.5)))
+    model = Di2PoseNetwork(replace(config, denoiser=replace(config.denoiser, adapter_dropout=0.5)))
     batch = {"features": torch.randn(4, 17, 32), "joints_mm": torch.randn(4, 17, 3) * 200}
     noise = [training_generators(0, i, 0, 4) for i in (0, 1)]
     first, second = (model.loss(batch, each)["regression"] for each in noise)
@@ -95,18 +97,18 @@ def with_adapter(**diffusion):
 
 def test_the_regression_joins_the_loss_and_is_saved_with_the_model(tmp_path):
     torch.manual_seed(0)
-    model = Di2Pose(with_adapter(regression_weight=2.0))
+    model = Di2PoseNetwork(with_adapter(regression_weight=2.0))
     batch = {"features": torch.randn(4, 17, 32), "joints_mm": torch.randn(4, 17, 3) * 200}
     losses = model.loss(batch, torch.Generator().manual_seed(0))
     torch.testing.assert_close(losses["loss"], losses["vlb"] + 0.1 * losses["aux"] + 2 * losses["regression"])
     direct = model.point_estimates(batch["features"])["regression"]
     torch.testing.assert_close(losses["regression"] * 1000, mpjpe(direct, batch["joints_mm"], root=0).mean())
-    again = Di2Pose.from_pretrained(model.save(tmp_path / "model"))
+    again = load_model(save_model(model, tmp_path / "model"))
     torch.testing.assert_close(again.point_estimates(batch["features"])["regression"], direct)
 
 
 def test_a_model_without_an_adapter_regresses_nothing():
-    assert list(Di2Pose(recipes.tiny()).point_estimates(torch.randn(1, 17, 32))) == ["soft decode"]
+    assert list(Di2PoseNetwork(recipes.tiny()).point_estimates(torch.randn(1, 17, 32))) == ["soft decode"]
 
 
 def with_hint():
@@ -116,21 +118,21 @@ def with_hint():
 
 def test_a_hint_tells_every_token_of_its_own_code_only(as_user):
     torch.manual_seed(0)
-    model = Di2Pose(with_hint())
+    model = Di2PoseNetwork(with_hint())
     condition = model.denoiser.condition(torch.randn(2, 17, 32))
     codes = torch.rand(2, 16, 3) * 2 - 1
     hint = model.denoiser.hinted(condition, codes).hint
     assert hint.shape == (2, 16, 64)
     codes[0, 5] = 0.9
     assert (model.denoiser.hinted(condition, codes).hint != hint).any(-1).nonzero().tolist() == [[0, 5]]
-    plain = Di2Pose(with_adapter())
+    plain = Di2PoseNetwork(with_adapter())
     with pytest.raises(InputError, match="takes no hints"):
         plain.denoiser.hinted(condition, codes)
 
 
 def test_the_hint_is_the_code_of_the_adapters_own_pose_and_reaches_every_hypothesis():
     torch.manual_seed(0)
-    model = Di2Pose(with_hint()).eval()
+    model = Di2PoseNetwork(with_hint()).eval()
     features = torch.randn(2, 17, 32)
     condition = model.condition(features)
     codes = model.tokenizer.codes(model.point_estimates(features)["regression"])
@@ -192,7 +194,7 @@ def test_the_error_after_alignment_is_pa_mpjpe_and_leads_to_the_aligned_pose():
 def test_the_aligned_error_joins_the_loss_with_its_weight():
     torch.manual_seed(0)
     batch = {"features": torch.randn(4, 17, 32), "joints_mm": torch.randn(4, 17, 3) * 200}
-    model = Di2Pose(with_adapter(regression_weight=2.0, aligned_weight=3.0))
+    model = Di2PoseNetwork(with_adapter(regression_weight=2.0, aligned_weight=3.0))
     losses = model.loss(batch, torch.Generator().manual_seed(0))
     expected = losses["vlb"] + 0.1 * losses["aux"] + 2 * losses["regression"] + 3 * losses["aligned"]
     torch.testing.assert_close(losses["loss"], expected)
@@ -202,7 +204,7 @@ def test_the_aligned_error_joins_the_loss_with_its_weight():
 def test_the_hint_is_withheld_from_some_crops_in_training_only():
     torch.manual_seed(0)
     config = with_hint()
-    model = Di2Pose(replace(config, denoiser=replace(config.denoiser, hint_dropout=0.5)))
+    model = Di2PoseNetwork(replace(config, denoiser=replace(config.denoiser, hint_dropout=0.5)))
     features = torch.randn(40, 17, 32)
     gone = (model.condition(features, training_generators(0, 0, 0, 40)).hint == 0).all(-1).all(-1)
     assert 10 < gone.sum() < 30

@@ -5,7 +5,7 @@ import torch
 
 from di2pose.diffusion.gaussian import GaussianSchedule, ddim, x0_of
 from di2pose.errors import InputError
-from di2pose.randomness import hypothesis_generators, normal
+from di2pose.noise import hypothesis_generators, normal
 
 
 @pytest.mark.parametrize("shape", ["cosine", "linear"])

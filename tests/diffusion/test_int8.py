@@ -2,10 +2,11 @@ import pytest
 import torch
 from torch import nn
 
-from di2pose import Di2Pose, recipes
+from di2pose import recipes
 from di2pose.diffusion.int8 import Int8Linear
 from di2pose.errors import InputError
-from di2pose.randomness import hypothesis_generators
+from di2pose.network import Di2PoseNetwork
+from di2pose.noise import hypothesis_generators
 
 
 def test_a_rounded_layer_gives_nearly_the_same_and_rows_do_not_disturb_each_other():
@@ -22,14 +23,14 @@ def test_a_rounded_layer_gives_nearly_the_same_and_rows_do_not_disturb_each_othe
 
 def test_a_model_in_8_bits_draws_nearly_the_same_poses_and_is_not_saved_or_trained():
     torch.manual_seed(0)
-    model = Di2Pose(recipes.tiny()).eval()
+    model = Di2PoseNetwork(recipes.tiny()).eval()
     features = torch.randn(4, 17, 32)
     logits = model.denoiser(torch.full((4, 16), 125), torch.full((4,), 20), model.condition(features))
     model.to_int8()
     rounded = model.denoiser(torch.full((4, 16), 125), torch.full((4,), 20), model.condition(features))
     assert (rounded - logits).norm() / logits.norm() < 0.05
     assert not torch.equal(rounded, logits)
-    assert model.predict_joints(features, 2, 5, hypothesis_generators(0, range(4), 2)).shape == (4, 2, 17, 3)
+    assert model.predict(features, 2, 5, hypothesis_generators(0, range(4), 2)).joints_mm.shape == (4, 2, 17, 3)
     assert isinstance(model.denoiser.blocks[0].mlp[1], Int8Linear)
     with pytest.raises(InputError, match="8 bits"):
-        model.save("anywhere")
+        model.parts()

@@ -6,7 +6,7 @@ from diffusion.dense import RATES, bayes, possible
 
 from di2pose.diffusion import Schedule, posterior, sample
 from di2pose.diffusion.jump import draw_codes, jump, truncated
-from di2pose.randomness import hypothesis_generators, mirrored, uniform
+from di2pose.noise import hypothesis_generators, mirrored, uniform
 
 CODES, FATES, POINTS = 5, 200, 101
 

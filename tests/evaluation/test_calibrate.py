@@ -9,12 +9,11 @@ import torch
 from PIL import Image
 
 from di2pose.baselines.regression import Regression
-from di2pose.calibration import Calibration
+from di2pose.calibration import Calibration, PersonFit
 from di2pose.errors import InputError
 from di2pose.evaluation.calibrate import calibrate, fit_calibration, fit_error, seen_threshold
 from di2pose.evaluation.coverage import Answers, coverage_report
 from di2pose.model import load_model, save_model
-from di2pose.pipeline.person_score import PersonFit
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17
 from di2pose.recipes import tiny

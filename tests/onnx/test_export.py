@@ -11,11 +11,11 @@ from di2pose import Di2Pose, recipes
 from di2pose.cli import main
 from di2pose.image.blazepose import BlazePose
 from di2pose.image.encoder import FeatureLayout, TokenBlock
+from di2pose.noise import hypothesis_generators
 from di2pose.onnx import export as onnx_export
 from di2pose.onnx.folder import OnnxFolder
 from di2pose.onnx.parts import Part
 from di2pose.onnx.predictor import OnnxModel
-from di2pose.spread import hypothesis_generators
 
 LAYOUT = FeatureLayout((TokenBlock("map", 4, 8, 0),))
 

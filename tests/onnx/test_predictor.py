@@ -13,7 +13,6 @@ from di2pose.errors import InputError
 from di2pose.image.boxes import iou
 from di2pose.onnx import OnnxPredictor
 from di2pose.onnx.folder import PARTS
-from di2pose.prediction import Predicts
 
 WALKER = (200.0, 15.0, 440.0, 500.0)
 MOST_MM = 0.5

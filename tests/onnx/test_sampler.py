@@ -11,8 +11,8 @@ from di2pose.diffusion import sampler as torch_sampler
 from di2pose.diffusion.schedule import Schedule as TorchSchedule
 from di2pose.diffusion.transition import carry_over, carry_over_gain
 from di2pose.errors import InputError
+from di2pose.noise import hypothesis_generators
 from di2pose.onnx.sampler import Schedule, odds_of, sample
-from di2pose.spread import hypothesis_generators
 
 LEVELS, TOKENS, ROWS = (4, 3, 2), 10, 6
 CODES = 24

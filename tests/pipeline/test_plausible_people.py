@@ -12,9 +12,9 @@ from di2pose.errors import InputError
 from di2pose.image.crop import assumed_camera
 from di2pose.image.detect import Detection, given
 from di2pose.image.region import region_round
-from di2pose.pipeline.assemble import Estimate, distinct
+from di2pose.pipeline.assemble import Estimate, suppress_duplicates
 from di2pose.pipeline.crops import painted
-from di2pose.pipeline.second_look import mistaken
+from di2pose.pipeline.second_look import on_neighbour, with_second_looks
 from di2pose.pose.bones import adult_range
 from di2pose.pose.joint_pairs import impossible
 from di2pose.pose.root import stature_mm
@@ -79,7 +79,7 @@ def test_joints_that_are_called_seen_lie_on_the_landmarks(model, frame, walker):
     seen = [j for j in range(17) if person.state[j] == "seen" and H36M_17.joints[j].startswith(("left_", "right_"))]
     assert len(seen) >= 6
     marks = encoded.output.landmarks_2d[0, list(skeleton.indices(*(H36M_17.joints[j] for j in seen)))]
-    off = np.linalg.norm(person.joints_2d[seen] - region.to_image(marks.double().numpy()), axis=-1) / region.side
+    off = np.linalg.norm(person.joints_2d[seen] - region.to_image(marks), axis=-1) / region.side
     assert np.median(off) < 0.015
     assert off.max() < 0.06
 
@@ -211,10 +211,10 @@ def test_a_look_at_a_neighbour_is_noticed_and_the_neighbour_painted_over(model, 
     middle = replace(model.crop(group, found[1], camera), others=(boxes[0], boxes[2]))
     at_neighbour = middle.at(model.encoder.region(found[2]))
     wrong, right = model.encode([at_neighbour]), model.encode([middle])
-    assert mistaken(wrong, model.encoder).tolist() == [True]
-    assert mistaken(right, model.encoder).tolist() == [False]
-    again = model.look_again(wrong)
-    assert mistaken(again, model.encoder).tolist() == [False]
+    assert on_neighbour(wrong, model.encoder).tolist() == [True]
+    assert on_neighbour(right, model.encoder).tolist() == [False]
+    again = with_second_looks(wrong, model.encoder, model.numpy_model)
+    assert on_neighbour(again, model.encoder).tolist() == [False]
     alone = replace(middle, alone=True)
     pixels = np.asarray(painted(group, alone.covers))
     assert (pixels == 127).all(-1).mean() > 0.2
@@ -227,4 +227,4 @@ def test_two_poses_in_one_place_are_one_person(walker):
     (person,) = walker.people
     beside = replace(person, box=tuple(float(x + 400) for x in person.box))
     aside = replace(person, joints_2d=person.joints_2d + 300, box=tuple(float(x + 300) for x in person.box))
-    assert distinct([beside, person, aside]) == [person, aside]
+    assert suppress_duplicates([beside, person, aside]) == [person, aside]

@@ -8,8 +8,8 @@ from stick_figures import stick_figures
 from di2pose.data.feature_cache import write_features
 from di2pose.data.sample import Sample, Writer
 from di2pose.image.encoder import FeatureLayout, TokenBlock
+from di2pose.noise import generator_of
 from di2pose.pose.skeleton import H36M_17
-from di2pose.randomness import generator_of
 
 POSES = 60
 WIDTH = 6

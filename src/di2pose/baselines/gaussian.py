@@ -17,7 +17,7 @@ from di2pose.diffusion.gaussian import GaussianSchedule, Shape, Target, ddim, x0
 from di2pose.diffusion.trunk import Condition, Trunk, initialise
 from di2pose.errors import InputError
 from di2pose.model import Constraints, Prediction, check_hypotheses
-from di2pose.randomness import Noise, normal, uniform_integers
+from di2pose.noise import Noise, normal, uniform_integers
 from di2pose.tokenizer.tokenizer import JOINTS, MM_PER_METRE
 
 

@@ -19,8 +19,8 @@ from di2pose.diffusion.jump import draw_codes
 from di2pose.diffusion.trunk import Condition, Trunk, initialise
 from di2pose.errors import InputError
 from di2pose.model import Constraints, Prediction, check_hypotheses
+from di2pose.noise import Noise, mirrored, uniform
 from di2pose.pose.metrics import mpjpe
-from di2pose.randomness import Noise, mirrored, uniform
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 
 

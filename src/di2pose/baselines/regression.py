@@ -14,7 +14,7 @@ from di2pose.config import TrainingConfig, added
 from di2pose.diffusion.adapter import Adapter, reading_losses
 from di2pose.errors import InputError
 from di2pose.model import Constraints, Prediction, check_hypotheses
-from di2pose.randomness import Noise
+from di2pose.noise import Noise
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from di2pose.diffusion.trunk import (
     step_norms,
 )
 from di2pose.errors import InputError
-from di2pose.randomness import Noise
+from di2pose.noise import Noise
 from di2pose.tokenizer.fsq import check_tokens
 
 

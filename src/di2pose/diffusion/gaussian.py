@@ -17,7 +17,7 @@ from torch import Tensor
 
 from di2pose.errors import InputError
 from di2pose.interruption import check
-from di2pose.randomness import Noise, normal
+from di2pose.noise import Noise, normal
 
 Shape = Literal["cosine", "linear"]
 Target = Literal["x0", "eps"]

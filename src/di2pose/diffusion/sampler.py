@@ -12,7 +12,7 @@ from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import check_possible
 from di2pose.errors import InputError
 from di2pose.interruption import check
-from di2pose.randomness import Noise, mirrored, uniform, uniform_integers
+from di2pose.noise import Noise, mirrored, uniform, uniform_integers
 from di2pose.tokenizer.fsq import check_tokens
 
 PredictP0 = Callable[[Tensor, Tensor], Tensor | AskP0]

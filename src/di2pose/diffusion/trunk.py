@@ -17,7 +17,7 @@ from di2pose.config import TrunkConfig
 from di2pose.diffusion.adapter import Adapter
 from di2pose.diffusion.attention import Attention, QuickGELU, mlp
 from di2pose.errors import InputError
-from di2pose.randomness import Noise, uniform
+from di2pose.noise import Noise, uniform
 
 MANY = 0.8
 """Of a row's tokens: where more are asked for, all are computed."""

@@ -19,7 +19,7 @@ from di2pose.errors import InputError
 from di2pose.image.blazepose import CROP
 from di2pose.image.crop import ROI_MARGIN
 from di2pose.image.movenet import OBSERVER, keypoints_of
-from di2pose.pipeline.fit import View, keypoint_sighting, seen_joints
+from di2pose.pipeline.observations import PersonView, keypoint_observation, observed_joints
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, convert, get
 
@@ -89,7 +89,7 @@ class CachedRecords:
             raise InputError(f"{self.folder}: some crops have no pelvis, at which poses are aligned")
         return joints - joints[:, H36M_17.root][:, None]
 
-    def views(self, rows: np.ndarray, flipped: bool) -> list[View] | None:
+    def views(self, rows: np.ndarray, flipped: bool) -> list[PersonView] | None:
         """Where the people of some crops were seen, in the pixels of their crops, by the mean of both looks with
         `flipped`; None where a crop is no camera's view, or the cache holds no landmarks."""
         if not {"landmarks_2d", "landmarks", "focal"} <= set(self.cache.fields):
@@ -101,12 +101,12 @@ class CachedRecords:
             (told[f"{prefix}landmarks_2d"].astype(np.float64), told[f"{prefix}landmarks"][..., 3].astype(np.float64))
             for prefix in (("", FLIPPED) if flipped else ("",))
         ]
-        points, shown = seen_joints(looks, CROP, BLAZEPOSE_33)
+        points, shown = observed_joints(looks, CROP, BLAZEPOSE_33)
         others = self._second_sightings(rows, flipped)
         margin = CROP * (1 - 1 / ROI_MARGIN) / 2
         box = (margin, margin, CROP - margin, CROP - margin)
         return [
-            View(
+            PersonView(
                 Camera((focal, focal), (CROP / 2, CROP / 2), (CROP, CROP)),
                 box,
                 False,
@@ -124,8 +124,8 @@ class CachedRecords:
         if not set(names) <= set(self.cache.fields):
             return []
         marks = [keypoints_of(tokens.astype(np.float64)) for tokens in self.cache.read(rows, *names).values()]
-        points, scores = seen_joints([(look[..., :2], look[..., 2]) for look in marks], CROP, COCO_17)
-        return [keypoint_sighting(points, scores, CROP)]
+        points, scores = observed_joints([(look[..., :2], look[..., 2]) for look in marks], CROP, COCO_17)
+        return [keypoint_observation(points, scores, CROP)]
 
     def plain_rows(self) -> np.ndarray:
         """Numbers of the crops of rendered people with nothing before them and nothing of them outside the picture."""

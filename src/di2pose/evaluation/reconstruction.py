@@ -15,9 +15,9 @@ from di2pose.data.poses import crop_turns
 from di2pose.errors import InputError
 from di2pose.files import write_json
 from di2pose.model import find_model
+from di2pose.noise import generator_of, uniform, uniform_integers
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17
-from di2pose.randomness import generator_of, uniform, uniform_integers
 from di2pose.text_table import aligned
 from di2pose.tokenizer.tokenizer import PoseTokenizer
 from di2pose.training import sources

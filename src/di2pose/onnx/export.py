@@ -19,12 +19,12 @@ from di2pose.config import to_json
 from di2pose.errors import InputError, require
 from di2pose.files import Json, replace_folder, write_json
 from di2pose.network import Di2PoseNetwork
+from di2pose.noise import hypothesis_generators
 from di2pose.onnx.folder import DESCRIPTION, FORMAT_VERSION, OnnxFolder, start_session
 from di2pose.onnx.parts import Part, parts_of
 from di2pose.onnx.predictor import OnnxModel
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17
-from di2pose.spread import hypothesis_generators
 
 OPSET = 18
 ROUNDED = ("step", "head")

@@ -21,7 +21,7 @@ from di2pose.image.encoder import FeatureLayout
 from di2pose.image.multipose import MultiPose
 from di2pose.image.read import read_image
 from di2pose.network import Di2PoseNetwork
-from di2pose.randomness import generator_of
+from di2pose.noise import generator_of
 from di2pose.tokenizer.tokenizer import PoseTokenizer
 
 HYPOTHESES = 3

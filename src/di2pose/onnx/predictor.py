@@ -13,55 +13,39 @@ from di2pose.calibration import Calibration
 from di2pose.config import Config, from_json
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, crop_rotation
-from di2pose.image.detect import Detection, Detector
+from di2pose.image.detect import Detection
 from di2pose.image.encoder import EncoderOutput, FeatureLayout
 from di2pose.image.glance import Boxes, Poses, look_for_boxes, look_for_poses
 from di2pose.image.people_detector import PeopleDetector
+from di2pose.model import Constraints, Prediction, check_hypotheses
 from di2pose.onnx.folder import OnnxFolder
 from di2pose.onnx.sampler import P0Of, Schedule, sample
-from di2pose.pipeline.road import Road
+from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33
-from di2pose.prediction import Constraints, Prediction, check_hypotheses
 
 CROP = 256
 
 
-class OnnxPredictor(Road):
-    """Photos to people, as `Di2Pose` does it, without PyTorch: the same call, the same `Result`, for the same seed the
-    same joints. Joints cannot be pinned, and videos are PyTorch's.
+def OnnxPredictor(folder: Path | str, threads: int = 0) -> Di2Pose:
+    """Photos to people without PyTorch: the same call, the same `Result`, for the same seed the same joints. Joints
+    cannot be pinned, and videos are PyTorch's.
 
         model = OnnxPredictor("DIR")
         result = model("photo.jpg", hypotheses=8, seed=0)
+
+    folder: what `di2pose export MODEL --onnx DIR` wrote; threads: 0 is as many as there are cores
     """
-
-    def __init__(self, folder: Path | str, threads: int = 0) -> None:
-        """folder: what `di2pose export MODEL --onnx DIR` wrote; threads: 0 is as many as there are cores"""
-        self._folder = OnnxFolder(folder, threads)
-        told = self._folder.description
-        self.model = OnnxModel(self._folder)
-        self.calibration = None if told["calibration"] is None else from_json(Calibration, told["calibration"])
-        self._encoder = OnnxEncoder(self._folder)
-        poses = OnnxPoses(self._folder) if "poses" in self._folder else None
-        self._detector = PeopleDetector(OnnxBoxes(self._folder), poses)
-
-    @property
-    def encoder(self) -> "OnnxEncoder":
-        return self._encoder
-
-    def encode_pixels(self, pixels: UInt8[np.ndarray, "B H W 3"]) -> EncoderOutput:
-        return self._encoder.encode(pixels)
-
-    def load_detector(self, detector: str | Detector | None = None) -> Detector:
-        if detector is None or detector == "auto":
-            return self._detector
-        if isinstance(detector, str):
-            raise InputError(f"here the detector is 'auto' or an object with detect(), got '{detector}'")
-        return detector
+    opened = OnnxFolder(folder, threads)
+    told = opened.description["calibration"]
+    poses = OnnxPoses(opened) if "poses" in opened else None
+    detector = PeopleDetector(OnnxBoxes(opened), poses)
+    calibration = None if told is None else from_json(Calibration, told)
+    return Di2Pose(OnnxModel(opened), OnnxEncoder(opened), detector, calibration)
 
 
 class OnnxModel:
-    """Features in, poses out: a `prediction.Predicts`."""
+    """Features in, poses out: a `model.NumpyModel`."""
 
     def __init__(self, folder: OnnxFolder) -> None:
         self._folder = folder
@@ -76,7 +60,7 @@ class OnnxModel:
         generator: Any,
         constraints: Constraints | None = None,
     ) -> Prediction:
-        """As `Di2PoseNetwork.predict`; the noise is that of `spread.hypothesis_generators`."""
+        """As `Di2PoseNetwork.predict`; the noise is that of `noise.hypothesis_generators`."""
         check_hypotheses(hypotheses)
         known = constraints or Constraints()
         if known.pins is not None:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from di2pose.config import added
 from di2pose.errors import InputError
-from di2pose.spread import Spread, spread_mirrored, spread_uniform
+from di2pose.noise import AntitheticNoise, antithetic_mirrored, antithetic_uniform
 
 P0Of = Callable[[np.ndarray], np.ndarray]
 """Numbers (R,) of tokens, counted through the batch -> their probabilities of k_0 (R, C)."""
@@ -77,7 +77,7 @@ def sample(
     schedule: Schedule,
     steps: int,
     shape: tuple[int, int],
-    noise: Sequence[Spread],
+    noise: Sequence[AntitheticNoise],
     levels: Sequence[int] = (),
     kept: Kept | None = None,
 ) -> Int[np.ndarray, "B N"]:
@@ -85,15 +85,15 @@ def sample(
     if not 1 <= steps <= schedule.steps:
         raise InputError(f"the count of reverse steps must lie in 1..{schedule.steps}, got {steps}")
     grid = [round(schedule.steps * (steps - i) / steps) for i in range(steps + 1)]
-    fate = spread_uniform(shape, noise)
-    other = (spread_uniform(shape, noise) * np.float32(schedule.codes)).astype(np.int64)
+    fate = antithetic_uniform(shape, noise)
+    other = (antithetic_uniform(shape, noise) * np.float32(schedule.codes)).astype(np.int64)
     ks = np.where(fate < np.float32(schedule.final_occlude), schedule.occ, np.minimum(other, schedule.codes - 1))
     stays = None
     if kept is not None:
         ks, stays = np.where(kept[1], kept[0], ks), kept[1]
     for s, r in pairwise(grid):
-        u = spread_uniform((*shape, (len(levels) or 1) + 1), noise)
-        u = np.concatenate([spread_mirrored(u[..., :-1], noise), u[..., -1:]], axis=-1)
+        u = antithetic_uniform((*shape, (len(levels) or 1) + 1), noise)
+        u = np.concatenate([antithetic_mirrored(u[..., :-1], noise), u[..., -1:]], axis=-1)
         ks = jump(ks, u, odds_of(r, s, schedule), schedule.codes, partial(predict_p0, ks, s), levels, stays)
     return ks
 

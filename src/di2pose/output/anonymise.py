@@ -50,7 +50,7 @@ def _faces_seen(model: Di2Pose, result: Result, picture: Image.Image) -> Iterato
     where = list(seen.skeleton.indices(*FACE))
     for person, crop, points, sure in zip(result.people, crops, seen.landmarks_2d, seen.person, strict=True):
         if float(sure) >= PERSON:
-            yield person, to_picture(model.encoder, crop.region, points[where].double().cpu().numpy())
+            yield person, to_picture(model.encoder, crop.region, points[where])
 
 
 def pixelated(image: Image.Image, discs: Sequence[tuple[np.ndarray, float]]) -> Image.Image:

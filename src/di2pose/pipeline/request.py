@@ -16,10 +16,10 @@ from di2pose.image.boxes import Box, parse_boxes
 from di2pose.image.crop import DEFAULT_FIELD_OF_VIEW, assumed_camera
 from di2pose.image.detect import overlap
 from di2pose.image.read import FOCAL, LEAST_PIXELS, ExifFocal, exif_focal, read_image, upright_rgb
+from di2pose.model import Pins
 from di2pose.pipeline.crops import BATCH
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
-from di2pose.prediction import Pins
 from di2pose.result import Person, Result
 
 Picture = str | Path | Image.Image | np.ndarray

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from di2pose.pipeline.pipeline import SPARE
 from di2pose.pipeline.request import REACH_MM
-from di2pose.pipeline.road import SPARE
 from di2pose.pose.skeleton import H36M_17
 from di2pose.serve.refusal import PIN_PRICE, Limits, Refusal
 

@@ -6,26 +6,27 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 from di2pose.commands.photos import BATCH_PIXELS
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box
 from di2pose.network import Di2PoseNetwork
+from di2pose.noise import hypothesis_generators
 from di2pose.occlusion.patch_textures import ProceduralTextures
 from di2pose.occlusion.patches import Rectangle, keyed_generator, paste
+from di2pose.options import Options
 from di2pose.output.tables import plain
 from di2pose.output.thumbnails import Thumbnails
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pipeline.request import ImageRequest, open_query
-from di2pose.randomness import hypothesis_generators
 from di2pose.result import Motion, Result
 from di2pose.serve.pictures import Between, WatchedStream
 from di2pose.serve.refusal import Limits, Refusal
 from di2pose.video.estimate import estimate_video
 from di2pose.video.stream import Frame, VideoBytes
 
-Options = Mapping[str, Any]
 GRAIN = 80.0
 """Crop pixels that the lab's patch stands for: the coarseness of its texture is that of advocc-80."""
 TOGETHER = 8
@@ -33,7 +34,7 @@ TOGETHER = 8
 
 
 def estimate_motion(
-    model: Di2Pose, source: VideoBytes, options: Options, limits: Limits, between: Between, pictures: bool
+    model: Di2Pose, source: VideoBytes, options: Mapping[str, Any], limits: Limits, between: Between, pictures: bool
 ) -> Motion:
     """Everybody in a video. `pictures`: with small pictures, of as many frames as a page shows."""
     thumbnails, count = Thumbnails(), itertools.count()
@@ -46,7 +47,7 @@ def estimate_motion(
     return thumbnails.on(motion) if pictures else motion
 
 
-def reveal_steps(model: Di2Pose, picture: Image.Image, options: Options, between: Between) -> dict[str, Any]:
+def reveal_steps(model: Di2Pose, picture: Image.Image, options: Mapping[str, Any], between: Between) -> dict[str, Any]:
     """The largest person, or the one in the box: tokens of hypothesis 0 as they are recovered, and the pose of each
     step as the decoder gives it, in camera axes."""
     network = model.model
@@ -60,12 +61,12 @@ def reveal_steps(model: Di2Pose, picture: Image.Image, options: Options, between
     query = open_query(
         ImageRequest(picture, None if boxes is None else tuple(boxes), hidden), None, options.get("field_of_view")
     )
-    _, encoded = model.look([query], options["max_people"], None, options.get("second_look", True))
+    encoded = model.detect_and_encode([query], Options(**options))
     row = next(k for k, crop in enumerate(encoded.crops) if crop.detection.box == result.people[0].box)
     crop = replace(encoded.crops[row], camera=result.camera)
     turn = model.encoder.rotation(crop.region, crop.camera)
     steps = []
-    features = encoded.pick([row]).output.features
+    features = torch.from_numpy(encoded.pick([row]).output.features).to(network.device)
     noise = hypothesis_generators(options["seed"], [row], 1)
     for s, decided, joints_mm in network.reveal(features, result.steps, noise):
         pose = joints_mm[0].double().cpu().numpy() @ turn
@@ -73,13 +74,13 @@ def reveal_steps(model: Di2Pose, picture: Image.Image, options: Options, between
     return {"steps": steps, "box_px": plain(crop.detection.box)}
 
 
-def with_patch(model: Di2Pose, picture: Image.Image, at: Sequence[float], options: Options) -> Result:
+def with_patch(model: Di2Pose, picture: Image.Image, at: Sequence[float], options: Mapping[str, Any]) -> Result:
     """Everybody in the picture with one patch."""
     return model(patched(picture, box_of(at), options["seed"]), **options)
 
 
 def lab_grid(
-    model: Di2Pose, picture: Image.Image, patch: float, count: int, options: Options, between: Between
+    model: Di2Pose, picture: Image.Image, patch: float, count: int, options: Mapping[str, Any], between: Between
 ) -> dict[str, Any]:
     """How far a patch moves the estimate of the largest person, or of the one in the box, for each of count x count
     places over the box: AdvOcc's search, but against the estimate without a patch, for nobody knows the truth.

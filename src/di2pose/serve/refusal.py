@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from di2pose.commands.predict_options import HEIGHTS_M
-from di2pose.pipeline.road import SPARE
+from di2pose.pipeline.pipeline import SPARE
 
 CODES = {
     400: "bad_request",
