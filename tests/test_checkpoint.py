@@ -25,7 +25,7 @@ def test_a_checkpoint_needs_nothing_but_its_path(folder):
     original = Di2Pose(recipes.tiny())
     loaded = Di2Pose.from_pretrained(folder)
     assert loaded.config == original.config
-    assert not loaded.training
+    assert not loaded.model.training
     for key, value in original.model.state_dict().items():
         assert torch.equal(loaded.model.state_dict()[key], value)
     assert checkpoint.read_notes(folder) == {"data": "none"}

@@ -4,15 +4,18 @@ Datasets and outputs: tests/data/test_add_a_dataset.py and tests/output/test_add
 """
 
 import sys
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
 import torch
 
+import di2pose.model
 from di2pose import Di2Pose
+from di2pose.errors import InputError
 from di2pose.image import encoder as encoders
 from di2pose.image.encoder import Encoder, load_encoder
-from di2pose.model import KINDS, PoseModel, kind_of, load_model, save_model
+from di2pose.model import GROUP, KINDS, PoseModel, kind_of, load_model, save_model
 
 ENCODER_FILE = '''
 """Mean colours of an 8x8 grid: the smallest encoder."""
@@ -135,6 +138,15 @@ def test_an_encoder_and_a_model_of_ones_own_go_from_a_picture_to_a_person(added)
     result = pipeline(picture, boxes=[(20.0, 10.0, 140.0, 190.0)])
     assert result.people[0].joints_mm.shape == (17, 3)
     assert result.model == "mean"
+
+
+def test_a_kind_of_another_distribution_comes_by_its_entry_point(added, monkeypatch):
+    monkeypatch.delitem(KINDS, "mean")
+    with pytest.raises(InputError, match="no model is of kind 'mean': choose from di2pose, regression, gaussian, pct"):
+        kind_of("mean")
+    point = EntryPoint("mean", "my_model:MeanPose", GROUP)
+    monkeypatch.setattr(di2pose.model, "entry_points", lambda group: [point] if group == GROUP else [])
+    assert kind_of("mean").kind == "mean"
 
 
 def test_it_is_trained_and_evaluated_by_the_ordinary_commands(added, tmp_path):

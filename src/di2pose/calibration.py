@@ -1,8 +1,7 @@
-"""Calibration: from what the hypotheses spread to what the truth does.  H hypotheses, J = 17 joints, classes c.
+"""Calibration: from the spread of the hypotheses to the expected error.  H hypotheses, J = 17 joints, classes c.
 
-Hypotheses that agree can be wrong together, so their spread alone says too little. On held-out people whose truth is
-known, the expected squared error of the estimate from H hypotheses is modelled for each joint j, apart for joints that
-are predicted to be seen and for those that are not:
+Hypotheses that agree can be wrong together. On held-out people whose truth is known, the expected squared error of the
+estimate from H hypotheses is modelled for each joint j, apart for joints that are predicted seen and for the others:
 
     expected squared error = floor_mm2[c][j] + gain[c][j] * trace(C),    C the unbiased covariance of the hypotheses
     covariance = gain * C + floor / 3 * I
@@ -58,16 +57,16 @@ class PersonFit:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Of one model: how far its joints are off, given what its hypotheses and its visibility head say."""
+    """The expected error of a model's joints, given its hypotheses and its visibility head."""
 
     floor_mm2: Table
-    """Squared error that the spread does not show."""
+    """Squared error at zero spread."""
     gain: Table
     """Squared error for each mm2 of spread, of the estimate from `hypotheses`."""
     radius_factor: Table
     """Radius of the 90 % ball over sqrt(trace(covariance))."""
     trace_mm2: Table
-    """Mean trace of C in the fit: it stands in for the spread of a single hypothesis, which has none."""
+    """Mean trace of C in the fit: the spread of a single hypothesis, which has none of its own."""
     seen_threshold: float
     """A joint is 'seen' from this probability on."""
     hypotheses: int
@@ -75,7 +74,7 @@ class Calibration:
     fitted_on: str = ""
     """The data, in words."""
     person: PersonFit | None = None
-    """Whether somebody is there at all; None: as the encoder says."""
+    """Of the person score; None: the encoder's own probability."""
 
     def __post_init__(self) -> None:
         for name in ("floor_mm2", "gain", "radius_factor", "trace_mm2"):
@@ -123,10 +122,8 @@ class Calibration:
 
     @classmethod
     def neutral(cls) -> "Calibration":
-        """For a model that nobody calibrated: the hypotheses' own spread, read as a Gaussian; no floor.
-
-        It is overconfident as a rule. A single hypothesis has no spread: it is said to be 100 mm off.
-        """
+        """For a model without calibration: the hypotheses' own spread, read as a Gaussian; no floor. Overconfident as a
+        rule. A single hypothesis has no spread: it gets 100 mm."""
 
         def table(value: float) -> Table:
             return (tuple(0.0 if joint == H36M_17.root else value for joint in range(H36M_17.count)),) * 2

@@ -26,8 +26,8 @@ from di2pose.files import Json, read_json, replace_folder
 
 FORMAT_VERSION = 1
 OWN_FILE = {"adapter": "denoiser"}
-"""Module -> the part that contains it: its weights are a file of their own, so that a new denoiser with the same
-adapter is a new small file. Older folders have them in the part's file."""
+"""Module -> the part that contains it: its weights are a file of their own, which a new denoiser with the same adapter
+shares. Older folders have them in the part's file."""
 
 
 def save(
@@ -40,8 +40,7 @@ def save(
 ) -> Path:
     """Write every part's weights and the config. An old checkpoint of that name stays whole until the new one is.
 
-    `half` stores floating point weights in 16 bits: half the size, for use and not for further training. What is
-    loaded is what the module has, 32 bits as a rule.
+    `half` stores floating point weights in 16 bits: half the size, for use and not for further training.
     """
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -58,9 +57,8 @@ def save(
             save_file(state, _weights(new, name))
             os.chmod(_weights(new, name), 0o644)  # safetensors makes it private
         files = {name: _fingerprint(_weights(new, name)) for name in states}
-        parts_of_it = {"kind": kind, "config": to_json(config), "files": files, "notes": dict(notes)}
-        text = json.dumps({"format_version": FORMAT_VERSION, **parts_of_it}, indent=2)
-        (new / "config.json").write_text(text + "\n")
+        about = {"kind": kind, "config": to_json(config), "files": files, "notes": dict(notes)}
+        (new / "config.json").write_text(json.dumps({"format_version": FORMAT_VERSION, **about}, indent=2) + "\n")
         os.chmod(new, 0o755)  # mkdtemp makes it private
         replace_folder(folder, new)
     finally:
@@ -69,20 +67,18 @@ def save(
 
 
 def find(folder: Path | str) -> Path:
-    """The folder of a packaged model where a plain word names one, else the folder itself. A `Path` that is there is
-    what it says."""
-    if isinstance(folder, Path) and folder.is_dir():
-        return folder
-    folder = str(folder)
-    if "/" in folder or "\\" in folder:
+    """The folder of a packaged model where a plain word names one, else the folder itself; so is a `Path` that is
+    there."""
+    name = str(folder)
+    if (isinstance(folder, Path) and folder.is_dir()) or "/" in name or "\\" in name:
         return Path(folder)
     names = packaged()
-    if folder in names:
-        return _shelf() / folder
-    if Path(folder).is_dir():
-        return Path(folder)
+    if name in names:
+        return _shelf() / name
+    if Path(name).is_dir():
+        return Path(name)
     there = f"it has {', '.join(names)}" if names else "it holds none: install a release, or train one"
-    raise InputError(f"no model '{folder}': there is no such folder, and the package has none of that name ({there})")
+    raise InputError(f"no model '{name}': there is no such folder, and the package has none of that name ({there})")
 
 
 def packaged() -> list[str]:
@@ -109,7 +105,7 @@ def read_config(folder: Path | str) -> Config:
 
 
 def read_notes(folder: Path | str) -> Json:
-    """What the maker of a checkpoint wrote into it: data, command, figures."""
+    """Notes of a checkpoint: data, command, figures."""
     return dict(_describe(Path(folder))["notes"])
 
 

@@ -191,7 +191,7 @@ def _array(values: Any) -> Any:
 
 @runtime_checkable
 class Recipe(Protocol):
-    """A class that `train model KIND` can train: gives a configuration for features of this size."""
+    """A class that `train model KIND` trains: it gives a configuration for features of this size."""
 
     @classmethod
     def recipe(cls, encoder: str, feature_tokens: int, feature_width: int) -> "ModelConfig": ...

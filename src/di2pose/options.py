@@ -62,7 +62,7 @@ class Options:
     def check(self) -> "Options":
         """The same options; InputError where a number has the wrong type or lies outside of its range.
 
-        `steps` and `field_of_view` have upper bounds of their own: of the model, and of cameras.
+        The bounds of `steps` are the model's, those of `field_of_view` are checked with the camera.
         """
         for name in ("hypotheses", "max_people", "seed"):
             value = getattr(self, name)
@@ -84,8 +84,6 @@ class Options:
             raise InputError(f"min_score must be a number from 0 to 1, got {self.min_score!r}")
         if self.height_m is not None and not 0.3 <= self.height_m <= 3:
             raise InputError(f"height_m is a stature in metres, 0.3 to 3, got {self.height_m}")
-        if self.camera is not None and self.field_of_view is not None:
-            raise InputError("give the camera or its field_of_view, not both")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Full configurations, each a function. The paper's own, one for CPUs, one to compare methods, one for tests."""
+"""Full configurations, each a function: the paper's, one for CPUs, one to compare methods, one for tests."""
 
 from dataclasses import fields, replace
 
@@ -79,7 +79,7 @@ def small(feature_width: int = 302, feature_tokens: int = 134) -> Config:
 
 def compare(feature_width: int = 302, feature_tokens: int = 134) -> Config:
     """`small` with a trunk so small that two CPU cores train many: for comparisons and ablations. The baselines'
-    recipes are of this size. The tokenizer has the paper's block. No feature is withheld in training, from any kind."""
+    recipes are of this size. The tokenizer has the paper's block. No feature is dropped in training."""
     base = small()
     tokenizer = replace(base.tokenizer, tokens=32, block="local", joint_embed=True)
     denoiser = replace(

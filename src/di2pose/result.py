@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from di2pose.output.angles import Angle
 
 STATES = ("pinned", "seen", "occluded", "out_of_frame", "unknown")
-"""From sure to not there at all; `pinned` where the user said where it is; `occluded` also where something is in sight
-but nobody can tell what; `unknown` only after `convert`, for a joint that cannot be had."""
+"""From certain to absent; `pinned` by the user; `occluded` also where the picture does not show where it is; `unknown`
+only after `convert`, for a joint that the other skeleton lacks."""
 KNOWN = ("pinned", "seen")
 """States of joints that are not guessed."""
 
@@ -94,10 +94,9 @@ class Person:
     score: float
     """Probability that this is a person at all, 0 to 1; 1 where the user drew the box."""
     root_std_mm: np.ndarray | None = None
-    """(3,) what `root_mm` is off by, along each axis: mostly along the view, where the camera and the body's size leave
-    it open. None where nobody knows."""
+    """(3,) standard deviation of `root_mm`: mostly along the view, by the camera and the body's size. None: unknown."""
     track: int | None = None
-    """Who it is in a video; None in a photo."""
+    """Number of the person in a video; None in a photo."""
     tokens: np.ndarray | None = None
     """(H, N) codes that the hypotheses were decoded from, for `keep_tokens`; not written to files."""
     skeleton: Skeleton = H36M_17
@@ -130,7 +129,7 @@ class Person:
                 raise InputError(f"{name} of a person must be finite for every joint that is not 'unknown'")
 
     frame = "camera"
-    """Whose axes: never the world's, unless you turn them with `camera.to_world`."""
+    """The axes: never the world's, unless you turn them with `camera.to_world`."""
 
     def __repr__(self) -> str:
         track = "" if self.track is None else f", track {self.track}"
@@ -173,8 +172,7 @@ class Person:
         """The same person in another skeleton, by the meaning of each joint; still relative to the pelvis.
 
         Built joints are means of others by the rules of `pose.skeleton`. Their covariance and r90 are the means of the
-        parts': for the covariance an upper bound whatever the correlation (it is convex), and silent about how far the
-        stand-in lies from the point it stands for. Their state is the worst of the parts'. A joint that cannot be had
+        parts' (for the covariance an upper bound, as it is convex), their state the worst. A joint that cannot be built
         is NaN and 'unknown'.
         """
         target = skeleton if isinstance(skeleton, Skeleton) else get(skeleton)
@@ -195,8 +193,46 @@ class Person:
         )
 
 
+class _Writable:
+    """What a `Result` and a `Motion` have in common: files, tables, pages."""
+
+    def _frames(self) -> tuple[list["Result"], float | None]:
+        """The results, and frames a second or None for a photo."""
+        raise NotImplementedError
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Write the file that the ending asks for (see WRITERS); returns what was written.
+
+        .trc, .c3d and .bvh hold one person: of several people each gets a file, `name_p0.trc`, `name_p1.trc`, ...
+        """
+        return write_files(Path(path).parent, self.to_files(Path(path).name))
+
+    def to_files(self, name: str) -> Files:
+        """What `save` would write under that name, in memory: contents by the files' names."""
+        plain = re.sub(r"\.jpeg$", ".jpg", re.sub(r"\.htm$", ".html", name.lower()))
+        fitting = [ending for ending in WRITERS if plain.endswith(ending) and plain != ending]
+        if not fitting:
+            raise InputError(f"'{name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
+        module, function = WRITERS[max(fitting, key=len)].split(":")
+        writer: Writer = getattr(import_module(module), function)
+        return writer(name, *self._frames())
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row for each frame, person and joint, with the columns of the CSV file; needs the extra `pandas`."""
+        from di2pose.output.tables import joint_records
+
+        columns, rows = joint_records(*self._frames())
+        return require("pandas", extra="pandas").DataFrame(rows, columns=columns)
+
+    def show(self) -> Path:
+        """Write the page to a temporary folder, open it in the browser, and return its path."""
+        path = self.save(Path(tempfile.mkdtemp(prefix="di2pose-")) / "pose.html")[0]
+        webbrowser.open(path.as_uri())
+        return path
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
+class Result(_Writable):
     """Everybody in one picture, and how the answer was made."""
 
     image: str | None
@@ -214,8 +250,8 @@ class Result:
     """Frame of the video, from 0; None for a photo."""
     time_s: float | None = None
     picture: Image.Image | None = None
-    """Upright RGB pixels for the pages and pictures, where they were handed in or are to be shown otherwise (faces
-    blurred); None: they are read from `image` when needed. Not written to data files."""
+    """Upright RGB pixels for pages and pictures, where they were handed in or changed (faces blurred); None: they are
+    read from `image` when needed. Not written to data files."""
     camera_source: str = ""
     """Where the camera is from: 'given', 'field of view given', 'EXIF focal length (26 mm equivalent)' or 'assumed 60
     degrees'; empty in files of older versions."""
@@ -235,24 +271,8 @@ class Result:
 
         return result_html(self)
 
-    def save(self, path: str | Path) -> list[Path]:
-        """Write the file that the ending asks for (see WRITERS) and say what was written.
-
-        .trc, .c3d and .bvh hold one person: of several people each gets a file, `name_p0.trc`, `name_p1.trc`, ...
-        """
-        return _save(path, [self], None)
-
-    def to_files(self, name: str) -> Files:
-        """What `save` would write under that name, in memory: contents by the files' names."""
-        return _files(name, [self], None)
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row for each person and joint, with the columns of the CSV file; needs the extra `pandas`."""
-        return _to_pandas([self], None)
-
-    def show(self) -> Path:
-        """Write the page to a temporary folder, open it in the browser, and return its path."""
-        return _show(self)
+    def _frames(self) -> tuple[list["Result"], float | None]:
+        return [self], None
 
     @classmethod
     def load(cls, path: str | Path) -> "Result":
@@ -264,7 +284,7 @@ class Result:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Motion:
+class Motion(_Writable):
     """The results of a video, in order."""
 
     results: Sequence[Result]
@@ -291,6 +311,9 @@ class Motion:
 
         return motion_html(self)
 
+    def _frames(self) -> tuple[list[Result], float | None]:
+        return list(self.results), float(self.fps)
+
     def __len__(self) -> int:
         return len(self.results)
 
@@ -310,22 +333,6 @@ class Motion:
         if number not in self.tracks:
             raise InputError(f"no track {number}; there are {', '.join(map(str, self.tracks)) or 'none'}")
         return [next((p for p in result.people if p.track == number), None) for result in self.results]
-
-    def save(self, path: str | Path) -> list[Path]:
-        """As `Result.save`; .trc, .c3d and .bvh get a file for each track."""
-        return _save(path, list(self.results), float(self.fps))
-
-    def to_files(self, name: str) -> Files:
-        """As `Result.to_files`."""
-        return _files(name, list(self.results), float(self.fps))
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """As `Result.to_pandas`: one row for each frame, person and joint."""
-        return _to_pandas(list(self.results), float(self.fps))
-
-    def show(self) -> Path:
-        """As `Result.show`."""
-        return _show(self)
 
     @classmethod
     def load(cls, path: str | Path) -> "Motion":
@@ -356,34 +363,7 @@ def _mean(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     return out
 
 
-def _save(path: str | Path, results: list[Result], fps: float | None) -> list[Path]:
-    return write_files(Path(path).parent, _files(Path(path).name, results, fps))
-
-
-def _files(name: str, results: list[Result], fps: float | None) -> Files:
-    plain = re.sub(r"\.jpeg$", ".jpg", re.sub(r"\.htm$", ".html", name.lower()))
-    fitting = [ending for ending in WRITERS if plain.endswith(ending) and plain != ending]
-    if not fitting:
-        raise InputError(f"'{name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
-    module, function = WRITERS[max(fitting, key=len)].split(":")
-    writer: Writer = getattr(import_module(module), function)
-    return writer(name, results, fps)
-
-
 def _read_json(path: str | Path) -> tuple[list[Result], float | None]:
     from di2pose.output.tables import read_json  # the output room imports this module
 
     return read_json(Path(path))
-
-
-def _to_pandas(results: list[Result], fps: float | None) -> "pandas.DataFrame":
-    from di2pose.output.tables import joint_records
-
-    columns, rows = joint_records(results, fps)
-    return require("pandas", extra="pandas").DataFrame(rows, columns=columns)
-
-
-def _show(shown: Result | Motion) -> Path:
-    path = shown.save(Path(tempfile.mkdtemp(prefix="di2pose-")) / "pose.html")[0]
-    webbrowser.open(path.as_uri())
-    return path

@@ -1,4 +1,4 @@
-"""Who is looked at again: doubtful crops alone, and their mirror images with them. The shipped model, real pictures."""
+"""Which crops get a second look, with the shipped model on real pictures."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def passes(model, monkeypatch):
     return calls
 
 
-def test_whoever_is_seen_well_is_looked_at_once_and_in_the_mirror_together(model, crop, passes):
+def test_a_clear_crop_and_its_mirror_image_are_encoded_once_together(model, crop, passes):
     both = model.encode([crop], second_look=True)
     assert passes == [2]
     assert both.crops == [crop]
@@ -48,9 +48,7 @@ def test_whoever_is_seen_well_is_looked_at_once_and_in_the_mirror_together(model
     np.testing.assert_allclose(both.flipped.features, mirrored.features, rtol=1e-5, atol=1e-5)
 
 
-def test_a_crop_that_is_turned_is_doubtful_and_gets_other_looks_and_the_mirror_image_of_the_chosen_one(
-    model, crop, passes
-):
+def test_a_turned_crop_is_replaced_with_its_mirror_image(model, crop, passes):
     turned = crop.at(replace(crop.region, angle=2.2))
     found = model.encode([crop, turned], second_look=True)
     assert passes[0] == 4
@@ -61,7 +59,7 @@ def test_a_crop_that_is_turned_is_doubtful_and_gets_other_looks_and_the_mirror_i
     np.testing.assert_allclose(found.flipped.features[1:], alone.features, rtol=1e-5, atol=1e-5)
 
 
-def test_what_makes_a_crop_doubtful(model, crop):
+def test_what_needs_a_second_look(model, crop):
     both = model.encode([crop], flip_test=True)
     width = model.encoder.size[0]
 
@@ -79,7 +77,7 @@ def test_what_makes_a_crop_doubtful(model, crop):
     assert needs_second_look(replace(both, crops=[bare]), model.encoder).all()
 
 
-def test_the_distance_alone_is_that_of_the_placed_person(model, crop):
+def test_the_fit_of_the_mean_alone_gives_the_same_depth(model, crop):
     encoded = model.encode([crop, crop])
     estimate = model.estimate(encoded, 4, 2, hypothesis_generators(0, [0, 1], 4))
     views = observe(encoded, model.encoder)

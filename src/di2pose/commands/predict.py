@@ -12,7 +12,7 @@ from di2pose.commands.predict_options import PredictOptions
 from di2pose.commands.writing import FILM, RunLog, Tell, endings, ready_folder
 from di2pose.errors import InputError, require
 from di2pose.files import printable
-from di2pose.garbage import still_never, uncollected
+from di2pose.garbage import freeze_gc, gc_disabled
 
 if TYPE_CHECKING:
     from di2pose.pipeline.pipeline import Di2Pose
@@ -48,7 +48,7 @@ def predict(
     for path in (options.out / f"{item.name}{ending}" for item in found.found for ending in names):
         if path.resolve() in given:
             raise InputError(f"{path} would be written over an input: give another folder with -o")
-    with uncollected():  # it imports torch
+    with gc_disabled():  # it imports torch
         _ = options.torch_device  # one that cannot be used is told before anything is made
     ready_folder(options.out)
     if options.engine == "ray":
@@ -64,7 +64,7 @@ def predict(
 
 def load(options: PredictOptions) -> "Di2Pose":
     """The pipeline that the options ask for, ready for the first picture."""
-    with uncollected():
+    with gc_disabled():
         import torch
 
         from di2pose.pipeline.pipeline import Di2Pose
@@ -74,7 +74,7 @@ def load(options: PredictOptions) -> "Di2Pose":
         model = Di2Pose.from_pretrained(options.model, options.torch_device, options.encoder)
         model.detector = options.detector
         model.encoder  # noqa: B018  # what cannot look at pictures says so once, before the first of them
-    still_never()
+    freeze_gc(again=True)
     return model
 
 

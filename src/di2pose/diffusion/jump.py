@@ -121,7 +121,7 @@ def draw_codes(
     weights: Float[Tensor, "R C"], u: Float[Tensor, "R d"], levels: Sequence[int] = ()
 ) -> Int[Tensor, " R"]:
     """One draw from each row of weights, which need not sum to 1; channel by channel, each by inverse transform of a
-    uniform of its own. Mirrored uniforms (`randomness.mirrored`) then give codes on the other side in every channel."""
+    uniform of its own. Mirrored uniforms (`noise.mirrored`) then give codes on the other side in every channel."""
     levels = tuple(levels) or (weights.shape[1],)
     left = weights.view(len(weights), *reversed(levels))  # the slowest channel first
     rows = torch.arange(len(weights), device=weights.device)

@@ -185,7 +185,7 @@ class CachedPredictor:
     def _fitted(
         self, views: Sequence[PersonView], samples_mm: np.ndarray, visibility: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Hypotheses, estimates and which joints are unclear, as for a picture (`placing`), with the crop for one."""
+        """Hypotheses, estimates and which joints are unclear, as for a picture (`assemble`), with the crop for one."""
         single_mm2 = np.asarray(self.calibration.trace_mm2[0]) / 3
         seen = [view.visibility for view in views] if visibility is None else visibility[..., 0]
         every = list(zip(samples_mm, seen, views, strict=True))

@@ -209,7 +209,7 @@ class Di2Pose:
         steps = self.config.sample_steps if options.steps is None else options.steps
         people: list[Person] = []
         if encoded.crops:
-            pins = parse_pins(options.pin or {})
+            pins = parse_pins(options.pin)
             estimate = self._draw(encoded, steps, pins, options)
             scores = person_scores(encoded, estimate, self.encoder, calibration)
             likely = [
@@ -255,7 +255,7 @@ class Di2Pose:
         numbers = [owners[:row].count(owner) for row, owner in enumerate(owners)]
         known = Constraints(
             None if pins is None else pins_in_crops(pins, encoded.crops, self.encoder),
-            parse_tokens(options.keep_tokens or {}, getattr(self.config, "tokenizer", None)),
+            parse_tokens(options.keep_tokens, getattr(self.config, "tokenizer", None)),
         )
         noise = hypothesis_generators(options.seed, numbers, options.hypotheses)
         return self.estimate(encoded, options.hypotheses, steps, noise, known)
