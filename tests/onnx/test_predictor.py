@@ -11,6 +11,7 @@ import pytest
 from di2pose import Result
 from di2pose.errors import InputError
 from di2pose.image.boxes import iou
+from di2pose.model import NumpyModel
 from di2pose.onnx import OnnxPredictor
 from di2pose.onnx.folder import PARTS
 
@@ -113,9 +114,7 @@ assert "torch" not in sys.modules
 def test_what_it_cannot_do_it_says(ours, walker):
     with pytest.raises(InputError, match=r"pins need gradients.*use di2pose.Di2Pose"):
         ours(walker, boxes=[WALKER], second_look=False, pin={"left_wrist": (0.0, 0.0, 100.0)})
-    with pytest.raises(InputError, match="'auto' or an object with detect"):
-        ours(walker, detector="blazepose")
-    assert isinstance(ours.model, Predicts)
+    assert isinstance(ours.model, NumpyModel)
 
 
 def test_a_bad_folder_is_named(folder, tmp_path):
