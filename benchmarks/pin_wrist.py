@@ -14,8 +14,8 @@ import tyro
 
 from di2pose.data.feature_cache import FeatureCache
 from di2pose.model import Constraints, load_model
+from di2pose.noise import hypothesis_generators
 from di2pose.pose.skeleton import H36M_17
-from di2pose.randomness import hypothesis_generators
 from di2pose.training.sources import FeatureSource
 
 ARM = ("wrist", "elbow", "shoulder")

@@ -10,9 +10,8 @@ patch on it. 12 limb joints, mid-hip aligned, camera axes, MPJPE / PA-MPJPE in m
 """
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
@@ -54,14 +53,14 @@ def main(
     protocols = parse_protocols(occlusion or "limb-12", every)
     rows: list[tuple[str, str, list[float]]] = []
     pairs: list[tuple[Roi, Roi]] = []
-    again = pipeline.look_again
+    again = conductor.with_second_looks
 
-    def look_again(first: EncodedCrops, rows: Sequence[int] | None = None) -> EncodedCrops:
-        second = again(first, rows)
+    def recorded(first: EncodedCrops, *others: Any) -> EncodedCrops:
+        second = again(first, *others)
         pairs.extend((a.region, b.region) for a, b in zip(first.crops, second.crops, strict=True))
         return second
 
-    pipeline.look_again = look_again  # type: ignore[method-assign]
+    conductor.with_second_looks = recorded
     for second_look in (False, True):
         crop = "the surest look" if second_look else "the detector's"
         for flip_test in (False, True):

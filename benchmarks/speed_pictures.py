@@ -182,8 +182,8 @@ def stations(clock: Clock, quick: bool) -> list[Row]:
         "encoder, one crop": lambda: model.encode([crop]),
         "encoder, crop and mirror image": lambda: model.encode([crop], flip_test=True),
         "diffusion, 8 hypotheses": draw,
-        "distance, for the lens (up to three times)": lambda: depths_mm(
-            encoded, estimate, model.encoder, model.calibration
+        "distance, for the lens (up to three times)": lambda: fit_people(
+            observe(encoded, model.encoder), estimate, model.calibration or Calibration.neutral(), only_mean=True
         ),
         "body, fitted": lambda: model.place(encoded, estimate),
     }
@@ -206,7 +206,7 @@ def growth(clock: Clock, quick: bool) -> list[Row]:
     features = model.encode([_crop(model)]).output.features
 
     def draw(hypotheses: int, steps: int) -> Job:
-        return lambda: model.predict_joints(
+        return lambda: model.numpy_model.predict(
             features, hypotheses, steps, hypothesis_generators(0, ["image"], hypotheses)
         )
 

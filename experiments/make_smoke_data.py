@@ -18,8 +18,8 @@ import torch
 import tyro
 from PIL import Image, ImageDraw
 
+from di2pose.noise import generator_of
 from di2pose.pose.skeleton import H36M_17
-from di2pose.randomness import generator_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from stick_figures import stick_figures

@@ -1,4 +1,4 @@
-"""Fits the person score of a model (`di2pose.pipeline.person_score`): rendered people and labelled photos against
+"""Fits the person score of a model (`calibration.PersonFit`): rendered people and labelled photos against
 pictures without people, and against the parts of photos that show nobody.
 
     python experiments/person_score.py MODEL --motion MOTION --write
@@ -25,12 +25,11 @@ from di2pose_people.render import make_plan
 from people_found import Photo, fetch_photos, read_labels
 
 from di2pose import Di2Pose
-from di2pose.calibration import Calibration
+from di2pose.calibration import Calibration, PersonFit
 from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection, from_boxes, overlap
 from di2pose.image.read import read_image
-from di2pose.pipeline.person_score import EVIDENCE, PersonFit, evidence
-from di2pose.randomness import hypothesis_generators
+from di2pose.noise import hypothesis_generators
 from di2pose.text_table import markdown
 from di2pose.training.people_crops import PatchedCrops
 
@@ -91,7 +90,7 @@ def main(
         rows.append([name, str(len(scores)), *(f"{np.quantile(scores, q):.3f}" for q in (0.01, 0.05, 0.5, 0.95, 0.99)),
                      f"{kept:.1%}", "people" if real else "nobody"])  # fmt: skip
     print(markdown(["what", "count", "1 %", "5 %", "half", "95 %", "99 %", "kept", "is"], rows))
-    weights = ", ".join(f"{name} {weight:+.3f}" for name, weight in zip(EVIDENCE, fit.weights, strict=True))
+    weights = ", ".join(f"{name} {weight:+.3f}" for name, weight in zip(PERSON_FEATURES, fit.weights, strict=True))
     print(f"\n{weights}, bias {fit.bias:+.3f}, least {fit.least:.3f}")
     if write:
         folder = Path(model)
@@ -154,7 +153,7 @@ def _evidence(pipeline: Di2Pose, looks: list[Look], name: str) -> np.ndarray:
         encoded = pipeline.encode(crops, second_look=True)
         noise = hypothesis_generators(0, range(first, first + len(crops)), 8)
         samples = pipeline.estimate(encoded, 8, pipeline.config.sample_steps, noise).samples_mm
-        told = evidence(encoded.output, encoded.flipped, samples, pipeline.encoder.size[0])
+        told = person_features(encoded, samples, pipeline.encoder.size[0])
         assert told is not None
         rows.append(told)
     return np.concatenate(rows)

@@ -7,8 +7,8 @@ import torch
 from di2pose import recipes
 from di2pose.data.sample import Writer
 from di2pose.network import Di2PoseNetwork
+from di2pose.noise import generator_of
 from di2pose.pose.skeleton import H36M_17
-from di2pose.randomness import generator_of
 from di2pose.training.loop import Job, train
 from di2pose.training.options import RunOptions
 from di2pose.training.sources import MemorySource

@@ -25,9 +25,9 @@ def test_a_checkpoint_needs_nothing_but_its_path(folder):
     original = Di2Pose(recipes.tiny())
     loaded = Di2Pose.from_pretrained(folder)
     assert loaded.config == original.config
-    assert not loaded.training
-    for key, value in original.state_dict().items():
-        assert torch.equal(loaded.state_dict()[key], value)
+    assert not loaded.model.training
+    for key, value in original.model.state_dict().items():
+        assert torch.equal(loaded.model.state_dict()[key], value)
     assert checkpoint.read_notes(folder) == {"data": "none"}
     assert sorted(p.name for p in folder.iterdir()) == ["config.json", "denoiser.safetensors", "tokenizer.safetensors"]
 
@@ -59,9 +59,9 @@ def test_the_adapter_has_a_file_of_its_own_and_older_folders_are_read(tmp_path):
 
 def test_saving_again_replaces_and_leaves_no_debris(folder):
     model = Di2Pose(recipes.tiny())
-    torch.nn.init.ones_(model.denoiser.norm.weight)
+    torch.nn.init.ones_(model.model.denoiser.norm.weight)
     model.save(folder)
-    assert Di2Pose.from_pretrained(folder).denoiser.norm.weight.eq(1).all()
+    assert Di2Pose.from_pretrained(folder).model.denoiser.norm.weight.eq(1).all()
     assert [p.name for p in folder.parent.iterdir()] == ["model"]
 
 
@@ -146,7 +146,7 @@ def test_an_exported_model_is_half_as_large_and_nearly_the_same(folder, tmp_path
     assert "not calibrated" in capsys.readouterr().out
     sizes = [sum(p.stat().st_size for p in f.glob("*.safetensors")) for f in (folder, tmp_path / "out")]
     assert sizes[1] < 0.55 * sizes[0]
-    before, after = (Di2Pose.from_pretrained(f).state_dict() for f in (folder, tmp_path / "out"))
+    before, after = (Di2Pose.from_pretrained(f).model.state_dict() for f in (folder, tmp_path / "out"))
     assert all(after[key].dtype == value.dtype for key, value in before.items())
     assert all(torch.allclose(after[key], value, rtol=1e-3, atol=1e-6) for key, value in before.items())
     assert checkpoint.read_notes(tmp_path / "out") == {"data": "none"}

@@ -31,7 +31,7 @@ def test_paper_has_the_papers_numbers():
 
 def test_paper_builds_with_the_parameter_counts_that_the_docs_state():
     with torch.device("meta"):
-        model = Di2Pose(recipes.paper())
+        model = Di2Pose(recipes.paper()).model
     counts = {name: sum(p.numel() for p in part.parameters()) for name, part in model.parts().items()}
     text = (Path(__file__).parents[1] / "docs" / "paper.md").read_text()
     for name, count in counts.items():

@@ -13,7 +13,7 @@ from di2pose.baselines.regression import Regression
 from di2pose.device import choose_device, precision_of
 from di2pose.errors import InputError
 from di2pose.network import Di2PoseNetwork
-from di2pose.randomness import hypothesis_generators
+from di2pose.noise import hypothesis_generators
 from di2pose.tokenizer.tokenizer import PoseTokenizer
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

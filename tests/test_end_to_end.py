@@ -7,8 +7,8 @@ from stick_figures import train_tiny
 from di2pose import recipes
 from di2pose.errors import InputError
 from di2pose.network import Di2PoseNetwork
+from di2pose.noise import hypothesis_generators, training_generators
 from di2pose.pose.metrics import mpjpe
-from di2pose.randomness import hypothesis_generators, training_generators
 
 
 @pytest.fixture(scope="module")

@@ -7,21 +7,21 @@ import di2pose
 
 ROOT = Path(di2pose.__file__).parent
 BASE = {
-    "errors", "arrays", "spread", "randomness", "files", "garbage", "text_table", "interruption", "device",
+    "errors", "noise", "files", "garbage", "text_table", "interruption", "device",
 }  # fmt: skip
-LEVEL = {room: BASE for room in ("pose", "config", "assets", "prediction")}
+LEVEL = {room: BASE for room in ("pose", "config", "assets")}
 LEVEL |= {room: BASE | {"image", "pose", "options"} for room in ("options", "call_options")}
 LEVEL |= {room: BASE | {"pose", "config", "assets", "tokenizer", room} for room in ("tokenizer", "diffusion", "image")}
 LEVEL |= {"data": BASE | {"pose", "assets", "image"}, "occlusion": BASE | {"pose", "assets", "image", "data"}}
 LEVEL |= {"result": BASE | {"pose", "output"}, "output": BASE | {"pose", "result", "image", "data", "pipeline"}}
-LEVEL |= {"recipes": {"config"}, "checkpoint": BASE | {"config"}, "calibration": BASE | {"config", "pose", "pipeline"}}
+LEVEL |= {"recipes": {"config"}, "checkpoint": BASE | {"config"}, "calibration": BASE | {"config", "pose"}}
 # The model, which knows nothing of pictures, and the kinds of it; then what leads from pixels to people.
-LEVEL |= {"model": BASE | {"config", "checkpoint", "prediction"}}
+LEVEL |= {"model": BASE | {"config", "checkpoint"}}
 MODEL = BASE | {"config", "model", "pose", "diffusion", "tokenizer"}
 LEVEL |= {"network": MODEL, "baselines": MODEL | {"image", "recipes"}}
-LEVEL |= {"pipeline": MODEL | {"call_options", "options", "image", "calibration", "network", "prediction", "result"}}
+LEVEL |= {"pipeline": MODEL | {"call_options", "options", "image", "calibration", "network", "result"}}
 # In `onnx` only what writes a folder may know PyTorch's side; what reads one runs without it (tests/onnx).
-LEVEL |= {"onnx": MODEL | {"pipeline", "network", "assets", "image", "calibration", "prediction"}}
+LEVEL |= {"onnx": MODEL | {"pipeline", "network", "assets", "image", "calibration"}}
 BELOW = {*LEVEL, *BASE}
 LEVEL |= {"training": BELOW, "evaluation": BELOW, "video": BELOW - {"occlusion"}}
 LEVEL |= {"commands": BELOW | {"video"}, "serve": BELOW | {"video"}}

@@ -1,4 +1,4 @@
-"""A prediction asks at each of its steps whether it is to stop."""
+"""`interruption.check` runs in each step of a prediction."""
 
 import pytest
 from PIL import Image
@@ -15,6 +15,11 @@ class Stop(Exception):
     pass
 
 
+@pytest.fixture(scope="module")
+def model():
+    return Di2Pose.from_pretrained()
+
+
 @pytest.mark.parametrize(
     ("count", "options", "wanted"),
     [
@@ -23,8 +28,7 @@ class Stop(Exception):
         (1, {"pin": PIN}, 1 + 3 * (1 + 16)),  # and the guidance's descent in each step
     ],
 )
-def test_each_step_and_each_batch_of_crops_asks(count, options, wanted):
-    model = Di2Pose.from_pretrained()
+def test_check_is_called_in_each_step_and_each_batch_of_crops(model, count, options, wanted):
     with Image.open(fetch("astronaut")) as picture:
         photo = picture.convert("RGB")
     boxes = [(40.0 + k, 0.0, 420.0, 500.0) for k in range(count)]
@@ -45,12 +49,12 @@ def test_each_step_and_each_batch_of_crops_asks(count, options, wanted):
     with interruptible(stop_at(wanted - 1)), pytest.raises(Stop):
         model(photo, boxes=boxes, **QUICK | options)
     assert len(asked) == wanted - 1
-    again = model(photo, boxes=boxes, **QUICK | options)  # no longer asked, and nothing is left of the stopped run
+    again = model(photo, boxes=boxes, **QUICK | options)  # nothing is left of the stopped run
     assert len(asked) == wanted - 1
     assert again.to_files("x.json") == whole.to_files("x.json")
 
 
-def test_the_function_counts_inside_its_block_alone():
+def test_the_function_is_called_inside_its_block_alone():
     calls = []
     with interruptible(lambda: calls.append("outer")):
         with interruptible(lambda: calls.append("inner")):

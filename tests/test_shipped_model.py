@@ -10,10 +10,12 @@ from PIL import ImageOps
 import di2pose
 from di2pose import Di2Pose
 from di2pose.image.crop import Roi, assumed_camera
-from di2pose.image.detect import Detection, PersonMatcher
+from di2pose.image.detect import Detection
+from di2pose.image.find import Finder
+from di2pose.noise import hypothesis_generators
+from di2pose.pipeline.second_look import with_second_looks
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17, LIMB_12, mirror
-from di2pose.randomness import hypothesis_generators
 
 WEIGHTS = Path(di2pose.__file__).parent / "weights"
 LIMBS = list(H36M_17.indices(*LIMB_12))
@@ -40,7 +42,7 @@ def test_it_is_small_and_comes_with_its_calibration(model):
 
 def test_it_sees_the_man_in_all_four_views_better_than_a_mean_pose_would(model, frames):
     samples, images = frames
-    find, noise = PersonMatcher(), hypothesis_generators(0, [sample.id for sample in samples], 8)
+    find, noise = Finder(), hypothesis_generators(0, [sample.id for sample in samples], 8)
     crops = [model.crop(i, find.find(s, i), s.camera) for s, i in zip(samples, images, strict=True)]
     found = model.estimate(model.encode(crops, second_look=True), 8, model.config.sample_steps, noise).samples_mm
     truth = torch.from_numpy(np.stack([sample.joints_mm for sample in samples]))[:, LIMBS].double()
@@ -69,13 +71,13 @@ def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames, wrong
     samples, images = frames
     views = []
     for sample, image in zip(samples, images, strict=True):
-        roi = PersonMatcher()(sample, image)
+        roi = Finder()(sample, image)
         centre = (roi.centre[0] + 0.06 * roi.side, roi.centre[1] - 0.06 * roi.side)
         region = Roi(centre, 1.15 * roi.side, roi.angle + wrong)
         views.append(model.crop(image, Detection((0.0, 0.0, 1.0, 1.0), 1.0, region), sample.camera))
     truth = torch.from_numpy(np.stack([sample.joints_mm for sample in samples]))[:, LIMBS].double()
     first = model.encode(views)
-    second = model.look_again(first)
+    second = with_second_looks(first, model.encoder, model.numpy_model)
     errors = []
     for seen in (first, second):
         noise = hypothesis_generators(0, [sample.id for sample in samples], 8)
@@ -83,14 +85,15 @@ def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames, wrong
         errors.append(float(mpjpe(pose, truth, root=HIPS).mean()))
     assert errors[1] < 170
     assert errors[1] < 0.8 * errors[0]
-    assert (model.certainty(second.output.features) >= model.certainty(first.output.features)).all()
-    assert model.look_again(first, []) is first
+    certainty = model.numpy_model.certainty
+    assert (certainty(second.output.features) >= certainty(first.output.features)).all()
+    assert with_second_looks(first, model.encoder, model.numpy_model, []) is first
 
 
 def test_a_mirrored_photo_gives_the_mirrored_pose_within_the_spread(model, frames):
     samples, images = frames
     for sample, image in zip(samples[:2], images[:2], strict=True):
-        roi = PersonMatcher()(sample, image)
+        roi = Finder()(sample, image)
         turned = type(roi)((image.width - roi.centre[0], roi.centre[1]), roi.side, -roi.angle)
         poses = []
         for picture, region in ((image, roi), (ImageOps.mirror(image), turned)):

@@ -1,8 +1,7 @@
-"""Calibration: from what the hypotheses spread to what the truth does.  H hypotheses, J = 17 joints, classes c.
+"""Calibration: from the spread of the hypotheses to the expected error.  H hypotheses, J = 17 joints, classes c.
 
-Hypotheses that agree can be wrong together, so their spread alone says too little. On held-out people whose truth is
-known, the expected squared error of the estimate from H hypotheses is modelled for each joint j, apart for joints that
-are predicted to be seen and for those that are not:
+Hypotheses that agree can be wrong together. On held-out people whose truth is known, the expected squared error of the
+estimate from H hypotheses is modelled for each joint j, apart for joints that are predicted seen and for the others:
 
     expected squared error = floor_mm2[c][j] + gain[c][j] * trace(C),    C the unbiased covariance of the hypotheses
     covariance = gain * C + floor / 3 * I
@@ -21,7 +20,6 @@ from jaxtyping import Bool, Float
 from di2pose.config import from_json, to_json
 from di2pose.errors import InputError
 from di2pose.files import read_json, write_json
-from di2pose.pipeline.person_score import PersonFit
 from di2pose.pose.skeleton import H36M_17
 
 FILE = "calibration.json"
@@ -31,22 +29,44 @@ CLASSES = ("seen", "hidden")
 GAUSSIAN_R90 = math.sqrt(6.251388631170325 / 3)
 """r90 over sqrt(trace) of an isotropic Gaussian: 6.25 is the 90 % point of chi-squared with 3 degrees of freedom."""
 
+PERSON_FEATURES = ("person", "limbs", "spread", "apart")
+"""The encoder's own probability (logit); mean visibility of its limb landmarks; spread of the hypotheses (log of mm);
+distance of the landmarks of the crop from those of its mirror image (log of the share of the crop's width)."""
+
 Table = tuple[tuple[float, ...], ...]
 """[class][joint] numbers."""
 
 
 @dataclass(frozen=True)
+class PersonFit:
+    """Probability that a crop shows a person: sigmoid(bias + weights . features), a logistic model fitted on rendered
+    people and on pictures without people (`experiments/person_score.py`). An encoder's own probability alone calls
+    ceiling cameras people."""
+
+    bias: float
+    weights: tuple[float, ...]
+    """Of PERSON_FEATURES."""
+    least: float
+    """Default threshold: below, it is no person."""
+    fitted_on: str = ""
+
+    def score(self, features: Float[np.ndarray, "B E"]) -> Float[np.ndarray, " B"]:
+        logit = self.bias + features @ np.asarray(self.weights)
+        return np.asarray(1 / (1 + np.exp(-np.clip(logit, -30, 30))))
+
+
+@dataclass(frozen=True)
 class Calibration:
-    """Of one model: how far its joints are off, given what its hypotheses and its visibility head say."""
+    """The expected error of a model's joints, given its hypotheses and its visibility head."""
 
     floor_mm2: Table
-    """Squared error that the spread does not show."""
+    """Squared error at zero spread."""
     gain: Table
     """Squared error for each mm2 of spread, of the estimate from `hypotheses`."""
     radius_factor: Table
     """Radius of the 90 % ball over sqrt(trace(covariance))."""
     trace_mm2: Table
-    """Mean trace of C in the fit: it stands in for the spread of a single hypothesis, which has none."""
+    """Mean trace of C in the fit: the spread of a single hypothesis, which has none of its own."""
     seen_threshold: float
     """A joint is 'seen' from this probability on."""
     hypotheses: int
@@ -54,7 +74,7 @@ class Calibration:
     fitted_on: str = ""
     """The data, in words."""
     person: PersonFit | None = None
-    """Whether somebody is there at all; None: as the encoder says."""
+    """Of the person score; None: the encoder's own probability."""
 
     def __post_init__(self) -> None:
         for name in ("floor_mm2", "gain", "radius_factor", "trace_mm2"):
@@ -102,10 +122,8 @@ class Calibration:
 
     @classmethod
     def neutral(cls) -> "Calibration":
-        """For a model that nobody calibrated: the hypotheses' own spread, read as a Gaussian; no floor.
-
-        It is overconfident as a rule. A single hypothesis has no spread: it is said to be 100 mm off.
-        """
+        """For a model without calibration: the hypotheses' own spread, read as a Gaussian; no floor. Overconfident as a
+        rule. A single hypothesis has no spread: it gets 100 mm."""
 
         def table(value: float) -> Table:
             return (tuple(0.0 if joint == H36M_17.root else value for joint in range(H36M_17.count)),) * 2

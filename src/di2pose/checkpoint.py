@@ -9,14 +9,16 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from di2pose.config import Config, from_json, to_json
 from di2pose.errors import InputError
@@ -24,8 +26,8 @@ from di2pose.files import Json, read_json, replace_folder
 
 FORMAT_VERSION = 1
 OWN_FILE = {"adapter": "denoiser"}
-"""Module -> the part that contains it: its weights are a file of their own, so that a new denoiser with the same
-adapter is a new small file. Older folders have them in the part's file."""
+"""Module -> the part that contains it: its weights are a file of their own, which a new denoiser with the same adapter
+shares. Older folders have them in the part's file."""
 
 
 def save(
@@ -38,8 +40,7 @@ def save(
 ) -> Path:
     """Write every part's weights and the config. An old checkpoint of that name stays whole until the new one is.
 
-    `half` stores floating point weights in 16 bits: half the size, for use and not for further training. What is
-    loaded is what the module has, 32 bits as a rule.
+    `half` stores floating point weights in 16 bits: half the size, for use and not for further training.
     """
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -56,9 +57,8 @@ def save(
             save_file(state, _weights(new, name))
             os.chmod(_weights(new, name), 0o644)  # safetensors makes it private
         files = {name: _fingerprint(_weights(new, name)) for name in states}
-        parts_of_it = {"kind": kind, "config": to_json(config), "files": files, "notes": dict(notes)}
-        text = json.dumps({"format_version": FORMAT_VERSION, **parts_of_it}, indent=2)
-        (new / "config.json").write_text(text + "\n")
+        about = {"kind": kind, "config": to_json(config), "files": files, "notes": dict(notes)}
+        (new / "config.json").write_text(json.dumps({"format_version": FORMAT_VERSION, **about}, indent=2) + "\n")
         os.chmod(new, 0o755)  # mkdtemp makes it private
         replace_folder(folder, new)
     finally:
@@ -67,20 +67,18 @@ def save(
 
 
 def find(folder: Path | str) -> Path:
-    """The folder of a packaged model where a plain word names one, else the folder itself. A `Path` that is there is
-    what it says."""
-    if isinstance(folder, Path) and folder.is_dir():
-        return folder
-    folder = str(folder)
-    if "/" in folder or "\\" in folder:
+    """The folder of a packaged model where a plain word names one, else the folder itself; so is a `Path` that is
+    there."""
+    name = str(folder)
+    if (isinstance(folder, Path) and folder.is_dir()) or "/" in name or "\\" in name:
         return Path(folder)
     names = packaged()
-    if folder in names:
-        return _shelf() / folder
-    if Path(folder).is_dir():
-        return Path(folder)
+    if name in names:
+        return _shelf() / name
+    if Path(name).is_dir():
+        return Path(name)
     there = f"it has {', '.join(names)}" if names else "it holds none: install a release, or train one"
-    raise InputError(f"no model '{folder}': there is no such folder, and the package has none of that name ({there})")
+    raise InputError(f"no model '{name}': there is no such folder, and the package has none of that name ({there})")
 
 
 def packaged() -> list[str]:
@@ -107,7 +105,7 @@ def read_config(folder: Path | str) -> Config:
 
 
 def read_notes(folder: Path | str) -> Json:
-    """What the maker of a checkpoint wrote into it: data, command, figures."""
+    """Notes of a checkpoint: data, command, figures."""
     return dict(_describe(Path(folder))["notes"])
 
 
@@ -134,6 +132,35 @@ def read_part(folder: Path | str, name: str) -> dict[str, Tensor]:
         own = _read_weights(_weights(folder, inner), files[inner])
         state |= {f"{inner}.{key}": value for key, value in own.items()}
     return state
+
+
+@torch.no_grad()
+def average_in(part: nn.Module, name: str, folders: Sequence[Path]) -> None:
+    """Make the weights of a part the mean of its own and those of the same part in other folders."""
+    states = [part.state_dict(), *(read_part(folder, name) for folder in folders)]
+    for state, folder in zip(states[1:], folders, strict=True):
+        check_state(state, states[0], folder)
+    part.load_state_dict({key: _mean([state[key] for state in states]) for key in states[0]})
+
+
+def _mean(values: Sequence[Tensor]) -> Tensor:
+    """Of weights; numbers that are counts or the like must agree."""
+    first = values[0]
+    if first.is_floating_point():
+        return torch.stack([value.to(first) for value in values]).mean(0)
+    if not all(torch.equal(value.to(first), first) for value in values):
+        raise InputError("these models differ in more than weights: they have no mean")
+    return first
+
+
+class uninitialised(TorchFunctionMode):
+    """Context in which parameters are not filled with random numbers: a checkpoint holds all of them. It saves most of
+    the time that loading a model takes."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return func(*args, **(kwargs or {}))
 
 
 def check_state(state: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: Path) -> None:

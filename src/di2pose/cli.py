@@ -9,7 +9,7 @@ import tyro
 from di2pose import __version__
 from di2pose.errors import InputError, MissingExtra
 from di2pose.files import printable
-from di2pose.garbage import never_again, uncollected
+from di2pose.garbage import freeze_gc, gc_disabled
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("di2pose.commands.predict:predict", "photos and videos to 3D poses, pages and files"),
@@ -72,10 +72,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     module, function = commands[name][0].split(":")
     try:
-        with uncollected():
+        with gc_disabled():
             command = getattr(import_module(module), function)
         if arguments is None:
-            never_again()
+            freeze_gc()
         code = tyro.cli(command, args=words[len(name.split()):], prog=f"di2pose {name}")
     except (InputError, MissingExtra) as error:
         print(f"error: {printable(error)}", file=sys.stderr)

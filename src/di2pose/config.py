@@ -35,11 +35,10 @@ def _positive(config: object, *names: str) -> None:
             raise InputError(f"{type(config).__name__}.{name} must be above 0 and at most {most:g}, got {value}")
 
 
-def _fraction(config: object, *names: str) -> None:
+def _below_one(config: object, *names: str) -> None:
     for name in names:
-        value = getattr(config, name)
-        if not 0 <= value <= 1:
-            raise InputError(f"{type(config).__name__}.{name} must lie in [0, 1], got {value}")
+        if not 0 <= getattr(config, name) < 1:
+            raise InputError(f"{type(config).__name__}.{name} must lie in [0, 1), got {getattr(config, name)}")
 
 
 def _choice(config: object, *names: str) -> None:
@@ -80,7 +79,7 @@ class TokenizerConfig:
     """Of VQ: weight of the mean squared distance of latents to their codes."""
     joint_embed: bool = added(False)
     """Learned vector of each joint at the encoder's and the decoder's input: Local-MLP blocks share their weights over
-    the joints and have nothing else that tells them apart."""
+    the joints, and nothing else distinguishes these."""
     token_mix: bool = added(False)
     """Norm and GELU between the map from joints to tokens and that to channels; without them the two linear maps
     commute, and each channel of the N tokens has rank 17."""
@@ -138,7 +137,9 @@ class DiffusionConfig:
 
     def __post_init__(self) -> None:
         _positive(self, "steps", "temperature", "top_r")
-        _fraction(self, "final_occlude", "top_r")
+        for name in ("final_occlude", "top_r"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"DiffusionConfig.{name} must lie in [0, 1], got {getattr(self, name)}")
         for name in ("aux_weight", "pose_weight", "regression_weight", "visibility_weight", "aligned_weight"):
             if getattr(self, name) < 0:
                 raise InputError(f"DiffusionConfig.{name} must be 0 or above, got {getattr(self, name)}")
@@ -146,8 +147,7 @@ class DiffusionConfig:
 
 @dataclass(frozen=True)
 class TrunkConfig:
-    """A transformer over tokens that looks at an image, and what reads the image for it. The defaults are the paper's.
-    """
+    """A transformer over tokens with cross-attention to an image, and its adapter. The defaults are the paper's."""
 
     tokens: int = 100
     steps: int = 100
@@ -158,19 +158,20 @@ class TrunkConfig:
     heads: int = 16
     mlp_ratio: float = 4.0
     adapter_layers: int = 0
-    """Layers of the adapter between features and denoiser; 0 is the paper's: features are looked at as they are."""
+    """Layers of the adapter between features and denoiser; 0 is the paper's: none."""
     adapter_width: int = 0
     adapter_channels: int = 0
-    """To how many channels the adapter narrows each image token before it reads them all at once."""
+    """Channels to which the adapter narrows each image token before it reads them all at once."""
     adapter_tokens: int = 0
-    """Q, tokens into which the denoiser unpacks what the adapter read."""
+    """Q, tokens into which the denoiser unpacks the adapter's output."""
     adapter_dropout: float = 0.0
     feature_tokens: int = 0
-    """L, image tokens; only an adapter needs to know."""
+    """L, image tokens; only for an adapter."""
     hint_channels: int = 0
-    """d, where the denoiser is told the tokenizer's codes of the adapter's own pose (an extension); 0: it is not."""
+    """d, where the denoiser gets the tokenizer's codes of the adapter's own pose (self-conditioning, an extension); 0:
+    it does not."""
     hint_dropout: float = added(0.0)
-    """Share of the training crops whose hint is withheld, so that the denoiser learns to look at the image, too."""
+    """Share of the training crops without self-conditioning, so that the denoiser learns to use the image, too."""
     observer_tokens: int = added(0)
     """How many image tokens, the last ones, are of a second observer that may be missing."""
     observer_dropout: float = added(0.0)
@@ -182,9 +183,7 @@ class TrunkConfig:
             raise InputError(f"width must be a multiple of heads, got {self.width} and {self.heads}")
         if self.adapter_layers:
             _positive(self, "adapter_width", "adapter_channels", "adapter_tokens", "feature_tokens")
-        for name in ("adapter_dropout", "hint_dropout", "observer_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{type(self).__name__}.{name} must lie in [0, 1), got {getattr(self, name)}")
+        _below_one(self, "adapter_dropout", "hint_dropout", "observer_dropout")
         if self.observer_tokens and not 0 < self.observer_tokens < self.feature_tokens:
             raise InputError(
                 f"observer_tokens are some of the {self.feature_tokens} image tokens, got {self.observer_tokens}"
@@ -228,8 +227,7 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         _positive(self, "learning_rate", "batch", "epochs", "clip")
-        if not 0 <= self.ema < 1:
-            raise InputError(f"TrainingConfig.ema must lie in [0, 1), got {self.ema}")
+        _below_one(self, "ema")
         if self.iterations < 0 or self.warmup < 0:
             raise InputError(f"iterations and warmup must be 0 or above, got {self.iterations} and {self.warmup}")
 
@@ -268,10 +266,9 @@ class Config:
         if not 1 <= self.sample_steps <= self.diffusion.steps:
             raise InputError(f"sample_steps must lie in 1..{self.diffusion.steps}, got {self.sample_steps}")
 
-
     @property
     def feature_size(self) -> tuple[int, int]:
-        """(image tokens, width) of the features; only an adapter minds how many tokens there are."""
+        """(image tokens, width) of the features; 0 tokens without an adapter: any number."""
         return (self.denoiser.feature_tokens if self.denoiser.adapter_layers else 0), self.denoiser.feature_width
 
 

@@ -1,11 +1,11 @@
-"""The two errors that a user can mend: bad input, and a part that is not installed."""
+"""Errors that a user can fix: bad input, and a missing optional dependency."""
 
 from importlib import import_module
 from types import ModuleType
 
 
 class InputError(ValueError):
-    """What was expected, what came, what to do next. The command line prints it without a traceback."""
+    """Says what was expected, what came, what to do. The command line prints it without a traceback."""
 
 
 class MissingExtra(ImportError):
@@ -13,7 +13,7 @@ class MissingExtra(ImportError):
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import an optional dependency, or say which extra brings it."""
+    """Import an optional dependency; MissingExtra names the extra that installs it."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -1,7 +1,7 @@
 """Whole files or none: written under a temporary name, renamed when finished.
 
-A temporary name says which process of which machine writes it: `.walk.di2pose-1f2e-4711-k2n8x_3q.json`. Who is killed
-leaves it behind, and `remove_leftovers` knows it again.
+A temporary name has the writing machine and process in it: `.walk.di2pose-1f2e-4711-k2n8x_3q.json`. A killed process
+leaves it behind; `remove_leftovers` removes it.
 """
 
 import errno
@@ -23,15 +23,15 @@ from typing import Any
 from di2pose.errors import InputError
 
 Json = dict[str, Any]
-"""A JSON object as it was read: whoever reads it checks it."""
+"""A JSON object as it was read, unchecked."""
 DAMAGED = (
     ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, EOFError, OSError, SyntaxError,
     MemoryError, RecursionError, NotImplementedError, AssertionError, struct.error, tokenize.TokenError,
 )  # fmt: skip
-"""What a reader stumbles over in a truncated, overwritten or crafted file; the last is of numpy's headers."""
+"""What readers raise for a truncated, overwritten or crafted file; the last is of numpy's headers."""
 LEFTOVER = re.compile(r"\..*\.di2pose-([0-9a-f]{4})-(\d+)-\w{8}(\.[^.]*)?", re.DOTALL)
 LEFTOVER_AGE_S = 86_400.0
-"""A temporary file that nobody wrote to for a day has no writer any more, on whatever machine it was."""
+"""A temporary file that did not change for a day has no writer any more, on whatever machine it was."""
 
 
 @contextmanager
@@ -52,12 +52,9 @@ def replacing(path: Path, final: Callable[[], Path] | None = None) -> Iterator[P
         os.chmod(temporary, 0o644)  # mkstemp makes it private
         os.replace(temporary, final() if final else path)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            advice = "make room, or choose another folder"
-        elif error.errno == errno.ENAMETOOLONG:
-            advice = "give it a shorter name"
-        else:
-            advice = "choose a folder that you may write to"
+        full, long = "make room, or choose another folder", "give it a shorter name"
+        known = {errno.ENOSPC: full, errno.EDQUOT: full, errno.EFBIG: full, errno.ENAMETOOLONG: long}
+        advice = known.get(error.errno or 0, "choose a folder that you may write to")
         raise InputError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
     finally:
         if temporary is not None:
@@ -79,7 +76,7 @@ def reading(what: object, advice: str) -> Iterator[None]:
 
 
 def read_json(path: Path, advice: str) -> Any:
-    """What a JSON file holds, with or without a byte order mark; whoever reads it checks it."""
+    """What a JSON file holds, with or without a byte order mark, unchecked."""
     with reading(path, advice):
         text = path.read_text(encoding="utf-8-sig")
     try:
@@ -125,8 +122,8 @@ def _alive(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it is another user's
+        pass
     return True
 
 

@@ -1,5 +1,4 @@
-"""Imports and the loading of a model make a million objects and no garbage; a fifth of their time would go into looking
-for it."""
+"""Garbage collection during imports and the loading of a model, which make a million objects and no garbage."""
 
 import gc
 from collections.abc import Iterator
@@ -7,8 +6,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Inside, nobody looks for garbage."""
+def gc_disabled() -> Iterator[None]:
+    """Disable cyclic GC: it would take a fifth of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -18,12 +17,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def never_again() -> None:
-    """What is there now is not looked through any more, nor when the process ends: for one that runs one command."""
-    gc.freeze()
-
-
-def still_never() -> None:
-    """The same for what was loaded since, where `never_again` was said before; nothing in a process that goes on."""
-    if gc.get_freeze_count():
+def freeze_gc(again: bool = False) -> None:
+    """Exempt all objects from GC, for a process that runs one command. `again`: only where it was done before."""
+    if not again or gc.get_freeze_count():
         gc.freeze()

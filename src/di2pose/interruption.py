@@ -1,4 +1,4 @@
-"""Stops a prediction from outside: its loops call `check`, which calls the function of the caller."""
+"""Stopping a prediction from outside: its loops call `check`, which calls the caller's function."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

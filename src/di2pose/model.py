@@ -1,27 +1,31 @@
 """What a pose model is, the table of kinds, and a model's folder.  B crops, H hypotheses, N tokens.
 
 A model turns image features into poses; it knows nothing of pictures, detectors or encoders. A new kind is one class
-with `loss` and `predict` and one line in KINDS: `train`, `evaluate`, `calibrate` and `predict` then take it.
+with `loss` and `predict` and one line in KINDS, or in another distribution an entry point of the group `di2pose.models`
+(kind = "module:class"): `train`, `evaluate`, `calibrate` and `predict` then take it.
+
+The pipeline uses a `NumpyModel`: `TorchModel` makes one of a PyTorch model, `di2pose.onnx` has another.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+import numpy as np
+from jaxtyping import Bool, Float, Int
 
-from di2pose import checkpoint
 from di2pose.config import TokenizerConfig, TrainingConfig, from_json
 from di2pose.errors import InputError
-from di2pose.prediction import Constraints as Constraints
-from di2pose.prediction import Pins as Pins
-from di2pose.prediction import Prediction as Prediction
-from di2pose.prediction import check_hypotheses as check_hypotheses
-from di2pose.randomness import Noise
+from di2pose.noise import Noise
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+else:
+    Tensor = Module = Any  # imported where it is used: an ONNX model does without PyTorch
 
 KINDS: dict[str, str] = {
     "di2pose": "di2pose.network:Di2PoseNetwork",
@@ -30,22 +34,56 @@ KINDS: dict[str, str] = {
     "pct": "di2pose.baselines.pct:PCT",
 }
 """Kind -> module:class."""
+GROUP = "di2pose.models"
+Pins = tuple[Float[Any, "... 17 3"], Bool[Any, "... 17"]]
+"""(joints in mm from the pelvis, which of them are known)."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What is known of the poses already. A kind of model that cannot use it raises InputError."""
+
+    pins: Pins | None = None
+    """Known joints (B, 17, 3) in the axes of each crop."""
+    kept: tuple[Int[Any, "B N"], Bool[Any, "B N"]] | None = None
+    """(tokens, which of them to keep)."""
+
+    @property
+    def any(self) -> bool:
+        return not (self.pins is None and self.kept is None)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Poses of B crops, in the axes of the crops. Arrays of PyTorch or of numpy, as the model has them."""
+
+    joints_mm: Float[Any, "B H 17 3"]
+    """Root-relative, pelvis at 0."""
+    visibility: Float[Any, "B 17 4"] | None = None
+    """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
+    tokens: Int[Any, "B H N"] | None = None
+
+
+def check_hypotheses(hypotheses: int) -> None:
+    if hypotheses < 1:
+        raise InputError(f"hypotheses must be 1 or more, got {hypotheses}")
+
 
 @runtime_checkable
 class ModelConfig(Protocol):
-    """What every kind's configuration tells; the rest is the kind's own. A frozen dataclass."""
+    """What the configuration of every kind has; the rest is the kind's own. A frozen dataclass."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def encoder(self) -> str:
-        """The encoder whose features it takes, as `image.encoder.load_encoder` knows it."""
+        """The encoder whose features it takes, a name of `image.encoder.load_encoder`."""
         ...
 
     @property
     def sample_steps(self) -> int:
-        """Reverse steps when a call names none; 1 where there are none."""
+        """Default of reverse steps; 1 where there are none."""
         ...
 
     @property
@@ -55,8 +93,25 @@ class ModelConfig(Protocol):
 
 
 @runtime_checkable
+class NumpyModel(Protocol):
+    """The part of a model that the pipeline uses: numpy arrays in, numpy arrays out."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    def predict(
+        self, features: Float[np.ndarray, "B L F"], hypotheses: int, steps: int, noise: Any,
+        constraints: Constraints | None = None, /,
+    ) -> Prediction: ...  # fmt: skip
+
+    def certainty(self, features: Float[np.ndarray, "B L F"], /) -> Float[np.ndarray, " B"] | None: ...
+
+    def tokens_of(self, joints_mm: Float[np.ndarray, "B H 17 3"], /) -> Int[np.ndarray, "B H N"] | None: ...
+
+
+@runtime_checkable
 class PoseModel(Protocol):
-    """Features in, poses out; also an nn.Module."""
+    """Features in, poses out: an nn.Module whose arrays are PyTorch's."""
 
     kind: ClassVar[str]
 
@@ -68,36 +123,75 @@ class PoseModel(Protocol):
         ...
 
     def predict(
-        self,
-        features: Float[Tensor, "B L F"],
-        hypotheses: int,
-        steps: int,
-        generator: Noise,
+        self, features: Float[Tensor, "B L F"], hypotheses: int, steps: int, generator: Noise,
         constraints: Constraints | None = None,
-    ) -> Prediction:
+    ) -> Prediction:  # fmt: skip
         """`generator`: one, or one for each (crop, hypothesis), crops outermost."""
         ...
 
     def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
-        """Other poses that the model can give without drawing, by name; for comparison."""
+        """Other poses that the model gives without drawing, by name; for comparison."""
         ...
 
     def certainty(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, " B"] | None:
-        """How sure it is before anything is drawn: chooses among crops. None where it cannot tell."""
+        """Certainty before anything is drawn, to choose among crops; None where the kind has none."""
         ...
 
     def tokens_of(self, joints_mm: Float[Tensor, "B H 17 3"]) -> Int[Tensor, "B H N"] | None:
         """The tokens of poses, for models that have tokens."""
         ...
 
-    def parts(self) -> dict[str, nn.Module]:
+    def parts(self) -> dict[str, Module]:
         """The trained parts, by the names of their files."""
         ...
 
 
+class TorchModel:
+    """A PyTorch model as a `NumpyModel`: arrays go to its device and come back."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @property
+    def config(self) -> ModelConfig:
+        config: ModelConfig = self.model.config
+        return config
+
+    @property
+    def device(self) -> Any:
+        return next(self.model.parameters()).device
+
+    def predict(
+        self, features: Float[np.ndarray, "B L F"], hypotheses: int, steps: int, noise: Any,
+        constraints: Constraints | None = None,
+    ) -> Prediction:  # fmt: skip
+        found = self._run(self.model.predict, features, hypotheses, steps, noise, constraints)
+        visibility = None if found.visibility is None else _array(found.visibility.float())
+        return Prediction(_array(found.joints_mm.float()), visibility, _array(found.tokens))
+
+    def point_estimates(self, features: Float[np.ndarray, "B L F"]) -> dict[str, Float[np.ndarray, "B 17 3"]]:
+        return {name: _array(pose.float()) for name, pose in self._run(self.model.point_estimates, features).items()}
+
+    def certainty(self, features: Float[np.ndarray, "B L F"]) -> Float[np.ndarray, " B"] | None:
+        return _array(self._run(self.model.certainty, features))
+
+    def tokens_of(self, joints_mm: Float[np.ndarray, "B H 17 3"]) -> Int[np.ndarray, "B H N"] | None:
+        return _array(self._run(self.model.tokens_of, joints_mm))
+
+    def _run(self, method: Any, values: np.ndarray, *others: Any) -> Any:
+        import torch
+
+        with torch.no_grad():
+            return method(torch.from_numpy(np.ascontiguousarray(values, np.float32)).to(self.device), *others)
+
+
+def _array(values: Any) -> Any:
+    return None if values is None else values.cpu().numpy()
+
+
 @runtime_checkable
 class Recipe(Protocol):
-    """What `train model KIND` asks a class for: a configuration for features of this size."""
+    """A class that `train model KIND` trains: it gives a configuration for features of this size."""
 
     @classmethod
     def recipe(cls, encoder: str, feature_tokens: int, feature_width: int) -> "ModelConfig": ...
@@ -105,7 +199,7 @@ class Recipe(Protocol):
 
 @runtime_checkable
 class TokenRecipe(Protocol):
-    """The same of a class whose models stand on a frozen tokenizer, their part `tokenizer`, that was trained before."""
+    """The same of a class whose models have a frozen tokenizer, their part `tokenizer`, that was trained before."""
 
     @classmethod
     def token_recipe(
@@ -113,90 +207,73 @@ class TokenRecipe(Protocol):
     ) -> "ModelConfig": ...
 
 
-def kind_of(name: str) -> type[nn.Module]:
+def kinds() -> dict[str, str]:
+    """Kind -> module:class: our own, and those of other installed distributions."""
+    return KINDS | {each.name: each.value for each in entry_points(group=GROUP) if each.name not in KINDS}
+
+
+def kind_of(name: str) -> type[Module]:
     """The class of a kind."""
-    if name not in KINDS:
-        raise InputError(f"no model is of kind '{name}': choose from {', '.join(KINDS)}")
-    module, function = KINDS[name].split(":")
-    found: type[nn.Module] = getattr(import_module(module), function)
+    known = kinds()
+    if name not in known:
+        raise InputError(f"no model is of kind '{name}': choose from {', '.join(known)}")
+    module, _, attribute = known[name].partition(":")
+    found: type[Module] = getattr(import_module(module), attribute)
     return found
 
 
-def load_model(folder: Path | str | None = None, device: torch.device | str = "cpu") -> PoseModel:
-    """The model of a checkpoint folder, of a run of `di2pose train`, or of a name in the package (None: `small`).
+def load_model(folder: Path | str | None = None, device: Any = "cpu") -> PoseModel:
+    """The `PoseModel` of a checkpoint folder, of a run of `di2pose train`, or of a name in the package (None: `small`),
+    in evaluation mode."""
+    from di2pose import checkpoint  # with PyTorch, which an ONNX model does without
 
-    In evaluation mode.
-    """
     place = find_model(folder)
     kind, config = checkpoint.read_kind(place)
-    cls = kind_of(kind)
-    settings = from_json(cls.config_type, config)  # type: ignore[attr-defined]
+    cls: Any = kind_of(kind)
+    settings = from_json(cls.config_type, config)
     try:
-        with _Uninitialised():
-            model = cls(settings)
+        with checkpoint.uninitialised():
+            model: Any = cls(settings)
     except (RuntimeError, MemoryError, ArithmeticError, TypeError) as error:  # no memory for it, sizes that do not fit
         raise InputError(f"{place / 'config.json'} describes no model that can be built here ({error})") from error
-    if not isinstance(model, PoseModel):
-        wanted = ("config", "loss", "predict", "point_estimates", "certainty", "tokens_of", "parts")
-        lacks = [name for name in wanted if not hasattr(model, name)]
-        raise InputError(f"{KINDS[kind]} is no PoseModel: it lacks {', '.join(lacks)} (see di2pose.model.PoseModel)")
+    wanted = ("config", "loss", "predict", "point_estimates", "certainty", "tokens_of", "parts")
+    if lacks := [name for name in wanted if not hasattr(model, name)]:
+        raise InputError(f"{kinds()[kind]} is no PoseModel: it lacks {', '.join(lacks)} (see di2pose.model.PoseModel)")
     checkpoint.load(place, model.parts())
-    model.to(device).eval()
-    return model
-
-
-class _Uninitialised(TorchFunctionMode):
-    """Inside, parameters are made and not filled with random numbers: a checkpoint holds all of them. Most of the time
-    that a model takes to load goes there."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__module__", None) == "torch.nn.init":
-            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
-        return func(*args, **(kwargs or {}))
+    loaded: PoseModel = model.to(device).eval()
+    return loaded
 
 
 def find_model(folder: Path | str | None = None) -> Path:
     """The folder of a model: of a name in the package, of RUN/model, or the folder itself."""
+    from di2pose import checkpoint
+
     place = checkpoint.find("small" if folder is None else folder)
     return place / "model" if (place / "model" / "config.json").is_file() else place
 
 
 def save_model(model: PoseModel, folder: Path | str, half: bool = False, **notes: str | float) -> Path:
     """Write a checkpoint folder, atomically; `half` in 16 bits. Notes are kept in its config.json."""
+    from di2pose import checkpoint
+
     return checkpoint.save(folder, model.config, model.parts(), notes, half, kind=model.kind)
 
 
-@torch.no_grad()
 def average_in(model: PoseModel, others: Sequence[Path | str]) -> None:
     """Make the weights of `model` the mean of its own and those of other folders. Of runs that began with the same
     weights the mean is often better than each, and on data that none of them saw (Wortsman et al., 2022)."""
-    parts = model.parts()
-    states = {name: [part.state_dict()] for name, part in parts.items()}
-    for other in others:
-        place = find_model(other)
+    from di2pose import checkpoint
+
+    places = [find_model(other) for other in others]
+    for place in places:
         if (kind := checkpoint.read_kind(place)[0]) != model.kind:
-            raise InputError(f"{other} is of kind '{kind}', expected '{model.kind}', as the others are")
-        for name, part in parts.items():
-            state = checkpoint.read_part(place, name)
-            checkpoint.check_state(state, part.state_dict(), place)
-            states[name].append(state)
-    for name, part in parts.items():
-        first, *rest = states[name]
-        part.load_state_dict({key: _mean_of([value, *(state[key] for state in rest)]) for key, value in first.items()})
-
-
-def _mean_of(values: Sequence[Tensor]) -> Tensor:
-    """Of weights; numbers that are counts or the like must agree."""
-    first = values[0]
-    if first.is_floating_point():
-        return torch.stack([value.to(first) for value in values]).mean(0)
-    if not all(torch.equal(value.to(first), first) for value in values):
-        raise InputError("these models differ in more than weights: they have no mean")
-    return first
+            raise InputError(f"{place} is of kind '{kind}', expected '{model.kind}', as the others are")
+    for name, part in model.parts().items():
+        checkpoint.average_in(part, name, places)
 
 
 def training_of(config: ModelConfig) -> TrainingConfig:
-    """How a kind that learns in one stage is trained."""
+    """How a kind that is trained in one stage is trained."""
     training = getattr(config, "training", None)
     if not isinstance(training, TrainingConfig):
         raise InputError(f"{type(config).__name__} has no field `training`: such a kind is trained by its own commands")

@@ -1,4 +1,4 @@
-"""Full configurations, each a function. The paper's own, one for CPUs, one to compare methods, one for tests."""
+"""Full configurations, each a function: the paper's, one for CPUs, one to compare methods, one for tests."""
 
 from dataclasses import fields, replace
 
@@ -30,39 +30,23 @@ def paper(feature_width: int = 768) -> Config:
 def small(feature_width: int = 302, feature_tokens: int = 134) -> Config:
     """A model for CPUs, over the features of BlazePose heavy and MoveNet. From short trials; docs/log.md has them."""
     tokenizer = TokenizerConfig(
-        tokens=48,
-        levels=(8, 8, 8),
-        block="mixer",
-        encoder_blocks=4,
-        encoder_width=128,
-        decoder_blocks=2,
-        decoder_width=128,
-    )
+        tokens=48, levels=(8, 8, 8), block="mixer",
+        encoder_blocks=4, encoder_width=128, decoder_blocks=2, decoder_width=128,
+    )  # fmt: skip
+    denoiser = DenoiserConfig(
+        tokens=tokenizer.tokens, codes=tokenizer.codes, feature_width=feature_width, feature_tokens=feature_tokens,
+        width=192, layers=4, heads=6,
+        adapter_layers=2, adapter_width=1024, adapter_channels=32, adapter_tokens=12, adapter_dropout=0.2,
+        hint_channels=len(tokenizer.levels), hint_dropout=0.15, observer_tokens=17, observer_dropout=0.1,
+        carry_over=True,
+    )  # fmt: skip
     return Config(
         name="small",
         tokenizer=tokenizer,
         diffusion=DiffusionConfig(
             aux_weight=0.1, pose_weight=10.0, regression_weight=10.0, visibility_weight=0.5, aligned_weight=10.0
         ),
-        denoiser=DenoiserConfig(
-            tokens=tokenizer.tokens,
-            codes=tokenizer.codes,
-            feature_width=feature_width,
-            width=192,
-            layers=4,
-            heads=6,
-            adapter_layers=2,
-            adapter_width=1024,
-            adapter_channels=32,
-            adapter_tokens=12,
-            adapter_dropout=0.2,
-            feature_tokens=feature_tokens,
-            hint_channels=len(tokenizer.levels),
-            hint_dropout=0.15,
-            observer_tokens=17,
-            observer_dropout=0.1,
-            carry_over=True,
-        ),
+        denoiser=denoiser,
         tokenizer_training=TrainingConfig(
             learning_rate=5e-3, betas=(0.9, 0.99), weight_decay=0.05, batch=64, epochs=10, warmup=500
         ),
@@ -79,23 +63,14 @@ def small(feature_width: int = 302, feature_tokens: int = 134) -> Config:
 
 def compare(feature_width: int = 302, feature_tokens: int = 134) -> Config:
     """`small` with a trunk so small that two CPU cores train many: for comparisons and ablations. The baselines'
-    recipes are of this size. The tokenizer has the paper's block. No feature is withheld in training, from any kind."""
+    recipes are of this size. The tokenizer has the paper's block. No feature is dropped in training."""
     base = small()
     tokenizer = replace(base.tokenizer, tokens=32, block="local", joint_embed=True)
     denoiser = replace(
-        base.denoiser,
-        tokens=tokenizer.tokens,
-        feature_width=feature_width,
-        feature_tokens=feature_tokens,
-        width=96,
-        layers=2,
-        heads=4,
-        adapter_width=384,
-        adapter_channels=16,
-        adapter_tokens=8,
-        observer_tokens=0,
-        observer_dropout=0.0,
-    )
+        base.denoiser, tokens=tokenizer.tokens, feature_width=feature_width, feature_tokens=feature_tokens,
+        width=96, layers=2, heads=4, adapter_width=384, adapter_channels=16, adapter_tokens=8,
+        observer_tokens=0, observer_dropout=0.0,
+    )  # fmt: skip
     return replace(base, name="compare", tokenizer=tokenizer, denoiser=denoiser)
 
 
@@ -110,6 +85,10 @@ def tiny(feature_width: int = 32) -> Config:
     tokenizer = TokenizerConfig(
         tokens=16, levels=(5, 5, 5), encoder_blocks=2, encoder_width=64, decoder_blocks=2, decoder_width=64
     )
+    denoiser = DenoiserConfig(
+        tokens=tokenizer.tokens, codes=tokenizer.codes, feature_width=feature_width,
+        steps=20, width=64, layers=2, heads=4,
+    )  # fmt: skip
     training = TrainingConfig(
         learning_rate=2e-3, betas=(0.9, 0.99), weight_decay=0.0, batch=64, epochs=1, warmup=20, ema=0.99
     )
@@ -117,15 +96,7 @@ def tiny(feature_width: int = 32) -> Config:
         name="tiny",
         tokenizer=tokenizer,
         diffusion=DiffusionConfig(steps=20, aux_weight=0.1),
-        denoiser=DenoiserConfig(
-            tokens=tokenizer.tokens,
-            codes=tokenizer.codes,
-            steps=20,
-            feature_width=feature_width,
-            width=64,
-            layers=2,
-            heads=4,
-        ),
+        denoiser=denoiser,
         tokenizer_training=training,
         adapter_training=training,
         denoiser_training=training,

@@ -1,4 +1,4 @@
-"""The one renderer of tables: Markdown for people and docs, aligned columns for the terminal, LaTeX for papers."""
+"""Tables as text: Markdown, aligned columns for the terminal, LaTeX."""
 
 from collections.abc import Sequence
 

@@ -12,8 +12,8 @@ from di2pose.data.feature_cache import FeatureCache, write_features
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, Sample
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout, TokenBlock
+from di2pose.noise import generator_of
 from di2pose.pose.skeleton import COCO_17, H36M_17
-from di2pose.randomness import generator_of
 
 CLEAN = lift.Observer(noise=0.0, patched=0.0, patch=(0.1, 0.2), cut=0.0, swapped=0.0)
 TEXT = {"subject": "s", "action": "a", "sequence": "q", "split": "test"}

@@ -8,9 +8,9 @@ from stick_figures import write_set
 from di2pose.data.poses import BODY_SCALE, BONE_SCALE, ROLL, TILT, augment, crop_turns, dataset_poses, rotations
 from di2pose.data.sample import Dataset, Sample
 from di2pose.errors import InputError
+from di2pose.noise import training_generators
 from di2pose.pose.metrics import pa_mpjpe
 from di2pose.pose.skeleton import BODY_25B, H36M_17, bone_lengths, convert, mirror
-from di2pose.randomness import training_generators
 
 POSE = torch.tensor(
     [

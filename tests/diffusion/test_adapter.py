@@ -3,12 +3,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from di2pose import Di2Pose, recipes
+from di2pose import recipes
 from di2pose.config import DenoiserConfig
 from di2pose.diffusion.adapter import Adapter, aligned_error, drop
 from di2pose.errors import InputError
+from di2pose.model import load_model, save_model
+from di2pose.network import Di2PoseNetwork
+from di2pose.noise import training_generators
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
-from di2pose.randomness import training_generators
 
 CONFIG = DenoiserConfig(
     tokens=6, codes=11, steps=8, feature_width=20, width=32, layers=1, heads=4,
@@ -63,7 +65,7 @@ def test_what_is_dropped_is_drawn_per_row_and_only_where_noise_is_given(adapter)
 def test_the_model_drops_in_training_only():
     torch.manual_seed(0)
     config = with_adapter()
-    model = Di2Pose(replace(config, denoiser=replace(config.denoiser, adapter_dropout=0.5)))
+    model = Di2PoseNetwork(replace(config, denoiser=replace(config.denoiser, adapter_dropout=0.5)))
     batch = {"features": torch.randn(4, 17, 32), "joints_mm": torch.randn(4, 17, 3) * 200}
     noise = [training_generators(0, i, 0, 4) for i in (0, 1)]
     first, second = (model.loss(batch, each)["regression"] for each in noise)
@@ -91,12 +93,12 @@ def test_the_regression_joins_the_loss_and_is_saved_with_the_model(aligned, tmp_
     assert losses.get("aligned", 0) < losses["regression"]
     direct = model.point_estimates(batch["features"])["regression"]
     torch.testing.assert_close(losses["regression"] * 1000, mpjpe(direct, batch["joints_mm"], root=0).mean())
-    again = Di2Pose.from_pretrained(model.save(tmp_path / "model"))
+    again = load_model(save_model(model, tmp_path / "model"))
     torch.testing.assert_close(again.point_estimates(batch["features"])["regression"], direct)
 
 
 def test_a_model_without_an_adapter_regresses_nothing():
-    assert list(Di2Pose(recipes.tiny()).point_estimates(torch.randn(1, 17, 32))) == ["soft decode"]
+    assert list(Di2PoseNetwork(recipes.tiny()).point_estimates(torch.randn(1, 17, 32))) == ["soft decode"]
 
 
 def with_self_condition():

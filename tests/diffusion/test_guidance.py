@@ -7,7 +7,7 @@ from di2pose.diffusion.guidance import towards_pins
 from di2pose.diffusion.sampler import sample
 from di2pose.diffusion.schedule import Schedule
 from di2pose.errors import InputError
-from di2pose.randomness import generator_of
+from di2pose.noise import generator_of
 
 B, N, C, J = 3, 4, 6, 5
 ANY = (torch.zeros(B, N, dtype=torch.long), torch.ones(B, dtype=torch.long))

@@ -4,7 +4,7 @@ import torch
 from di2pose.diffusion import Schedule, posterior, sample
 from di2pose.diffusion.schedule import step_grid
 from di2pose.errors import InputError
-from di2pose.randomness import hypothesis_generators
+from di2pose.noise import hypothesis_generators
 
 
 def oracle(k0, codes):

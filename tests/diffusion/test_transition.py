@@ -97,7 +97,7 @@ def test_forward_sample_follows_forward_probs(rate):
 
 
 def test_a_row_draws_the_same_noise_in_any_batch():
-    from di2pose.randomness import hypothesis_generators
+    from di2pose.noise import hypothesis_generators
 
     schedule = Schedule(4375)
     k0 = torch.arange(40).view(4, 10)

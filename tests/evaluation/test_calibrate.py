@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from di2pose.baselines.regression import Regression
-from di2pose.calibration import Calibration
+from di2pose.calibration import Calibration, PersonFit
 from di2pose.errors import InputError
 from di2pose.evaluation.calibrate import (
     NOMINAL,
@@ -22,7 +22,6 @@ from di2pose.evaluation.calibrate import (
 )
 from di2pose.evaluation.run import evaluate
 from di2pose.model import load_model, save_model
-from di2pose.pipeline.person_score import PersonFit
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17
 from di2pose.recipes import tiny

@@ -12,8 +12,8 @@ from di2pose.evaluation.run import evaluate_dataset
 from di2pose.image.crop import roi_from_box
 from di2pose.image.detect import from_boxes
 from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
+from di2pose.noise import hypothesis_generators
 from di2pose.pose.skeleton import H36M_17, LSP_14, convert
-from di2pose.randomness import hypothesis_generators
 
 
 def test_poses_are_found_by_id_whatever_their_order(make_samples, write_predictions):
@@ -158,7 +158,7 @@ def test_poses_of_a_crop_are_turned_into_camera_axes_and_drawn_by_seed_and_id(pi
     found = predictor.predict(images, samples, 2, 1, seed=3)
     crops = [pipeline.crop(i, from_boxes([s.box])[0], s.camera) for i, s in zip(images, samples, strict=True)]
     encoded, noise = pipeline.encode(crops), hypothesis_generators(3, ["r0", "r1"], 2)
-    drawn = pipeline.model.predict(encoded.output.features, 2, 1, noise).joints_mm.numpy()
+    drawn = pipeline.numpy_model.predict(encoded.output.features, 2, 1, noise).joints_mm
     estimate = pipeline.estimate(encoded, 2, 1, hypothesis_generators(3, ["r0", "r1"], 2))
     np.testing.assert_allclose(estimate.samples_mm, drawn * [-1, -1, 1], rtol=1e-4, atol=1e-3)
     people = pipeline.place(encoded, estimate)
@@ -167,7 +167,7 @@ def test_poses_of_a_crop_are_turned_into_camera_axes_and_drawn_by_seed_and_id(pi
     np.testing.assert_allclose(alone[0], found.samples_mm[1], rtol=1e-3, atol=1e-2)
     soft, skeleton = found.others["soft decode"]
     assert skeleton is H36M_17
-    read = pipeline.model.point_estimates(encoded.output.features)["soft decode"].numpy()
+    read = pipeline.numpy_model.point_estimates(encoded.output.features)["soft decode"]
     np.testing.assert_allclose(soft, read * [-1, -1, 1], rtol=1e-4, atol=1e-3)
     with pytest.raises(InputError, match="has no picture: grid needs one"):
         predictor.predict([None], samples[:1], 1, 1, 0)

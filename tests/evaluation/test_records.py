@@ -21,9 +21,9 @@ from di2pose.evaluation.records import CachedRecords, open_records
 from di2pose.evaluation.run import evaluate
 from di2pose.model import load_model, save_model
 from di2pose.network import Di2PoseNetwork
+from di2pose.noise import hypothesis_generators
 from di2pose.pose.metrics import joint_errors, mpjpe, procrustes
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12, mirror
-from di2pose.randomness import hypothesis_generators
 from di2pose.recipes import tiny
 
 COUNT = 24

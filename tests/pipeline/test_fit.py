@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from output.people import pose
 
-from di2pose.pipeline.fit import View, fit_body, fused, keypoint_sighting, mean_body, seen_joints, unclear
-from di2pose.pose.bones import adult_range, impossible
+from di2pose.pipeline.fit import fit_body, mean_body, unclear
+from di2pose.pipeline.observations import PersonView, fuse, keypoint_observation, observed_joints
+from di2pose.pose.bones import adult_range
 from di2pose.pose.camera import Camera
+from di2pose.pose.joint_pairs import impossible
 from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, LSP_14, bone_lengths
 
 WIDTH = 256.0
@@ -27,7 +29,7 @@ def flipped(points, shown):
 
 
 def test_limbs_are_landmarks_and_the_head_is_told_by_ears_mouth_and_shoulders(landmarks):
-    points, shown = seen_joints([landmarks], WIDTH, BLAZEPOSE_33)
+    points, shown = observed_joints([landmarks], WIDTH, BLAZEPOSE_33)
     wrist = H36M_17.index("left_wrist")
     np.testing.assert_allclose(points[:, wrist], landmarks[0][:, BLAZEPOSE_33.index("left_wrist")])
     assert np.isnan(points[:, H36M_17.index("spine")]).all()
@@ -40,10 +42,10 @@ def test_limbs_are_landmarks_and_the_head_is_told_by_ears_mouth_and_shoulders(la
 
 def test_without_a_mouth_the_nose_helps_and_without_ears_nothing_tells_of_the_head():
     marks = np.random.default_rng(2).uniform(0, 200, (17, 2))
-    points, _ = seen_joints([(marks, np.ones(17))], WIDTH, COCO_17)
+    points, _ = observed_joints([(marks, np.ones(17))], WIDTH, COCO_17)
     ears, nose = marks[list(COCO_17.indices("left_ear", "right_ear"))].mean(0), marks[COCO_17.index("nose")]
     np.testing.assert_allclose(points[H36M_17.index("nose")], (ears + nose) / 2)
-    bare, _ = seen_joints([(marks[:14], np.ones(14))], WIDTH, LSP_14)
+    bare, _ = observed_joints([(marks[:14], np.ones(14))], WIDTH, LSP_14)
     assert np.isnan(bare[H36M_17.index("head")]).all()
     assert np.isfinite(bare[H36M_17.index("left_knee")]).all()
 
@@ -51,7 +53,7 @@ def test_without_a_mouth_the_nose_helps_and_without_ears_nothing_tells_of_the_he
 def test_two_observers_are_one_where_they_agree_and_the_surer_counts_more():
     points, other, noise = np.zeros((17, 2)), np.full((17, 2), 4.0), np.full(17, 3.0)
     other[3], other[5], noise[5], points[7], other[9], points[9] = 500.0, np.nan, np.inf, np.nan, np.nan, np.nan
-    found, spread = fused([(points, np.full(17, 6.0)), (other, noise)])
+    found, spread = fuse([(points, np.full(17, 6.0)), (other, noise)])
     np.testing.assert_allclose(found[0], 4.0 * 0.8)
     assert spread[0] == pytest.approx((1 / 36 + 1 / 9) ** -0.5)
     for joint, believed, off in ((3, other, 3.0), (5, points, 6.0), (7, other, 3.0)):
@@ -64,7 +66,7 @@ def test_two_observers_are_one_where_they_agree_and_the_surer_counts_more():
 def test_a_keypoint_may_be_farther_off_the_less_sure_its_observer_is():
     points = np.zeros((17, 2))
     points[2] = np.nan
-    _, noise = keypoint_sighting(points, np.linspace(0.9, 0.1, 17), 256.0)
+    _, noise = keypoint_observation(points, np.linspace(0.9, 0.1, 17), 256.0)
     assert noise[0] == pytest.approx(4.0)
     assert noise[2] == np.inf
     assert (np.diff(noise[[0, 1, 3, 4, 5, 6]]) > 0).all()
@@ -76,7 +78,7 @@ def test_two_looks_are_averaged_and_where_they_contradict_each_other_the_first_c
     other = points + np.array([4.0, 0.0])
     elbow, knee = "left_elbow", "right_knee"
     other[:, BLAZEPOSE_33.index(knee)] += 80
-    found, weights = seen_joints([landmarks, flipped(other, shown * 0.5)], WIDTH, BLAZEPOSE_33)
+    found, weights = observed_joints([landmarks, flipped(other, shown * 0.5)], WIDTH, BLAZEPOSE_33)
     first = points[:, list(BLAZEPOSE_33.indices(elbow, knee))]
     np.testing.assert_allclose(found[:, H36M_17.index(elbow)], first[:, 0] + (2.0, 0.0))
     np.testing.assert_allclose(found[:, H36M_17.index(knee)], first[:, 1])
@@ -96,7 +98,7 @@ def test_a_mean_body_has_an_adults_bones_between_those_of_the_mean_and_the_mean_
 
 def view_of(points, shown):
     camera = Camera((300.0, 300.0), (128.0, 128.0), (256, 256))
-    return View(camera, (30.0, 30.0, 226.0, 226.0), False, WIDTH, points, shown)
+    return PersonView(camera, (30.0, 30.0, 226.0, 226.0), False, WIDTH, points, shown)
 
 
 def test_a_joint_is_unclear_where_hypotheses_disagree_across_the_view_and_not_along_it():
@@ -106,8 +108,8 @@ def test_a_joint_is_unclear_where_hypotheses_disagree_across_the_view_and_not_al
     samples = np.repeat(body[None], 8, 0)
     samples[:, wrist, 0] += np.linspace(-400, 400, 8)
     samples[:, ankle, 2] += np.linspace(-400, 400, 8)
-    fitted, _ = fit_body(samples, np.ones(17), nothing, np.full(17, 100.0))
-    doubt = unclear(samples, fitted, nothing)
+    fit = fit_body(samples, np.ones(17), nothing, np.full(17, 100.0))
+    fitted, doubt = fit.pose, fit.unclear
     assert doubt[wrist]
     assert not doubt[ankle]
     assert not unclear(samples[:1], fitted, nothing).any()
@@ -119,24 +121,25 @@ def test_hypotheses_have_the_bodys_bones_and_agree_about_what_was_seen():
     samples = body + random.normal(scale=80, size=(8, 17, 3)) * (np.arange(17) > 0)[:, None]
     at = body + np.array([0.0, 0.0, 1500.0])
     told = view_of(at[:, :2] / at[:, 2:] * 300 + 128, np.ones(17))
-    fitted, bodies = fit_body(samples, np.ones(17), told, np.full(17, 100.0))
+    fit = fit_body(samples, np.ones(17), told, np.full(17, 100.0))
+    fitted, bodies = fit.pose, fit.samples_mm
     assert bodies.shape == samples.shape
     for each in bodies:
         np.testing.assert_allclose(bone_lengths(each, H36M_17), bone_lengths(fitted.joints_mm, H36M_17))
     across, along = (poses.std(0)[1:].mean(0) for poses in (samples, bodies))
     assert (along[:2] < 0.75 * across[:2]).all()
     assert along[2] > 0.5 * across[2]
-    one, alone = fit_body(samples[:1], np.ones(17), told, np.full(17, 100.0))
-    np.testing.assert_allclose(alone[0], one.joints_mm)
+    one = fit_body(samples[:1], np.ones(17), told, np.full(17, 100.0))
+    np.testing.assert_allclose(one.samples_mm[0], one.pose.joints_mm)
 
 
 def test_the_body_and_every_hypothesis_have_distances_that_a_body_can_have():
     random = np.random.default_rng(6)
     samples = np.stack([pose(random, 1.0) for _ in range(8)])
     at = samples[0] + np.array([0.0, 0.0, 2500.0])
-    fitted, bodies = fit_body(
-        samples, np.ones(17), view_of(at[:, :2] / at[:, 2:] * 300 + 128, np.ones(17)), np.full(17, 100.0)
-    )
+    told = view_of(at[:, :2] / at[:, 2:] * 300 + 128, np.ones(17))
+    fit = fit_body(samples, np.ones(17), told, np.full(17, 100.0))
+    fitted, bodies = fit.pose, fit.samples_mm
     assert impossible(samples, mean_body(samples)[1]).all()
     lengths = bone_lengths(fitted.joints_mm, H36M_17)
     assert not impossible(np.concatenate([fitted.joints_mm[None], bodies]), lengths).any()
@@ -154,8 +157,8 @@ def test_a_second_observer_mends_what_the_landmarks_have_wrong():
         seen, hidden = np.ones(17), np.ones(17)
         hidden[wrist] = 0.7
         alone, both = (
-            fit_body(samples, hidden, replace(view_of(wrong, seen), others=others), np.full(17, 100.0))[0].joints_mm
-            for others in ((), (keypoint_sighting(true, np.full(17, 0.9), WIDTH),))
+            fit_body(samples, hidden, replace(view_of(wrong, seen), others=others), np.full(17, 100.0)).pose.joints_mm
+            for others in ((), (keypoint_observation(true, np.full(17, 0.9), WIDTH),))
         )
         off.append([np.linalg.norm((each - body)[wrist, :2]) for each in (alone, both)])
     assert np.mean(off, axis=0)[1] < 0.8 * np.mean(off, axis=0)[0]

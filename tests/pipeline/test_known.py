@@ -3,17 +3,18 @@
 import pytest
 import torch
 
-from di2pose import Di2Pose, recipes
+from di2pose import recipes
 from di2pose.errors import InputError
 from di2pose.model import Constraints
+from di2pose.network import Di2PoseNetwork
+from di2pose.noise import generator_of
 from di2pose.pipeline.request import parse_pins, parse_tokens
-from di2pose.randomness import generator_of
 
 
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    return Di2Pose(recipes.tiny()).eval()
+    return Di2PoseNetwork(recipes.tiny()).eval()
 
 
 def draw(model, **known):

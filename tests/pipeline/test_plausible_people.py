@@ -1,4 +1,4 @@
-"""People that could be real: what a user gets from the packaged model on real pictures."""
+"""The packaged model on real pictures: bodies, places, states, people told apart."""
 
 from dataclasses import replace
 
@@ -10,12 +10,14 @@ from di2pose import Di2Pose
 from di2pose.assets import fetch
 from di2pose.errors import InputError
 from di2pose.image.crop import assumed_camera
-from di2pose.image.detect import Detection, from_boxes
+from di2pose.image.detect import Detection, given
 from di2pose.image.region import region_round
-from di2pose.pipeline.assemble import Estimate, distinct
+from di2pose.pipeline.assemble import Estimate, suppress_duplicates
 from di2pose.pipeline.crops import painted
-from di2pose.pipeline.second_look import mistaken
-from di2pose.pose.bones import adult_range, impossible, stature_mm
+from di2pose.pipeline.second_look import on_neighbour, with_second_looks
+from di2pose.pose.bones import adult_range
+from di2pose.pose.joint_pairs import impossible
+from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
 
@@ -77,7 +79,7 @@ def test_joints_that_are_called_seen_lie_on_the_landmarks(model, frame, walker):
     seen = [j for j in range(17) if person.state[j] == "seen" and H36M_17.joints[j].startswith(("left_", "right_"))]
     assert len(seen) >= 6
     marks = encoded.output.landmarks_2d[0, list(skeleton.indices(*(H36M_17.joints[j] for j in seen)))]
-    off = np.linalg.norm(person.joints_2d[seen] - region.to_image(marks.astype(np.float64)), axis=-1) / region.side
+    off = np.linalg.norm(person.joints_2d[seen] - region.to_image(marks), axis=-1) / region.side
     assert np.median(off) < 0.015
     assert off.max() < 0.06
 
@@ -118,8 +120,8 @@ def test_a_portrait_does_not_come_out_near_and_says_what_it_assumed(model, astro
     assert "given" in given_fov.camera_source
 
 
-class _Says:
-    """A detector that says what it is told to."""
+class _Fixed:
+    """A detector with fixed detections."""
 
     def __init__(self, *detections):
         self.detections = detections
@@ -131,31 +133,31 @@ class _Says:
 WALL = region_round(np.array([900.0, 300.0]), 150.0, 0.0)
 
 
-def test_what_is_nobody_is_dropped_unless_the_user_draws_a_box(model, frame):
+def test_a_low_score_is_dropped_unless_the_user_gave_the_box(model, frame):
     person = model.find(frame, 1)[0]
     wall = Detection((750.0, 150.0, 1050.0, 450.0), 0.9, WALL)
-    (kept,) = model(frame, detector=_Says(wall, person)).people
+    (kept,) = model(frame, detector=_Fixed(wall, person)).people
     assert kept.box == person.box
     assert kept.score > model.least_score > 0
-    assert not model(frame, detector=_Says(wall, person), min_score=(1 + kept.score) / 2).people
+    assert not model(frame, detector=_Fixed(wall, person), min_score=(1 + kept.score) / 2).people
     (drawn,) = model(frame, boxes=[wall.box]).people
     assert drawn.score == 1.0
 
 
-def test_a_ghost_takes_nobodys_place_moves_no_lens_and_does_not_forbid_pins(model, frame, walker):
+def test_a_dropped_detection_changes_neither_lens_nor_count_nor_pins(model, frame, walker):
     person = model.find(frame, 1)[0]
     wall = Detection((0.0, 0.0, 1080.0, 1900.0), 0.9, WALL)
-    both = _Says(wall, person)
+    both = _Fixed(wall, person)
     result = model(frame, detector=both, max_people=1)
     (kept,) = result.people
     assert kept.box == person.box
-    assert result.camera == model(frame, detector=_Says(person)).camera
+    assert result.camera == model(frame, detector=_Fixed(person)).camera
     wrist = walker.people[0]["left_wrist"].xyz_mm
     (held,) = model(frame, detector=both, pin={"left_wrist": wrist}).people
     np.testing.assert_allclose(held["left_wrist"].xyz_mm, wrist)
 
 
-def test_what_the_hypotheses_disagree_about_is_not_called_seen(model, frame, walker):
+def test_a_joint_of_large_spread_is_not_seen(model, frame, walker):
     crop = model.crop(frame, model.find(frame, 1)[0], walker.camera)
     encoded = model.encode([crop])
     (person,) = walker.people
@@ -167,18 +169,16 @@ def test_what_the_hypotheses_disagree_about_is_not_called_seen(model, frame, wal
     assert found["right_knee"].state == "seen"
 
 
-def test_a_box_at_the_border_does_not_tell_the_distance(model, frame):
-    """Half of a body in a box that the picture cuts: the body is not twice as far for that."""
-    width = frame.width
-    whole = model(frame, max_people=1, field_of_view=60.0).people[0]
+def test_a_cut_box_does_not_decide_the_distance(model, frame):
+    result = model(frame, max_people=1, field_of_view=60.0)
+    whole = result.people[0]
     low = int(whole.joints_2d[[H36M_17.index("left_hip"), H36M_17.index("right_hip")], 1].mean())
-    half = frame.crop((0, 0, width, low))
-    focal = model(frame, max_people=1, field_of_view=60.0).camera
-    camera = replace(focal, size=half.size)
+    half = frame.crop((0, 0, frame.width, low))
+    camera = replace(result.camera, size=half.size)
     x0, y0, x1, _ = whole.box
     (cut,) = model(half, boxes=[(x0, y0, x1, float(low))], camera=camera).people
     assert cut.root_mm[2] == pytest.approx(whole.root_mm[2], rel=0.5)
-    assert from_boxes([cut.box])[0].box == cut.box
+    assert given([cut.box])[0].box == cut.box
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ def test_everybody_in_a_group_gets_a_pose_of_their_own(model, trio):
     assert [int(x // width) for x in middles] == [0, 1, 2]
 
 
-def test_a_look_at_a_neighbour_is_noticed_and_the_neighbour_painted_over(model, trio):
+def test_a_crop_on_a_neighbour_is_found_and_the_neighbour_painted_over(model, trio):
     group, _ = trio
     found = sorted(model.find(group), key=lambda each: each.box[0])
     boxes = [each.box for each in found]
@@ -209,10 +209,10 @@ def test_a_look_at_a_neighbour_is_noticed_and_the_neighbour_painted_over(model, 
     middle = replace(model.crop(group, found[1], camera), others=(boxes[0], boxes[2]))
     at_neighbour = middle.at(model.encoder.region(found[2]))
     wrong, right = model.encode([at_neighbour]), model.encode([middle])
-    assert mistaken(wrong, model.encoder).tolist() == [True]
-    assert mistaken(right, model.encoder).tolist() == [False]
-    again = model.look_again(wrong)
-    assert mistaken(again, model.encoder).tolist() == [False]
+    assert on_neighbour(wrong, model.encoder).tolist() == [True]
+    assert on_neighbour(right, model.encoder).tolist() == [False]
+    again = with_second_looks(wrong, model.encoder, model.numpy_model)
+    assert on_neighbour(again, model.encoder).tolist() == [False]
     alone = replace(middle, alone=True)
     pixels = np.asarray(painted(group, alone.covers))
     assert (pixels == 127).all(-1).mean() > 0.2
@@ -225,4 +225,4 @@ def test_two_poses_in_one_place_are_one_person(walker):
     (person,) = walker.people
     beside = replace(person, box=tuple(float(x + 400) for x in person.box))
     aside = replace(person, joints_2d=person.joints_2d + 300, box=tuple(float(x + 300) for x in person.box))
-    assert distinct([beside, person, aside]) == [person, aside]
+    assert suppress_duplicates([beside, person, aside]) == [person, aside]

@@ -136,7 +136,7 @@ def test_the_reveal_ends_at_the_tokens_of_hypothesis_0(service, model, photos):
     assert (np.diff(decided.sum(1)) >= 0).all()
     poses = np.array([each["joints_mm"] for each in steps])
     assert poses.shape == (5, 17, 3)
-    raw_mm = model.tokenizer.decode(torch.from_numpy(person.tokens[:1]))[0].detach().numpy()
+    raw_mm = model.model.tokenizer.decode(torch.from_numpy(person.tokens[:1]))[0].detach().numpy()
     assert np.allclose(distances(poses[-1]), distances(raw_mm), atol=0.1)  # turned from the crop to the camera
     assert np.allclose(answer.json["box_px"], person.box, atol=1e-3)
 

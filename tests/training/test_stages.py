@@ -19,6 +19,7 @@ from di2pose.data.sample import Sample
 from di2pose.errors import InputError
 from di2pose.model import find_model, load_model
 from di2pose.network import Di2PoseNetwork
+from di2pose.noise import generator_of, training_generators
 from di2pose.pose.metrics import mpjpe
 from di2pose.randomness import generator_of, training_generators
 from di2pose.training.distributed import ALONE

@@ -12,7 +12,7 @@ from di2pose.commands.predict_options import PredictOptions
 from di2pose.commands.writing import FILM, ReportCallback, RunLog, endings, ready_folder
 from di2pose.errors import InputError, require
 from di2pose.files import printable
-from di2pose.garbage import still_never, uncollected
+from di2pose.garbage import freeze_gc, gc_disabled
 
 if TYPE_CHECKING:
     from di2pose.pipeline.pipeline import Di2Pose

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from di2pose.config import TrunkConfig
 from di2pose.device import in_float32
 from di2pose.errors import InputError
+from di2pose.noise import Noise, uniform
 from di2pose.pose.metrics import mpjpe, similarity
-from di2pose.randomness import Noise, uniform
 from di2pose.tokenizer.tokenizer import JOINTS, MM_PER_METRE
 
 VISIBILITIES = 4

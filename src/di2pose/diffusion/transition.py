@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from di2pose.diffusion.schedule import Schedule
 from di2pose.errors import InputError
-from di2pose.randomness import Noise, uniform, uniform_integers
+from di2pose.noise import Noise, uniform, uniform_integers
 from di2pose.tokenizer.fsq import check_tokens
 
 Step = int | Int[Tensor, " B"]

@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Float
 from numpy.lib.npyio import NpzFile
 from PIL import Image
-from torch import Tensor
 
 from di2pose import checkpoint
 from di2pose.baselines.blazepose import PEERS, BlazePosePeer
@@ -28,13 +27,14 @@ from di2pose.errors import InputError
 from di2pose.evaluation.records import CachedRecords, Records
 from di2pose.image.crop import assumed_camera
 from di2pose.image.detect import PersonMatcher, from_record_box
-from di2pose.model import PoseModel, find_model, load_model
+from di2pose.model import PoseModel, TorchModel, find_model, load_model
+from di2pose.noise import hypothesis_generators
 from di2pose.pipeline.crops import EncodedCrops
-from di2pose.pipeline.fit import View, fit_body, unclear
+from di2pose.pipeline.fit import fit_body
 from di2pose.pipeline.flip import point_estimates, predict_both
+from di2pose.pipeline.observations import PersonView
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, Skeleton, get, mirror
-from di2pose.randomness import hypothesis_generators
 
 PEER, PEER_FLIPPED = "peer", "peer, flip test"
 """The encoder's own 3D of the same crop; and its mean with that of the mirror image."""
@@ -58,7 +58,7 @@ class Predictions:
     states: np.ndarray | None = None
     """(B, 17) 'seen', 'occluded', 'out_of_frame', on Human3.6M's skeleton."""
     unclear: np.ndarray | None = None
-    """(B, 17) bool: not called seen, whatever the visibility is (`pipeline.fit.unclear`)."""
+    """(B, 17) bool: not called seen, whatever the visibility is (`fit.BodyFit.unclear`)."""
     r90_mm: Float[np.ndarray, "B 17"] | None = None
     """Radii of the balls that should hold the truth in 90 % of cases; None of a model without a calibration."""
 
@@ -167,15 +167,15 @@ class CachedPredictor:
         self, images: Pictures, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
     ) -> Predictions:
         rows = np.array([sample.row for sample in samples])
-        features = self.cache.features(rows).to(self.device)
-        flipped = self.cache.features(rows, flipped=True).to(self.device) if self.flipped else None
+        features = self.cache.features(rows).numpy()
+        flipped = self.cache.features(rows, flipped=True).numpy() if self.flipped else None
         noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)
         worlds = self._world_mm(rows), self._world_mm(rows, FLIPPED) if self.flipped else None
         with autocast(self.device, self.precision):
-            drawn = predict_both(self.model, features, flipped, hypotheses, steps or self.steps, noise)
+            drawn = predict_both(TorchModel(self.model), features, flipped, hypotheses, steps or self.steps, noise)
             others = _point_estimates(self.model, features, flipped, *worlds, BLAZEPOSE_33)
-        visibility = None if drawn.visibility is None else drawn.visibility.double().cpu().numpy()
-        samples_mm = drawn.joints_mm.double().cpu().numpy()
+        visibility = None if drawn.visibility is None else drawn.visibility.astype(np.float64)
+        samples_mm = drawn.joints_mm.astype(np.float64)
         fitted = doubt = None
         if self.fit and (views := self.records.views(rows, self.flipped)) is not None:
             samples_mm, fitted, doubt = self._fitted(views, samples_mm, visibility)
@@ -186,16 +186,15 @@ class CachedPredictor:
         return Predictions(samples_mm, others, visibility, fitted, states, doubt, r90_mm)
 
     def _fitted(
-        self, views: Sequence[View], samples_mm: np.ndarray, visibility: np.ndarray | None
+        self, views: Sequence[PersonView], samples_mm: np.ndarray, visibility: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Hypotheses, estimates and which joints are unclear, as for a picture, with the crop for one."""
         single_mm2 = np.asarray(self.calibration.trace_mm2[0]) / 3
         seen = [view.visibility for view in views] if visibility is None else visibility[..., 0]
         every = list(zip(samples_mm, seen, views, strict=True))
         bodies = [fit_body(samples, shown, view, single_mm2) for samples, shown, view in every]
-        doubt = [unclear(samples, body, view) for (samples, _, view), (body, _) in zip(every, bodies, strict=True)]
-        fitted_mm = np.stack([body.joints_mm for body, _ in bodies])
-        return np.stack([each for _, each in bodies]), fitted_mm, np.stack(doubt)
+        fitted_mm = np.stack([body.pose.joints_mm for body in bodies])
+        return np.stack([body.samples_mm for body in bodies]), fitted_mm, np.stack([body.unclear for body in bodies])
 
     def _world_mm(self, rows: np.ndarray, prefix: str = "") -> np.ndarray | None:
         name = f"{prefix}world_mm"
@@ -315,8 +314,8 @@ def _point_estimates(
         found[PEER] = own, skeleton
         if flipped_world_mm is not None:
             found[PEER_FLIPPED] = (own + mirror(flipped_world_mm.astype(np.float64), skeleton)) / 2, skeleton
-    points = point_estimates(model, features, flipped)
-    return found | {name: (poses.double().cpu().numpy(), H36M_17) for name, poses in points.items()}
+    points = point_estimates(TorchModel(model), features, flipped)
+    return found | {name: (poses.astype(np.float64), H36M_17) for name, poses in points.items()}
 
 
 def load_predictor(

@@ -16,6 +16,7 @@ from di2pose.errors import InputError
 from di2pose.evaluation.records import CachedRecords, open_records
 from di2pose.files import write_json
 from di2pose.model import find_model
+from di2pose.noise import generator_of, uniform, uniform_integers
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17, convert
 from di2pose.randomness import generator_of, uniform, uniform_integers

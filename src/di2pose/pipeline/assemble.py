@@ -1,51 +1,47 @@
-"""From a model's poses to people in a picture: camera axes, where they stand, what was seen, how far off.
+"""From a model's poses to people: camera axes, place, states, spread, score, duplicates suppressed.
 
 B crops, H hypotheses. Poses leave the model in the axes of their crop; a Person is in the axes of the camera.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from di2pose.arrays import to_numpy
 from di2pose.calibration import Calibration
-from di2pose.errors import InputError
 from di2pose.image.encoder import Encoder, EncoderOutput
+from di2pose.model import Pins, Prediction
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop
-from di2pose.pipeline.fit import HeldJoints, View, fit_body, fit_mean, mean_body, unclear
-from di2pose.pipeline.observations import views_of
-from di2pose.pipeline.person_score import evidence
-from di2pose.pose.bones import stature_mm
+from di2pose.pipeline.fit import BodyFit, fit_body
+from di2pose.pipeline.observations import PersonView, inside_any
+from di2pose.pipeline.second_look import mirrored_back
 from di2pose.pose.camera import Camera
 from di2pose.pose.fit import FittedPose
-from di2pose.pose.skeleton import H36M_17, convert
-from di2pose.prediction import Pins, Prediction
+from di2pose.pose.skeleton import H36M_17, LIMB_12, convert
 from di2pose.result import Person
 
 BEYOND = 0.05
-"""A joint this share of the crop's side outside the picture is out of the frame, whatever the pixels suggest; and so
-far inside it is not."""
+"""A joint this share of the crop's side outside the picture is out of the frame, whatever the model says; and so far
+inside it is not."""
 SIZE_STD, KNOWN_SIZE_STD = 0.07, 0.02
-"""What a body's size is off by, as a share, where its height is guessed and where it is given."""
-SAME_PLACE = 0.2
-"""Two upper bodies nearer than this part of their length are one."""
-UPPER_BODY = H36M_17.indices("pelvis", "spine", "thorax", "nose", "head", "left_shoulder", "right_shoulder")
+"""Relative error of a body's size, where its height is guessed and where it is given."""
 ASSUMED_STD = 0.25
-"""What an assumed focal length is off by, as a share."""
+"""Relative error of an assumed focal length."""
+SAME_PLACE = 0.2
+"""Two upper bodies nearer than this part of their length are one person."""
+UPPER_BODY = list(H36M_17.indices("pelvis", "spine", "thorax", "nose", "head", "left_shoulder", "right_shoulder"))
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """What the model makes of B crops."""
+    """A prediction of B crops in camera axes."""
 
     samples_mm: Float[np.ndarray, "B H 17 3"]
-    """Camera axes, root-relative."""
+    """Root-relative."""
     visibility: Float[np.ndarray, "B 17 4"]
     """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
-    tokens: Int[Any, "B H N"] | None
+    tokens: Int[np.ndarray, "B H N"] | None
 
     def pick(self, rows: Sequence[int]) -> "Estimate":
         """Of some of the crops."""
@@ -54,22 +50,22 @@ class Estimate:
 
 
 def in_camera_axes(prediction: Prediction, encoded: EncodedCrops, encoder: Encoder) -> Estimate:
-    """A prediction, with poses in the axes of the cameras, and with visibilities where the model has no head."""
-    poses = to_numpy(prediction.joints_mm)
+    """A prediction, with poses in the axes of the cameras, and with visibilities where the model has none."""
+    poses = np.asarray(prediction.joints_mm, np.float64)
     turned = [
         pose @ encoder.rotation(crop.region, crop.camera) for pose, crop in zip(poses, encoded.crops, strict=True)
     ]
     if prediction.visibility is None:
         visibility = visibility_by_landmarks(encoded.output)
     else:
-        visibility = to_numpy(prediction.visibility)
+        visibility = np.asarray(prediction.visibility, np.float64)
     return Estimate(np.stack(turned) if turned else poses, visibility, prediction.tokens)
 
 
-def through(
+def with_cameras(
     cameras: Sequence[Camera], encoded: EncodedCrops, estimate: Estimate, encoder: Encoder
 ) -> tuple[EncodedCrops, Estimate]:
-    """The same crops and poses, taken by other cameras: a crop's axes turn with the angle under which it is seen."""
+    """The same crops and poses with other cameras: a crop's axes turn with the angle under which it is seen."""
     crops = [replace(crop, camera=camera) for crop, camera in zip(encoded.crops, cameras, strict=True)]
     turns = [
         encoder.rotation(before.region, before.camera).T @ encoder.rotation(after.region, after.camera)
@@ -86,114 +82,88 @@ def pins_in_crops(pins: Pins, crops: Sequence[PersonCrop], encoder: Encoder) -> 
 
 
 def visibility_by_landmarks(output: EncoderOutput) -> Float[np.ndarray, "B 17 4"]:
-    """For a model without a visibility head: seen as the encoder thinks of its own landmarks, else hidden. Without
-    landmarks nothing tells what is hidden: all joints count as seen, and only geometry overrules that."""
+    """For a model without a visibility head: seen by the encoder's visibility of its landmarks, else hidden. Without
+    landmarks all joints count as seen, and only geometry overrules that."""
     if output.landmark_visibility is None or output.skeleton is None:
         seen = np.ones((len(output.features), H36M_17.count))
     else:
-        twice = to_numpy(output.landmark_visibility)[..., None].repeat(2, axis=-1)
+        twice = output.landmark_visibility[..., None].repeat(2, axis=-1)
         seen = convert(twice, output.skeleton, H36M_17)[0][..., 0]
         seen[:, H36M_17.index("head")] = seen[:, H36M_17.index("nose")]  # no landmark lies on top of the head
     none = np.zeros_like(seen)
     return np.stack([seen, none, 1 - seen, none], axis=-1)
 
 
-def place_people(
-    encoded: EncodedCrops,
+def fit_people(
+    views: Sequence[PersonView],
     estimate: Estimate,
-    encoder: Encoder,
-    calibration: Calibration | None,
+    calibration: Calibration,
     height_m: float | None = None,
     pins: Pins | None = None,
-) -> list[Person]:
-    """A person for each crop, in the crops' order. `height_m`, where it is known, is everybody's stature; pins in
-    camera axes, the same for everybody."""
-    calibration = calibration or Calibration.neutral()
-    scores = person_scores(encoded, estimate, encoder, calibration).tolist()
-    people = []
-    for row, (crop, view) in enumerate(zip(encoded.crops, views_of(encoded, encoder), strict=True)):
-        fit = _Fit(view, estimate, row, calibration, height_m, pins)
-        people.append(_person(crop, scores[row], estimate, row, calibration, fit))
-    return people
+    only_mean: bool = False,
+) -> list[BodyFit]:
+    """A body for each view. `height_m`, where it is known, is everybody's stature; pins in camera axes, the same for
+    everybody; `only_mean`: without the hypotheses."""
+    single_mm2 = np.asarray(calibration.trace_mm2[0]) / 3
+    every = zip(estimate.samples_mm, estimate.visibility[..., 0], views, strict=True)
+    return [fit_body(samples, seen, view, single_mm2, pins, height_m, only_mean) for samples, seen, view in every]
 
 
-def depths_mm(
-    encoded: EncodedCrops,
-    estimate: Estimate,
-    encoder: Encoder,
-    calibration: Calibration | None,
-    height_m: float | None = None,
-    pins: Pins | None = None,
-) -> list[float]:
-    """How far away the people of `place_people` stand, for less."""
-    calibration = calibration or Calibration.neutral()
-    views = views_of(encoded, encoder)
-    fits = [_Fit(view, estimate, row, calibration, height_m, pins) for row, view in enumerate(views)]
-    return [float(fit_mean(*fit.known).root_mm[2]) * fit.factor for fit in fits]
-
-
-class _Fit:
-    """What one person's body is fitted to, before a stated height scales it."""
-
-    def __init__(
-        self,
-        view: View,
-        estimate: Estimate,
-        row: int,
-        calibration: Calibration,
-        height_m: float | None,
-        pins: Pins | None,
-    ) -> None:
-        if height_m is not None and not 0.3 <= height_m <= 3.0:
-            raise InputError(f"height_m is a stature in metres, 0.3 to 3, got {height_m}")
-        samples_mm, seen = estimate.samples_mm[row], estimate.visibility[row][:, 0]
-        self.view, self.known_height = view, height_m is not None
-        # A stated height scales everything, and moves no pixel.
-        self.factor = 1.0 if height_m is None else height_m * 1000 / float(stature_mm(mean_body(samples_mm)[0]))
-        self.pins: HeldJoints | None = None
-        if pins is not None:
-            self.pins = pins[0] / self.factor, pins[1]
-        self.known = samples_mm, seen, view, np.asarray(calibration.trace_mm2[0]) / 3, self.pins
-
-
-def _person(
-    crop: PersonCrop, score: float, estimate: Estimate, row: int, calibration: Calibration, fit: _Fit
+def make_person(
+    crop: PersonCrop,
+    fit: BodyFit,
+    visibility: Float[np.ndarray, "17 4"],
+    tokens: Int[np.ndarray, "H N"] | None,
+    score: float,
+    calibration: Calibration,
+    known_height: bool,
 ) -> Person:
-    samples_mm, visibility, factor, pins = estimate.samples_mm[row], estimate.visibility[row], fit.factor, fit.pins
-    fitted, bodies_mm = fit_body(*fit.known)
-    joints_2d = crop.camera.project(fitted.joints_mm + fitted.root_mm)
-    state = _overruled(calibration.state(visibility, unclear(samples_mm, fitted, fit.view)), joints_2d, crop)
-    covariance_mm2 = calibration.covariance_mm2(bodies_mm, state)
+    """The person of a fitted body, with the states and the calibrated spread of the joints."""
+    pose, scale = fit.pose, fit.scale
+    joints_2d = crop.camera.project(pose.joints_mm + pose.root_mm)
+    state = _overruled(calibration.state(visibility, fit.unclear), joints_2d, crop)
+    covariance_mm2 = calibration.covariance_mm2(fit.samples_mm, state)
     r90_mm = calibration.r90_mm(covariance_mm2, state)
-    if pins is not None:
-        state = np.where(pins[1], "pinned", state)
-        covariance_mm2, r90_mm = np.where(pins[1][:, None, None], 0.0, covariance_mm2), np.where(pins[1], 0.0, r90_mm)
+    if fit.pins is not None:
+        pinned = fit.pins[1]
+        state = np.where(pinned, "pinned", state)
+        covariance_mm2, r90_mm = np.where(pinned[:, None, None], 0.0, covariance_mm2), np.where(pinned, 0.0, r90_mm)
     return Person(
-        joints_mm=fitted.joints_mm * factor,
-        samples_mm=bodies_mm * factor,
-        covariance_mm2=covariance_mm2 * factor**2,
-        r90_mm=r90_mm * factor,
+        joints_mm=pose.joints_mm * scale,
+        samples_mm=fit.samples_mm * scale,
+        covariance_mm2=covariance_mm2 * scale**2,
+        r90_mm=r90_mm * scale,
         state=state,
         joints_2d=joints_2d,
         box=crop.detection.box,
-        root_mm=fitted.root_mm * factor,
-        root_std_mm=_root_std_mm(fitted, fit.known_height, crop.assumed) * factor,
+        root_mm=pose.root_mm * scale,
+        root_std_mm=_root_std_mm(pose, known_height, crop.assumed) * scale,
         score=score,
-        tokens=None if estimate.tokens is None else to_numpy(estimate.tokens[row], np.int64),
+        tokens=None if tokens is None else np.asarray(tokens, np.int64),
     )
 
 
-def _root_std_mm(fitted: FittedPose, known_height: bool, assumed: bool) -> Float[np.ndarray, " 3"]:
+def _root_std_mm(pose: FittedPose, known_height: bool, assumed: bool) -> Float[np.ndarray, " 3"]:
     """By the fit, and by what it takes for granted: the body's size, which moves the root along its ray, and the focal
     length, which moves it away."""
-    size = fitted.root_mm * (KNOWN_SIZE_STD if known_height else SIZE_STD)
-    lens = np.array([0.0, 0.0, ASSUMED_STD * fitted.root_mm[2] * assumed])
-    return np.sqrt(np.diag(fitted.root_covariance_mm2) + size**2 + lens**2)
+    size = pose.root_mm * (KNOWN_SIZE_STD if known_height else SIZE_STD)
+    lens = np.array([0.0, 0.0, ASSUMED_STD * pose.root_mm[2] * assumed])
+    return np.sqrt(np.diag(pose.root_covariance_mm2) + size**2 + lens**2)
 
 
-def distinct(people: Sequence[Person]) -> list[Person]:
-    """The same people, without poses that lie on somebody else's: of two in one place the one stays whose joints are in
-    its own box."""
+def _overruled(state: np.ndarray, joints_2d: np.ndarray, crop: PersonCrop) -> np.ndarray:
+    """The states, corrected by geometry: in a region that the user calls occluded, or clearly outside or inside of the
+    picture."""
+    state = np.where(inside_any(joints_2d, crop.hidden), "occluded", state)
+    slack = BEYOND * crop.region.side
+    half = np.array(crop.picture.size) / 2
+    near, inside = ((np.abs(joints_2d - half) <= half + reach).all(-1) for reach in (slack, -slack))
+    state = np.where(inside & (state == "out_of_frame"), "occluded", state)
+    return np.where(near, state, "out_of_frame")
+
+
+def suppress_duplicates(people: Sequence[Person]) -> list[Person]:
+    """The same people; of two in one place only the one with more joints in its own box."""
     kept: list[Person] = []
     for person in sorted(people, key=lambda each: -_inside_box(each)):
         if all(_apart(person, other) > SAME_PLACE for other in kept):
@@ -203,37 +173,49 @@ def distinct(people: Sequence[Person]) -> list[Person]:
 
 def _inside_box(person: Person) -> float:
     """The share of the upper body's joints that lie in the box."""
-    x0, y0, x1, y1 = person.box
-    x, y = person.joints_2d[list(UPPER_BODY)].T
-    return float(((x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1)).mean())
+    return float(inside_any(person.joints_2d[UPPER_BODY], [person.box]).mean())
 
 
 def _apart(a: Person, b: Person) -> float:
     """Mean distance of the upper body's joints in the picture, over the upper body's length."""
-    upper = list(UPPER_BODY)
-    size = max(float(np.ptp(each.joints_2d[upper], axis=0).max()) for each in (a, b))
-    return float(np.linalg.norm(a.joints_2d[upper] - b.joints_2d[upper], axis=-1).mean()) / max(size, 1.0)
+    size = max(float(np.ptp(each.joints_2d[UPPER_BODY], axis=0).max()) for each in (a, b))
+    return float(np.linalg.norm(a.joints_2d[UPPER_BODY] - b.joints_2d[UPPER_BODY], axis=-1).mean()) / max(size, 1.0)
 
 
 def person_scores(
-    encoded: EncodedCrops, estimate: Estimate, encoder: Encoder, calibration: Calibration | None
+    encoded: EncodedCrops, estimate: Estimate, encoder: Encoder, calibration: Calibration
 ) -> Float[np.ndarray, " B"]:
-    """How likely each crop shows a person at all; the detector's score where the calibration or the encoder cannot
-    tell."""
-    told = evidence(encoded.output, encoded.flipped, estimate.samples_mm, encoder.size[0])
-    if calibration is None or calibration.person is None or told is None:
+    """The probability that each crop shows a person; the detector's score where the calibration or the encoder has
+    none."""
+    features = person_features(encoded, estimate.samples_mm, encoder.size[0])
+    if calibration.person is None or features is None:
         return np.array([crop.detection.score for crop in encoded.crops])
-    return calibration.person.score(told)
+    return calibration.person.score(features)
 
 
-def _overruled(state: np.ndarray, joints_2d: np.ndarray, crop: PersonCrop) -> np.ndarray:
-    """The states, where geometry knows better: behind what the user calls hidden, or clearly outside or inside of the
-    picture."""
-    x, y = joints_2d.T
-    for x0, y0, x1, y1 in crop.hidden:
-        state = np.where((x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1), "occluded", state)
-    slack = BEYOND * crop.region.side
-    half = np.array(crop.picture.size) / 2
-    near, inside = ((np.abs(joints_2d - half) <= half + reach).all(-1) for reach in (slack, -slack))
-    state = np.where(inside & (state == "out_of_frame"), "occluded", state)
-    return np.where(near, state, "out_of_frame")
+def person_features(
+    encoded: EncodedCrops, samples_mm: Float[np.ndarray, "B H 17 3"], width: float
+) -> Float[np.ndarray, "B E"] | None:
+    """`calibration.PERSON_FEATURES` of each crop of that width; None where the encoder has no landmarks, or a pose no
+    spread."""
+    skeleton = encoded.output.skeleton
+    if skeleton is None or samples_mm.shape[1] < 2:
+        return None
+    points, visible, person = [], [], []
+    limbs = list(skeleton.indices(*LIMB_12))
+    for output in encoded.outputs:
+        places, shown = output.landmarks_2d, output.landmark_visibility
+        if places is None or shown is None or output.person is None:
+            return None
+        if output is encoded.flipped:
+            places, shown = mirrored_back(places, skeleton, width), shown[:, list(skeleton.mirror_order)]
+        points.append(places[:, limbs])
+        visible.append(shown[:, limbs])
+        person.append(output.person)
+    probability = np.clip(np.mean(person, axis=0), 1e-3, 1 - 1e-3)
+    weight = np.mean(visible, axis=0) + 0.05
+    gap = np.linalg.norm(points[0] - points[-1], axis=-1) / width
+    apart = (gap * weight).sum(-1) / weight.sum(-1)
+    spread = np.sqrt(samples_mm.var(1, ddof=1).sum(-1)).mean(-1)
+    logit = np.log(probability / (1 - probability))
+    return np.stack([logit, np.mean(visible, axis=(0, 2)), np.log(spread + 1), np.log(apart + 0.003)], axis=-1)

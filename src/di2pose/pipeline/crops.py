@@ -1,7 +1,9 @@
-"""People to look at, and what an encoder told of them.  B crops."""
+"""Person crops, and what an encoder makes of them, in batches.  B crops."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
@@ -17,48 +19,53 @@ from di2pose.pose.camera import Camera
 BATCH = 16
 """Crops that are encoded together."""
 GREY = (127, 127, 127)
-Encode = Callable[[UInt8[np.ndarray, "B H W 3"]], EncoderOutput]
-"""A pass of the encoder over the pixels of some crops, or of none, by whatever runs it."""
 
 
 @dataclass(frozen=True, eq=False)
 class PersonCrop:
-    """One person to look at."""
+    """One detected person and the region of the picture to encode."""
 
     picture: Image.Image
     """The whole picture: upright RGB."""
     detection: Detection
     camera: Camera
     region: Roi
-    """The part of the picture that the encoder sees."""
+    """The part of the picture that the encoder gets."""
     hidden: tuple[Box, ...] = ()
-    """Regions that are not to be looked at."""
+    """Regions that the user calls occluded."""
+    assumed: bool = False
+    """Whether the camera is unknown and its field of view assumed."""
     others: tuple[Box, ...] = ()
-    """Where other people are."""
+    """Boxes of the other people in the picture."""
     alone: bool = False
     """Whether the others are painted over, as far as they lie outside of this person's box."""
-    assumed: bool = False
-    """Whether nobody knows the camera, and its field of view is a guess."""
+    query: int = 0
+    """Index of the picture in its batch."""
 
     @property
     def covers(self) -> tuple[Box, ...]:
-        """What is painted grey before the crop."""
+        """Boxes to paint grey before the crop is cut."""
         others = [part for other in self.others for part in outside(other, self.detection.box)] if self.alone else []
         return (*self.hidden, *others)
 
     def at(self, region: Roi) -> "PersonCrop":
-        """The same person, looked at elsewhere."""
+        """The same person with another region."""
         return replace(self, region=region)
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedCrops:
-    """What the encoder told of B crops, one pass each."""
+    """B crops and their features and landmarks."""
 
     crops: list[PersonCrop]
     output: EncoderOutput
     flipped: EncoderOutput | None = None
-    """What it told of the crops' mirror images, where those were encoded, too; in pixels and axes of the mirror."""
+    """Of the crops' mirror images, for the flip test; in pixels and axes of the mirror."""
+
+    @property
+    def outputs(self) -> list[EncoderOutput]:
+        """Of the crops, and of their mirror images where those were encoded, too."""
+        return [self.output] if self.flipped is None else [self.output, self.flipped]
 
     def pick(self, rows: Sequence[int]) -> "EncodedCrops":
         """Some of the crops."""
@@ -74,19 +81,18 @@ class EncodedCrops:
         return EncodedCrops(crops, EncoderOutput.join([part.output for part in parts]), both)
 
 
-def encode_crops(
-    encoder: Encoder, crops: Sequence[PersonCrop], encode: Encode, flipped: bool = False
-) -> EncoderOutput:
-    """One pass of the encoder over each crop, or over its mirror image, in batches."""
-    pixels = _pixels(encoder, crops)
-    return _in_batches(pixels[:, :, ::-1] if flipped else pixels, encode)
-
-
-def encode_both(encoder: Encoder, crops: Sequence[PersonCrop], encode: Encode) -> EncodedCrops:
-    """The crops and their mirror images, together."""
+def encode_crops(encoder: Encoder, crops: Sequence[PersonCrop], flip_test: bool = False) -> EncodedCrops:
+    """One pass of the encoder over each crop; with `flip_test` over its mirror image, too."""
     pixels, count = _pixels(encoder, crops), len(crops)
-    whole = _in_batches(np.concatenate([pixels, pixels[:, :, ::-1]]), encode)
+    if not flip_test:
+        return EncodedCrops(list(crops), _in_batches(encoder, pixels))
+    whole = _in_batches(encoder, np.concatenate([pixels, pixels[:, :, ::-1]]))
     return EncodedCrops(list(crops), whole.pick(range(count)), whole.pick(range(count, 2 * count)))
+
+
+def encode_mirrored(encoder: Encoder, crops: Sequence[PersonCrop]) -> EncoderOutput:
+    """One pass of the encoder over the mirror image of each crop."""
+    return _in_batches(encoder, _pixels(encoder, crops)[:, :, ::-1])
 
 
 def _pixels(encoder: Encoder, crops: Sequence[PersonCrop]) -> UInt8[np.ndarray, "B H W 3"]:
@@ -95,13 +101,34 @@ def _pixels(encoder: Encoder, crops: Sequence[PersonCrop]) -> UInt8[np.ndarray, 
     return np.stack(found) if found else np.zeros((0, height, width, 3), np.uint8)
 
 
-def _in_batches(pixels: UInt8[np.ndarray, "B H W 3"], encode: Encode) -> EncoderOutput:
-    parts = [pixels[first : first + BATCH] for first in range(0, len(pixels), BATCH)] or [pixels]
+def _in_batches(encoder: Encoder, pixels: UInt8[np.ndarray, "B H W 3"]) -> EncoderOutput:
+    if not len(pixels):
+        return EncoderOutput(np.zeros((0, encoder.layout.length, encoder.layout.width), np.float32))
     outputs = []
-    for some in parts:
+    for first in range(0, len(pixels), BATCH):
         check()
-        outputs.append(encode(np.ascontiguousarray(some)))
+        outputs.append(_encode(encoder, np.ascontiguousarray(pixels[first : first + BATCH])))
     return EncoderOutput.join(outputs)
+
+
+def _encode(encoder: Encoder, pixels: UInt8[np.ndarray, "B H W 3"]) -> EncoderOutput:
+    """`encoder.encode`; all but the features in double precision."""
+    output = _encode_numpy(encoder, pixels)
+    names = ("landmarks_2d", "landmark_visibility", "world_mm", "person", "keypoints")
+    arrays = {name: getattr(output, name) for name in names}
+    wide = {name: value.astype(np.float64) for name, value in arrays.items() if value is not None}
+    return replace(output, features=output.features.astype(np.float32, copy=False), **wide)
+
+
+def _encode_numpy(encoder: Encoder, pixels: UInt8[np.ndarray, "B H W 3"]) -> EncoderOutput:
+    """For encoders that take and give PyTorch's arrays: to be removed with them (`encoder.encode(pixels)`)."""
+    torch = sys.modules.get("torch")
+    if torch is None or type(encoder).__module__.startswith("di2pose.onnx"):
+        return encoder.encode(pixels)
+    with torch.no_grad():
+        output = encoder.encode(torch.from_numpy(pixels))
+    arrays: dict[str, Any] = {each.name: getattr(output, each.name) for each in fields(output)}
+    return EncoderOutput(**{k: v.cpu().numpy() if isinstance(v, torch.Tensor) else v for k, v in arrays.items()})
 
 
 def painted(picture: Image.Image, boxes: Sequence[Box]) -> Image.Image:

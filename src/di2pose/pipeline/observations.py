@@ -1,68 +1,171 @@
-"""Where the people of some crops were seen, by every observer: what a body is fitted to.  B crops."""
+"""Where each person's joints were observed in the picture: landmarks, keypoints, and their fusion.  B crops."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from di2pose.arrays import to_numpy
 from di2pose.image.boxes import Box
 from di2pose.image.detect import SURE_KEYPOINT
 from di2pose.image.encoder import Encoder, to_picture
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop
-from di2pose.pipeline.fit import Sighting, View, keypoint_sighting, landmark_noise, seen_joints
-from di2pose.pose.skeleton import COCO_17, H36M_17
+from di2pose.pipeline.second_look import mirrored_back
+from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import COCO_17, H36M_17, LIMB_12, Skeleton
 
+LANDMARK_NOISE = 6 / 256
+"""Standard deviation of a visible landmark, over the side of the crop."""
+FACE_NOISE = 2.0
+"""Factor for nose and top of the head, which are not landmarks themselves."""
+HIDDEN_NOISE = 30.0
+"""Factor for a hidden landmark, plus 1."""
+SURE_NOISE, SURE, DOUBT = 4 / 256, 0.9, 4.3
+"""Of a second observer's keypoint: its standard deviation at this score, over the side of the crop; it grows below by
+exp(DOUBT (SURE - score)^2), to 12 pixels of 256 at 0.4 and 45 at 0.15, as on real crops."""
+KEYPOINT_NOISE = 0.7
+"""Noise of a detector's keypoint, which saw the picture at 256 pixels, over that of a landmark of such a crop."""
+AGREE = 3.0
+"""Standard deviations by which two observers of a joint may differ."""
+CONTRARY = 0.08
+"""Distance of a landmark from that of the mirror image, over the side of the crop, from which on they contradict."""
+CROWN = 0.6
+"""From between the ears to the top of the head, over the way from between the shoulders to between the ears."""
 BORDER = 0.03
 """A box that comes nearer to the picture's border, as a share of its side, is cut by it."""
-KEYPOINT_NOISE = 0.7
-"""Deviation of a detector's keypoint, which saw the picture at 256 pixels, over that of a landmark of such a crop."""
+BOX_TRUST, CUT_BOX_TRUST = 0.25, 1.0
+"""Standard deviation (log) of the depth by the size of a box; of one that is cut by the picture's border."""
+
+Observation = tuple[Float[np.ndarray, "*B 17 2"], Float[np.ndarray, "*B 17"]]
+"""Where one observer has the joints, in pixels, and the standard deviation; NaN and infinity where it has none."""
 
 
-def views_of(encoded: EncodedCrops, encoder: Encoder) -> list[View]:
-    """Where the people were seen: by the encoder and its second observer, in the mean of both looks where the mirror
-    images were encoded, too, and by the detector, where it has keypoints. What the user calls hidden was not seen."""
+@dataclass(frozen=True)
+class PersonView:
+    """All observations of one person through a camera."""
+
+    camera: Camera
+    box: Box
+    cut: bool
+    """Whether the box is cut by the picture's border."""
+    side: float
+    """Of the crop, in the pixels of the camera."""
+    points: Float[np.ndarray, "17 2"]
+    """The joints by the encoder's landmarks, in pixels of the camera; NaN where there is no landmark."""
+    visibility: Float[np.ndarray, " 17"]
+    """The encoder's visibility of its landmarks, 0 to 1."""
+    others: tuple[Observation, ...] = ()
+    """Of other observers: keypoints of the crop, of the detector."""
+
+    @property
+    def depth_trust(self) -> float:
+        """Standard deviation (log) of the depth by the size of the box."""
+        return CUT_BOX_TRUST if self.cut else BOX_TRUST
+
+    def fused(self, seen: Float[np.ndarray, " 17"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All observations as one: points, noise, and visibility by that noise, 0 to 1. `seen`: the probability that
+        each joint is seen, by the model."""
+        plain = landmark_noise(self.side)
+        hidden = 1 - np.minimum(self.visibility, seen)
+        points, noise = fuse([(self.points, plain * (1 + HIDDEN_NOISE * hidden**2)), *self.others])
+        return points, noise, 1 - np.sqrt(np.clip((noise / plain - 1) / HIDDEN_NOISE, 0, 1))
+
+
+def observe(encoded: EncodedCrops, encoder: Encoder) -> list[PersonView]:
+    """A view of each person: by the encoder's landmarks and its second observer, in the mean with the mirror images
+    where those were encoded, too, and by the detector, where it has keypoints. Occluded regions are left out."""
+    points, visibility = _landmarks(encoded, encoder)
+    second = _second_observer(encoded, encoder)
     views = []
-    second = _second_sightings(encoded, encoder)
-    for row, (crop, (points, weights)) in enumerate(zip(encoded.crops, _limbs(encoded, encoder), strict=True)):
-        others = [] if second is None else [_outside(second[row], crop.hidden)]
+    for row, crop in enumerate(encoded.crops):
+        in_picture = to_picture(encoder, crop.region, points[row])
+        shown = np.where(inside_any(in_picture, crop.hidden), 0.0, visibility[row])
+        others = []
+        if second is not None:
+            marks, noise = keypoint_observation(
+                to_picture(encoder, crop.region, second[0][row]), second[1][row], crop.region.side
+            )
+            others.append((marks, np.where(inside_any(marks, crop.hidden), np.inf, noise)))
         if crop.detection.keypoints is not None and not crop.hidden:
-            others.append(_keypoints(crop, crop.detection.keypoints))
+            others.append(_by_detector(crop, crop.detection.keypoints))
         box, size = crop.detection.box, crop.picture.size
-        views.append(View(crop.camera, box, is_cut(box, size), crop.region.side, points, weights, tuple(others)))
+        view = PersonView(crop.camera, box, is_cut(box, size), crop.region.side, in_picture, shown, tuple(others))
+        views.append(view)
     return views
 
 
-def _second_sightings(encoded: EncodedCrops, encoder: Encoder) -> list[Sighting] | None:
-    """Of each crop: where the second observer sees the joints, picture pixels."""
-    looks = [
-        to_numpy(each.keypoints)
-        for each in (encoded.output, encoded.flipped)
-        if each is not None and each.keypoints is not None
-    ]
-    if not looks:
-        return None
-    points, scores = seen_joints([(look[..., :2], look[..., 2]) for look in looks], encoder.size[0], COCO_17)
-    return [
-        keypoint_sighting(to_picture(encoder, crop.region, each), told, crop.region.side)
-        for crop, each, told in zip(encoded.crops, points, scores, strict=True)
-    ]
+def observed_joints(
+    looks: Sequence[tuple[Float[np.ndarray, "*B J 2"], Float[np.ndarray, "*B J"]]], width: float, skeleton: Skeleton
+) -> tuple[Float[np.ndarray, "*B 17 2"], Float[np.ndarray, "*B 17"]]:
+    """Landmarks and their visibility, in the pixels of a crop of that width -> H36M's joints and their visibility; NaN
+    and 0 for joints without a landmark.
+
+    The second entry, if there is one, is of the mirror image: the mean of both, and the first where they contradict.
+    Limb joints are landmarks; nose and top of the head are derived of ears, mouth and shoulders, if there are any.
+    """
+    points, shown = looks[0]
+    for there, shown_there in looks[1:]:
+        other, shown_there = mirrored_back(there, skeleton, width), shown_there[..., list(skeleton.mirror_order)]
+        agree = np.linalg.norm(other - points, axis=-1) < CONTRARY * width
+        points = np.where(agree[..., None], (points + other) / 2, points)
+        shown = np.where(agree, (shown + shown_there) / 2, np.minimum(shown, shown_there))
+    found = np.full((*points.shape[:-2], H36M_17.count, 2), np.nan)
+    weights = np.zeros(found.shape[:-1])
+
+    def middle(*names: str) -> tuple[np.ndarray, np.ndarray]:
+        rows = list(skeleton.indices(*names))
+        return points[..., rows, :].mean(-2), np.asarray(shown[..., rows].mean(-1))
+
+    source, target = list(skeleton.indices(*LIMB_12)), list(H36M_17.indices(*LIMB_12))
+    found[..., target, :], weights[..., target] = points[..., source, :], shown[..., source]
+    mouth = ("left_mouth", "right_mouth") if "left_mouth" in skeleton.joints else ("nose", "nose")
+    if {"left_ear", "right_ear", *mouth} <= set(skeleton.joints):
+        nose, head = H36M_17.indices("nose", "head")
+        found[..., nose, :], weights[..., nose] = middle("left_ear", "right_ear", *mouth)
+        (ears, heard), (shoulders, _) = middle("left_ear", "right_ear"), middle("left_shoulder", "right_shoulder")
+        found[..., head, :], weights[..., head] = ears + CROWN * (ears - shoulders), heard
+    return found, weights
 
 
-def _outside(sighting: Sighting, hidden: Sequence[Box]) -> Sighting:
-    """Without what lies in boxes that are not to be looked at."""
-    points, noise = sighting
+def landmark_noise(side: float) -> Float[np.ndarray, " 17"]:
+    """Standard deviations of visible joints in a crop of that side."""
+    noise = np.full(H36M_17.count, LANDMARK_NOISE * side)
+    noise[list(H36M_17.indices("nose", "head"))] *= FACE_NOISE
+    return noise
+
+
+def keypoint_observation(
+    points: Float[np.ndarray, "*B 17 2"], scores: Float[np.ndarray, "*B 17"], side: float
+) -> Observation:
+    """A second observer's joints, as `observed_joints` gives them, with their noise; `side` of the crop in the points'
+    pixels."""
+    noise = landmark_noise(side) * (SURE_NOISE / LANDMARK_NOISE) * np.exp(DOUBT * np.clip(SURE - scores, 0, None) ** 2)
+    return points, np.where(np.isfinite(points).all(-1), noise, np.inf)
+
+
+def fuse(observations: Sequence[Observation]) -> Observation:
+    """Inverse-variance fusion with outlier gating: of each joint the observation of least noise, and those that agree
+    with it."""
+    points = np.stack([each for each, _ in observations])
+    noise = np.stack([np.where(np.isfinite(each).all(-1), spread, np.inf) for each, spread in observations])
+    best = noise.argmin(0)
+    joints = np.arange(points.shape[1])
+    apart = np.linalg.norm(points - points[best, joints], axis=-1)
+    agree = np.isfinite(noise) & (np.nan_to_num(apart, nan=np.inf) <= AGREE * np.hypot(noise, noise[best, joints]))
+    weight = np.where(agree, noise**-2.0, 0.0)
+    total = weight.sum(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = (np.nan_to_num(points) * weight[..., None]).sum(0) / total[:, None]
+        return np.where(total[:, None] > 0, mean, np.nan), total**-0.5
+
+
+def inside_any(points: Float[np.ndarray, "J 2"], boxes: Sequence[Box]) -> Bool[np.ndarray, " J"]:
+    """Which points lie in one of the boxes."""
     x, y = points.T
-    for x0, y0, x1, y1 in hidden:
-        noise = np.where((x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1), np.inf, noise)
-    return points, noise
-
-
-def _keypoints(crop: PersonCrop, marks: Float[np.ndarray, "17 3"]) -> Sighting:
-    """Where the detector saw the joints, if it is sure, and how far off that may be."""
-    sure = np.where(marks[:, 2] >= SURE_KEYPOINT, 1.0, np.nan)  # one that is not spoils what is built from it
-    points, _ = seen_joints([(marks[:, :2] + 0 * sure[:, None], np.nan_to_num(sure))], 0.0, COCO_17)
-    return points, landmark_noise(max(crop.picture.size)) * KEYPOINT_NOISE
+    found = np.zeros(len(points), bool)
+    for x0, y0, x1, y1 in boxes:
+        found |= (x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1)
+    return found
 
 
 def is_cut(box: Box, size: tuple[int, int]) -> bool:
@@ -72,23 +175,28 @@ def is_cut(box: Box, size: tuple[int, int]) -> bool:
     return x0 <= near or y0 <= near or x1 >= width - near or y1 >= height - near
 
 
-def _limbs(encoded: EncodedCrops, encoder: Encoder) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Of each crop: where its landmarks see the joints (`seen_joints`), picture pixels, and their visibility, which is
-    0 where there are no landmarks."""
-    limbs = np.full((len(encoded.crops), H36M_17.count, 2), np.nan)
-    weights = np.zeros(limbs.shape[:-1])
+def _landmarks(encoded: EncodedCrops, encoder: Encoder) -> tuple[np.ndarray, np.ndarray]:
+    """`observed_joints` of the encoder's landmarks, in crop pixels; NaN and 0 where it has none."""
     looks = [
-        (to_numpy(look.landmarks_2d), to_numpy(look.landmark_visibility))
-        for look in (encoded.output, encoded.flipped)
-        if look is not None and look.landmarks_2d is not None and look.landmark_visibility is not None
+        (each.landmarks_2d, each.landmark_visibility)
+        for each in encoded.outputs
+        if each.landmarks_2d is not None and each.landmark_visibility is not None
     ]
     if looks and encoded.output.skeleton is not None:
-        limbs, weights = seen_joints(looks, encoder.size[0], encoded.output.skeleton)
-    found = []
-    for crop, in_crop, shown in zip(encoded.crops, limbs, weights, strict=True):
-        points = to_picture(encoder, crop.region, in_crop)
-        x, y = points.T
-        for x0, y0, x1, y1 in crop.hidden:
-            shown = np.where((x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1), 0.0, shown)
-        found.append((points, shown))
-    return found
+        return observed_joints(looks, encoder.size[0], encoded.output.skeleton)
+    shape = (len(encoded.crops), H36M_17.count)
+    return np.full((*shape, 2), np.nan), np.zeros(shape)
+
+
+def _second_observer(encoded: EncodedCrops, encoder: Encoder) -> tuple[np.ndarray, np.ndarray] | None:
+    """`observed_joints` of the second observer's keypoints, in crop pixels, and their scores."""
+    marks = [each.keypoints for each in encoded.outputs if each.keypoints is not None]
+    looks = [(each[..., :2], each[..., 2]) for each in marks]
+    return observed_joints(looks, encoder.size[0], COCO_17) if looks else None
+
+
+def _by_detector(crop: PersonCrop, marks: Float[np.ndarray, "17 3"]) -> Observation:
+    """The joints by the detector's keypoints that are sure."""
+    sure = np.where(marks[:, 2] >= SURE_KEYPOINT, 1.0, np.nan)  # an unsure one spoils what is derived of it
+    points, _ = observed_joints([(marks[:, :2] + 0 * sure[:, None], np.nan_to_num(sure))], 0.0, COCO_17)
+    return points, landmark_noise(max(crop.picture.size)) * KEYPOINT_NOISE

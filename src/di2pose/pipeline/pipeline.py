@@ -1,72 +1,99 @@
-"""Di2Pose in PyTorch: detector + encoder + model + calibration, each a part that is handed in, on the road."""
+"""End-to-end inference for photos, video and evaluation.  B crops, H hypotheses.
 
+    picture -> [detector: detections] -> [encoder: crops -> features] -> [second look, flip test: other crops]
+            -> [model: features -> poses] -> [fit, calibration: people with states and spread]
+
+The parts are handed in. This module imports no PyTorch, so that an ONNX model runs without it.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, overload
 
 import numpy as np
-import torch
-from jaxtyping import Float, UInt8
 from PIL import Image
-from torch import Tensor, nn
 
 from di2pose.calibration import Calibration
-from di2pose.call_options import usable_device
 from di2pose.config import Config
 from di2pose.errors import InputError
-from di2pose.image.detect import Detection, Detector, load_detector
-from di2pose.image.encoder import Encoder, EncoderOutput, load_encoder
-from di2pose.image.people_detector import PeopleDetector
-from di2pose.model import PoseModel, find_model, load_model, save_model
-from di2pose.network import Di2PoseNetwork
-from di2pose.pipeline.road import Road
-from di2pose.randomness import Noise
+from di2pose.image.boxes import Box
+from di2pose.image.detect import Detection, Detector, given, load_detector
+from di2pose.image.encoder import PERSON, Encoder, load_encoder
+from di2pose.model import Constraints, NumpyModel, Pins, PoseModel, TorchModel, find_model, load_model, save_model
+from di2pose.noise import hypothesis_generators
+from di2pose.options import CallOptions, Options
+from di2pose.pipeline.assemble import (
+    Estimate,
+    fit_people,
+    in_camera_axes,
+    make_person,
+    person_scores,
+    pins_in_crops,
+    suppress_duplicates,
+    with_cameras,
+)
+from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops
+from di2pose.pipeline.fit import BodyFit
+from di2pose.pipeline.flip import predict_both
+from di2pose.pipeline.observations import observe
+from di2pose.pipeline.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
+from di2pose.pipeline.second_look import with_second_looks, without_neighbours
+from di2pose.pose.camera import Camera
+from di2pose.result import Person, Result
+
+SPARE = 4
+"""Detections beyond `max_people` that are encoded, as some may turn out to be no people."""
+FEW_KEYPOINTS_SCORE, SURE_DETECTION = 0.6, 0.72
+"""Default score threshold of people for whom the detector found hardly any keypoints, unless its own score reaches the
+second."""
+ROUNDS = 3
+"""Of the search for a focal length with which nobody is too near."""
 
 
-class Di2Pose(Road, nn.Module):
-    """Owns the parts. Encoder and detectors are loaded when they are first used, and are no part of a checkpoint.
+class Di2Pose:
+    """The pipeline from pixels to people. Encoder and detectors are loaded on first use, and are no part of a
+    checkpoint.
 
         model = Di2Pose.from_pretrained()
         result = model("photo.jpg")
         result.people[0]["left_knee"].xyz_mm
     """
 
-    model: PoseModel
-
-    __call__ = torch.no_grad()(Road.__call__)
-    encode = torch.no_grad()(Road.encode)
-    look_again = torch.no_grad()(Road.look_again)
-    encode_flipped = torch.no_grad()(Road.encode_flipped)
-    estimate = torch.no_grad()(Road.estimate)
-
     def __init__(
         self,
-        model: PoseModel | Config,
+        model: Any,
         encoder: Encoder | str | None = None,
         detector: Detector | str = "auto",
         calibration: Calibration | None = None,
     ) -> None:
-        """model: any kind of `model.PoseModel`, or the configuration of an untrained Di2Pose
-        encoder: instead of the one that the model's configuration names; a name or an object
+        """model: a `model.PoseModel` of any kind, a `model.NumpyModel`, or the configuration of an untrained Di2Pose
+        encoder: a name or an object, instead of the one that the model's configuration names
         detector: a name or an object with `detect(image, max_people=)` -> list of Detection
         calibration: what the spread of the hypotheses means; None: `Calibration.neutral`
         """
-        super().__init__()
-        self.model = Di2PoseNetwork(model) if isinstance(model, Config) else model
+        if isinstance(model, Config):
+            from di2pose.network import Di2PoseNetwork
+
+            model = Di2PoseNetwork(model)
+        self.model = model
+        self.numpy_model: NumpyModel = TorchModel(model) if isinstance(model, PoseModel) else model
         self.detector, self.calibration = detector, calibration
-        # A dict hides the encoder and the detectors from state_dict and parameters.
-        self._handed: dict[str, Encoder | str] = {"encoder": encoder or self.model.config.encoder}
-        self._encoders: dict[torch.device, Encoder] = {}
-        self._detectors: dict[tuple[str, torch.device], Detector] = {}
+        self._encoder: Encoder | str = encoder or model.config.encoder
+        self._encoders: dict[str, Encoder] = {}
+        self._detectors: dict[tuple[str, str], Detector] = {}
 
     @classmethod
     def from_pretrained(
         cls, folder: Path | str | None = None, device: str = "cpu", encoder: Encoder | str | None = None
     ) -> "Di2Pose":
         """A model of any kind from a checkpoint folder, a run, the name of a packaged one, or None: the packaged
-        `small`. Nothing else is needed. In evaluation mode, with its calibration where the folder has one."""
+        `small`; with its calibration where the folder has one. In evaluation mode."""
+        from di2pose.call_options import usable_device
+
         place = find_model(folder)
-        return cls(load_model(place, usable_device(device)), encoder, calibration=Calibration.read(place)).eval()
+        return cls(load_model(place, usable_device(device)), encoder, calibration=Calibration.read(place))
 
     def save(self, folder: Path | str, half: bool = False, **notes: str | float) -> Path:
         """Write a checkpoint folder, atomically; `half` in 16 bits. Notes are kept in its config.json."""
@@ -75,70 +102,236 @@ class Di2Pose(Road, nn.Module):
             self.calibration.write(written)
         return written
 
-    def __getattr__(self, name: str) -> Any:
-        """What the model has, the pipeline has: config, loss, predict_tokens, tokenizer, denoiser, ..."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name == "model":
-                raise
-            return getattr(self.model, name)
+    @property
+    def config(self) -> Any:
+        """The model's configuration."""
+        return self.model.config
+
+    def loss(self, batch: Mapping[str, Any], generator: Any) -> dict[str, Any]:
+        """The model's training losses: Algorithm 1."""
+        losses: dict[str, Any] = self.model.loss(batch, generator)
+        return losses
+
+    def predict_joints(self, features: Any, hypotheses: int, steps: int, generator: Any) -> Any:
+        """Poses (B, H, 17, 3) from features (B, L, F), both tensors: mm, in the axes of the crops; Algorithm 2."""
+        return self.model.predict(features, hypotheses, steps, generator).joints_mm
+
+    def eval(self) -> "Di2Pose":
+        """Put a PyTorch model into evaluation mode."""
+        self.model.eval()
+        return self
+
+    def to(self, device: Any) -> "Di2Pose":
+        """Move a PyTorch model; encoder and detectors follow."""
+        self.model.to(device)
+        return self
 
     @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
-
-    def find(self, picture: Image.Image, max_people: int = 8, quick: bool = False) -> list[Detection]:
-        """Who is where, by the pipeline's own detector, largest first. Quick: at a glance, without tiles."""
-        detector = self.load_detector()
-        if quick:
-            from di2pose.image.blazepose import BlazePoseDetector  # most photos do without
-
-            if isinstance(detector, BlazePoseDetector | PeopleDetector):
-                return detector.detect(picture, max_people, tiles=())
-        return detector.detect(picture, max_people=max_people)
+    def device(self) -> Any:
+        """The model's device; 'cpu' without PyTorch."""
+        return getattr(self.numpy_model, "device", "cpu")
 
     @property
     def encoder(self) -> Encoder:
         """The encoder, on the model's device."""
-        device = self.device
-        if device not in self._encoders:  # a model may be moved after its first photo
-            handed = self._handed["encoder"]
-            encoder = load_encoder(handed, device) if isinstance(handed, str) else handed
-            self._check(encoder)
-            self._encoders[device] = encoder
-        return self._encoders[device]
-
-    def encode_pixels(self, pixels: UInt8[np.ndarray, "B H W 3"]) -> EncoderOutput:
-        """One pass of the encoder; features on the model's device."""
-        if not len(pixels):
-            layout = self.encoder.layout
-            return EncoderOutput(torch.zeros(0, layout.length, layout.width, device=self.device))
-        seen = self.encoder.encode(pixels)
-        return replace(seen, features=torch.from_numpy(seen.features).float().to(self.device))
-
-    def _check(self, encoder: Encoder) -> None:
-        tokens, width = self.config.feature_size
-        length = encoder.layout.length
-        if encoder.layout.width != width or tokens not in (0, length):
-            raise InputError(
-                f"this model wants {tokens or 'any number of'} image tokens of width {width}; {encoder.name} gives "
-                f"{length} of width {encoder.layout.width}. Hand in the encoder that made its features: encoder='NAME'"
-            )
+        key = str(self.device)
+        if key not in self._encoders:
+            encoder = load_encoder(self._encoder, self.device) if isinstance(self._encoder, str) else self._encoder
+            tokens, width = self.config.feature_size
+            length = encoder.layout.length
+            if encoder.layout.width != width or tokens not in (0, length):
+                raise InputError(
+                    f"this model wants {tokens or 'any number of'} image tokens of width {width}; {encoder.name} gives "
+                    f"{length} of width {encoder.layout.width}. Hand in the encoder that made its features: "
+                    "encoder='NAME'"
+                )
+            self._encoders[key] = encoder
+        return self._encoders[key]
 
     def load_detector(self, detector: str | Detector | None = None) -> Detector:
         """A detector by name, on the model's device; None: the pipeline's own."""
         chosen = self.detector if detector is None else detector
         if not isinstance(chosen, str):
             return chosen
-        key = (chosen, self.device)
+        key = chosen, str(self.device)
         if key not in self._detectors:
             self._detectors[key] = load_detector(chosen, self.device)
         return self._detectors[key]
 
-    @torch.no_grad()
-    def predict_joints(
-        self, features: Float[Tensor, "B L F"], hypotheses: int, steps: int, generator: Noise
-    ) -> Float[Tensor, "B H 17 3"]:
-        """Poses from features: root-relative millimetres, in the axes of the crops."""
-        return self.model.predict(features, hypotheses, steps, generator).joints_mm
+    @property
+    def least_score(self) -> float:
+        """Default person-score threshold."""
+        return 0.0 if self.calibration is None or self.calibration.person is None else self.calibration.person.least
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # a path is a sequence of strings, too
+        self, images: Picture, **options: Unpack[CallOptions]
+    ) -> Result: ...
+    @overload
+    def __call__(self, images: Sequence[Picture], **options: Unpack[CallOptions]) -> list[Result]: ...
+    def __call__(self, images: Picture | Sequence[Picture], **options: Unpack[CallOptions]) -> Result | list[Result]:
+        """Everybody in a photo, or in each photo of a list: a `Result`, or a list of them.
+
+        images: a path, a PIL image, RGB pixels (H, W, 3) uint8, or a list of these; turned upright by EXIF
+        options: the fields of `di2pose.options.Options`, which says what they mean: hypotheses, steps, seed, boxes,
+            camera, field_of_view, height_m, max_people, min_score, detector, second_look, occluded, pin, keep_tokens
+        """
+        wanted = Options(**options).check()
+        results: list[Result] = []
+        for batch in batches(images, wanted.boxes, wanted.occluded):
+            queries = [open_query(request, wanted.camera, wanted.field_of_view) for request in batch]
+            results += self.predict_people(queries, self.detect_and_encode(queries, wanted), wanted)
+        return results if isinstance(images, list | tuple) else results[0]
+
+    def detect_and_encode(self, queries: Sequence[ImageQuery], options: Options) -> EncodedCrops:
+        """All detections in the pictures, largest first, encoded."""
+        crops = []
+        for number, query in enumerate(queries):
+            if query.request.boxes is None:
+                detector = self.load_detector(options.detector)
+                found = detector.detect(query.picture, max_people=options.max_people + SPARE)
+            else:
+                found = given(query.request.boxes)
+            for person in found:
+                crop = self.crop(query.picture, person, query.camera, query.request.hidden, query.assumed)
+                others = tuple(other.box for other in found if other is not person)
+                crops.append(replace(crop, others=others, query=number))
+        return self.encode(crops, options.second_look)
+
+    def predict_people(
+        self, queries: Sequence[ImageQuery], encoded: EncodedCrops, options: Options
+    ) -> list[Result]:
+        """The result of each picture. Detections that are no people are dropped, unless the user gave their boxes."""
+        calibration = self.calibration or Calibration.neutral()
+        by_user = np.array([queries[crop.query].request.boxes is not None for crop in encoded.crops], bool)
+        if encoded.output.person is not None and calibration.person is None:  # then the encoder decides
+            encoded = encoded.pick(np.flatnonzero(by_user | (encoded.output.person >= PERSON)).tolist())
+        steps = self.config.sample_steps if options.steps is None else options.steps
+        people: list[Person] = []
+        if encoded.crops:
+            pins = parse_pins(options.pin)
+            estimate = self._draw(encoded, steps, pins, options)
+            scores = person_scores(encoded, estimate, self.encoder, calibration)
+            likely = [
+                row
+                for row, crop in enumerate(encoded.crops)
+                if queries[crop.query].request.boxes is not None or scores[row] >= self._threshold(crop, options)
+            ]
+            encoded, estimate = encoded.pick(likely), estimate.pick(likely)
+            views = observe(encoded, self.encoder)
+            fits = fit_people(views, estimate, calibration, options.height_m, pins)
+            for _ in range(ROUNDS):  # perspective changes with the lens, and with it the fit
+                longer = _longer_lenses(queries, encoded, fits)
+                if all(query is before for query, before in zip(longer, queries, strict=True)):
+                    break
+                queries = longer
+                cameras = [queries[crop.query].camera for crop in encoded.crops]
+                encoded, estimate = with_cameras(cameras, encoded, estimate, self.encoder)
+                views = [replace(view, camera=camera) for view, camera in zip(views, cameras, strict=True)]
+                fits = fit_people(views, estimate, calibration, options.height_m, pins, only_mean=True)
+            if any(not len(fit.samples_mm) for fit in fits):
+                fits = fit_people(views, estimate, calibration, options.height_m, pins)
+            people = self._people(encoded, estimate, fits, scores[likely], options.height_m is not None)
+        made = options.seed, steps, options.hypotheses, str(self.config.name)
+        results = []
+        for number, query in enumerate(queries):
+            mine = [each for each, crop in zip(people, encoded.crops, strict=True) if crop.query == number]
+            if query.request.boxes is not None:
+                mine = [replace(person, score=1.0) for person in mine]
+            else:
+                mine = suppress_duplicates(mine)[: options.max_people]
+            results.append(query.result(mine, *made))
+        count = sum(len(result.people) for result in results)
+        if (options.pin or options.keep_tokens) and (len(queries), count) != (1, 1):
+            raise InputError(
+                f"pin and keep_tokens are about one person in one picture, got {count} people in {len(queries)}: "
+                "choose one by boxes=[(x0, y0, x1, y1)], or max_people=1"
+            )
+        return results
+
+    def _draw(self, encoded: EncodedCrops, steps: int, pins: Pins | None, options: Options) -> Estimate:
+        """Hypotheses for every crop, seeded by the number of the person in their own picture."""
+        owners = [crop.query for crop in encoded.crops]
+        numbers = [owners[:row].count(owner) for row, owner in enumerate(owners)]
+        known = Constraints(
+            None if pins is None else pins_in_crops(pins, encoded.crops, self.encoder),
+            parse_tokens(options.keep_tokens, getattr(self.config, "tokenizer", None)),
+        )
+        noise = hypothesis_generators(options.seed, numbers, options.hypotheses)
+        return self.estimate(encoded, options.hypotheses, steps, noise, known)
+
+    def _threshold(self, crop: PersonCrop, options: Options) -> float:
+        """The score that a person needs; more where the detector is unsure and found no keypoints, as of hands."""
+        if options.min_score is not None:
+            return options.min_score
+        if self.calibration is None or self.calibration.person is None:
+            return 0.0
+        weak = crop.detection.is_bare and crop.detection.score < SURE_DETECTION
+        return max(self.least_score, FEW_KEYPOINTS_SCORE) if weak else self.least_score
+
+    def find(self, picture: Image.Image, max_people: int = 8, quick: bool = False) -> list[Detection]:
+        """Detections by the pipeline's own detector, largest first. Quick: in one pass, without tiles."""
+        detector = self.load_detector()
+        if quick and "tiles" in signature(detector.detect).parameters:  # a user's own detector need not have it
+            return detector.detect(picture, max_people, tiles=())  # type: ignore[call-arg]
+        return detector.detect(picture, max_people=max_people)
+
+    def crop(
+        self,
+        picture: Image.Image,
+        detection: Detection,
+        camera: Camera,
+        hidden: tuple[Box, ...] = (),
+        assumed: bool = False,
+    ) -> PersonCrop:
+        """A person's crop as the encoder wants it; `assumed`: the camera is unknown."""
+        return PersonCrop(picture, detection, camera, self.encoder.region(detection), hidden, assumed)
+
+    def encode(
+        self,
+        crops: Sequence[PersonCrop],
+        second_look: bool = False,
+        flip_test: bool | None = None,
+        rows: Sequence[int] | None = None,
+    ) -> EncodedCrops:
+        """One pass of the encoder over each crop; with `flip_test` (None: as `second_look`) one over its mirror image,
+        too; with `second_look` other crops where they are needed. `rows`: those that may get one; None: all."""
+        flip_test = second_look if flip_test is None else flip_test
+        encoded = encode_crops(self.encoder, crops, flip_test)
+        if second_look:
+            encoded = with_second_looks(encoded, self.encoder, self.numpy_model, rows)
+        return without_neighbours(encoded, self.encoder) if flip_test else encoded
+
+    def estimate(
+        self, encoded: EncodedCrops, hypotheses: int, steps: int, noise: Any, constraints: Constraints | None = None
+    ) -> Estimate:
+        """H poses in camera axes and the visibility of every joint, for each crop. Constraints in the crops' axes."""
+        flipped = None if encoded.flipped is None else encoded.flipped.features
+        features = encoded.output.features
+        prediction = predict_both(self.numpy_model, features, flipped, hypotheses, steps, noise, constraints)
+        return in_camera_axes(prediction, encoded, self.encoder)
+
+    def place(self, encoded: EncodedCrops, estimate: Estimate, height_m: float | None = None) -> list[Person]:
+        """A person for each crop."""
+        calibration = self.calibration or Calibration.neutral()
+        fits = fit_people(observe(encoded, self.encoder), estimate, calibration, height_m)
+        scores = person_scores(encoded, estimate, self.encoder, calibration)
+        return self._people(encoded, estimate, fits, scores, height_m is not None)
+
+    def _people(
+        self, encoded: EncodedCrops, estimate: Estimate, fits: Sequence[BodyFit], scores: np.ndarray, known_height: bool
+    ) -> list[Person]:
+        calibration = self.calibration or Calibration.neutral()
+        tokens = [None] * len(fits) if estimate.tokens is None else estimate.tokens
+        every = zip(encoded.crops, fits, estimate.visibility, tokens, scores.tolist(), strict=True)
+        return [make_person(*each, calibration, known_height) for each in every]
+
+
+def _longer_lenses(
+    queries: Sequence[ImageQuery], encoded: EncodedCrops, fits: Sequence[BodyFit]
+) -> list[ImageQuery]:
+    """The queries, with a longer lens where the camera is assumed and a person stands too near."""
+    nearest = [np.inf] * len(queries)
+    for crop, fit in zip(encoded.crops, fits, strict=True):
+        nearest[crop.query] = min(nearest[crop.query], fit.depth_mm)
+    return [query.narrowed(near) for query, near in zip(queries, nearest, strict=True)]

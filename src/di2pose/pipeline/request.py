@@ -1,4 +1,4 @@
-"""What the user hands in: pictures, boxes, a camera, known joints; checked and opened."""
+"""What the user hands in, checked and opened: pictures, boxes, a camera, pinned joints, kept tokens."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,29 +16,29 @@ from di2pose.image.boxes import Box, parse_boxes
 from di2pose.image.crop import DEFAULT_FIELD_OF_VIEW, assumed_camera
 from di2pose.image.detect import overlap
 from di2pose.image.read import FOCAL, LEAST_PIXELS, ExifFocal, exif_focal, read_image, upright_rgb
+from di2pose.model import Pins
 from di2pose.pipeline.crops import BATCH
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
-from di2pose.prediction import Pins
 from di2pose.result import Person, Result
 
 Picture = str | Path | Image.Image | np.ndarray
 """A path, a PIL image, or RGB pixels (H, W, 3) uint8."""
 REACH_MM = 1500.0
-"""No joint of a body lies farther from its pelvis."""
-
-
+"""Largest distance of a joint from the pelvis."""
 NEAREST_MM, NARROWEST = 1200.0, 15.0
-"""With an assumed camera nobody is nearer; but its field of view becomes no smaller than so many degrees."""
+"""An assumed camera gets a longer lens until the nearest person is so far away, or its field of view so many
+degrees."""
 
 
 class ImageRequest(NamedTuple):
-    """One picture that the user handed in."""
+    """One picture as the user handed it in."""
 
     image: Picture
     boxes: tuple[Box, ...] | None
-    """Where the people are; None: the detector is to find them."""
+    """Of the people; None: by the detector."""
     hidden: tuple[Box, ...]
+    """Regions to ignore."""
 
 
 class ImageQuery(NamedTuple):
@@ -52,12 +52,12 @@ class ImageQuery(NamedTuple):
 
     @property
     def assumed(self) -> bool:
-        """Whether nobody knows the camera."""
+        """Whether the camera is unknown."""
         return self.camera_source.startswith("assumed")
 
     def narrowed(self, nearest_mm: float) -> "ImageQuery":
-        """With a longer lens where the camera is assumed and somebody would stand nearer than NEAREST_MM: whoever fills
-        a picture is seldom photographed from so near. `nearest_mm`: where the nearest one stands by this camera."""
+        """With a longer lens where the camera is assumed and the nearest person, at `nearest_mm` by this camera, would
+        stand nearer than NEAREST_MM: a person who fills a picture is seldom photographed from so near."""
         if not self.assumed or nearest_mm >= NEAREST_MM:
             return self
         half, focal = max(self.picture.size) / 2, self.camera.focal[0]
@@ -69,16 +69,15 @@ class ImageQuery(NamedTuple):
         )
 
     def result(self, people: list[Person], seed: int, steps: int, hypotheses: int, model: str) -> Result:
-        """Pixels that came without a file stay with the result."""
-        image, picture = self.request.image, self.picture
-        path = str(image) if isinstance(image, str | Path) else None
+        """The result of the picture; pixels that came without a file stay with it."""
+        path = str(self.request.image) if isinstance(self.request.image, str | Path) else None
+        size, shown = self.picture.size, None if path else self.picture
         made = (seed, steps, hypotheses, model, __version__)
-        shown = None if path else picture
-        return Result(path, picture.size, self.camera, people, *made, picture=shown, camera_source=self.camera_source)
+        return Result(path, size, self.camera, people, *made, picture=shown, camera_source=self.camera_source)
 
 
-def parse_pins(joints: Mapping[str, Any]) -> Pins | None:
-    """{"left_wrist": (x, y, z)} -> (joints (17, 3), which are known (17,)); None where nothing is pinned."""
+def parse_pins(joints: Mapping[str, Any] | None) -> Pins | None:
+    """{"left_wrist": (x, y, z)} -> (joints (17, 3), which are known (17,)); None without pins."""
     if not joints:
         return None
     place, known = np.zeros((H36M_17.count, 3)), np.zeros(H36M_17.count, dtype=bool)
@@ -96,9 +95,9 @@ def parse_pins(joints: Mapping[str, Any]) -> Pins | None:
 
 
 def parse_tokens(
-    codes: Mapping[int, int], config: TokenizerConfig | None
+    codes: Mapping[int, int] | None, config: TokenizerConfig | None
 ) -> tuple[Int[np.ndarray, "1 N"], Bool[np.ndarray, "1 N"]] | None:
-    """{position: code} -> (tokens, which are to stay); None where none is. `config` None: the model has no tokens."""
+    """{position: code} -> (tokens, which to keep); None without any. `config` None: the model has no tokens."""
     if not codes:
         return None
     if config is None:
@@ -121,27 +120,24 @@ def batches(images: Picture | Sequence[Picture], boxes: Any, hidden: Any) -> Ite
     """
     if isinstance(images, list | tuple):
         pictures: list[Any] = list(images)
-        boxes, hidden = (
-            boxes if boxes is not None else [None] * len(pictures),
-            hidden if len(hidden) else [()] * len(pictures),
-        )
+        boxes = [None] * len(pictures) if boxes is None else boxes
+        hidden = hidden if len(hidden) else [()] * len(pictures)
     else:
         pictures, boxes, hidden = [images], [boxes], [hidden]
     if not len(boxes) == len(hidden) == len(pictures):
         raise InputError(
             f"{len(pictures)} images need as many lists of boxes, got {len(boxes)} (boxes) and {len(hidden)} (occluded)"
         )
-    every = zip(pictures, boxes, hidden, strict=True)
     what = "boxes of a picture are a list of (x0, y0, x1, y1)"
     whole = [
         ImageRequest(image, None if some is None else parse_boxes(some, what), parse_boxes(covers, what))
-        for image, some, covers in every
+        for image, some, covers in zip(pictures, boxes, hidden, strict=True)
     ]
     return (whole[first : first + BATCH] for first in range(0, len(whole), BATCH))
 
 
 def open_query(request: ImageRequest, camera: Camera | None, field_of_view: float | None) -> ImageQuery:
-    """The picture, opened, and its camera; boxes that lie beside the picture are refused."""
+    """The picture, opened, and its camera. Boxes outside of the picture are an error."""
     picture = open_picture(request.image)
     camera, source = camera_and_source(picture.size, camera, field_of_view, exif_focal(picture))
     if outside := [b for b in request.boxes or () if not overlap(b, (0, 0, *picture.size))]:
@@ -157,8 +153,8 @@ def camera_for(size: tuple[int, int], camera: Camera | None, field_of_view: floa
 def camera_and_source(
     size: tuple[int, int], camera: Camera | None, field_of_view: float | None, focal: ExifFocal | None = None
 ) -> tuple[Camera, str]:
-    """The camera of a picture (width, height), and where it is from: the stated one, else a centred one of the stated
-    field of view, of the file's focal length, or of 60 degrees across the longer side."""
+    """The camera of a picture (width, height), and its source: the given one, else a centred one of the given field of
+    view, of the file's focal length, or of 60 degrees across the longer side."""
     if camera is not None and field_of_view is not None:
         raise InputError("give the camera or its field_of_view, not both")
     if field_of_view is not None:

@@ -1,163 +1,168 @@
-"""A second look at people: whose crop is doubtful, other regions than the detector's, and which of them to keep.
+"""A second look: which crops need one, which other regions to try, and which crop to keep.
 
-What stands before a person misleads a detector: crops come turned, off or of another size.
+What stands in front of a person misleads a detector: crops come turned, shifted or of the wrong size.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from di2pose.arrays import to_numpy
 from di2pose.image.crop import Roi
 from di2pose.image.detect import FEW_KEYPOINTS, SURE_KEYPOINT, Detection
 from di2pose.image.encoder import PERSON, Encoder, to_picture
 from di2pose.image.region import next_region
-from di2pose.pipeline.crops import Encode, EncodedCrops, PersonCrop, encode_crops
+from di2pose.model import NumpyModel
+from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops, encode_mirrored
 from di2pose.pose.skeleton import COCO_17, LIMB_12, Skeleton
 
 TURNED = np.radians(15)
-"""Regions turned by less are not looked at upright, too."""
+"""Regions turned by more are also tried upright."""
 FARTHEST, LARGEST = 0.3, np.log(2.0)
-"""Most that a second look may lie off the first, in sides, and differ from it in size (log): else it shows another."""
+"""Largest shift of another region, in sides of the first, and change of size (log): beyond, it shows someone else."""
 UPPER = ("nose", "left_ear", "right_ear", "left_shoulder", "right_shoulder")
-"""Landmarks by which people are told apart: whoever is photographed shows head and shoulders first of all."""
+"""Landmarks that tell people apart: head and shoulders are in nearly every photo."""
 OFF, INSIDE = 0.12, 0.05
 """Over the longer side of the box: how far landmarks may lie off keypoints, and how far outside of the box."""
 APART, HARDLY = 0.025, 0.05
-"""Of a crop that is not doubtful: how far its landmarks lie from those of the mirror image and from a second observer's
-keypoints at most, over the crop's width; and how much a landmark that is not seen counts in that. On real footage 97 of
-100 crops are not doubtful, and 38 of those with a patch before a limb (docs/log.md)."""
+"""Mean distance of landmarks from those of the mirror image, or from a second observer's keypoints, from which on a
+crop needs a second look, over the crop's width; and the weight of an unseen landmark in it. On real footage 97 of 100
+crops need none, and 38 of 100 with a patch before a limb (docs/log.md)."""
 MOVED, GROWN, SWUNG = 0.05, 0.15, np.radians(10)
-"""Of such a crop: how far the region that its landmarks call for lies off at most (sides), differs in size (log), and
-is turned."""
+"""The same for the region that the landmarks call for: shift (sides), change of size (log) and turn."""
 
 
-def surest_looks(
-    first: EncodedCrops,
-    rows: Sequence[int],
-    encoder: Encoder,
-    encode: Encode,
-    certainty: Callable[[Any], Any],
+def with_second_looks(
+    first: EncodedCrops, encoder: Encoder, model: NumpyModel, rows: Sequence[int] | None = None
 ) -> EncodedCrops:
-    """The same people, but for each of the rows the look of the greatest certainty: the one that was taken, upright
-    where that was turned, and at the places where the landmarks of those two lie. Where all of these show a neighbour,
-    neighbours are painted over. Looks that show a neighbour come late, and looks that show nobody last.
+    """The same people; each crop that needs a second look, of the given rows or of all, is replaced by the one of
+    greatest certainty, with its mirror image."""
+    wanted = needs_second_look(first, encoder)
+    again = [row for row in (range(len(first.crops)) if rows is None else rows) if wanted[row]]
+    best = most_certain_crops(first, again, encoder, model)
+    moved = [row for row in again if best.crops[row] is not first.crops[row]]
+    if not moved:
+        return first
+    if first.flipped is None:
+        return best
+    there = encode_mirrored(encoder, [best.crops[row] for row in moved])
+    return replace(best, flipped=first.flipped.swap(moved, there))
 
-    `certainty`: a model's, of features; one that cannot tell it stays with the first look. An encoder without landmarks
-    has fewer looks.
+
+def without_neighbours(both: EncodedCrops, encoder: Encoder) -> EncodedCrops:
+    """The same; mirror images in which the landmarks lie on a neighbour are encoded again, the neighbours painted
+    over."""
+    wrong = on_neighbour(both, encoder, flipped=True) & ~on_neighbour(both, encoder)
+    crops = both.crops
+    again = [row for row in np.flatnonzero(wrong).tolist() if crops[row].others and not crops[row].alone]
+    if both.flipped is None or not again:
+        return both
+    there = encode_mirrored(encoder, [replace(crops[row], alone=True) for row in again])
+    return replace(both, flipped=both.flipped.swap(again, there))
+
+
+def most_certain_crops(
+    first: EncodedCrops, rows: Sequence[int], encoder: Encoder, model: NumpyModel
+) -> EncodedCrops:
+    """The same people, but for each of the rows the crop of the model's greatest certainty among: the first, upright
+    where that is turned, and the regions that the landmarks of those two call for. Where all of these lie on a
+    neighbour, also with neighbours painted over. Crops on a neighbour come late, and crops without a person last.
+
+    A model without certainty keeps the first crop. An encoder without landmarks has fewer candidates.
     """
     if not len(rows):
         return first
-    looks, owners = [first.pick(rows)], [list(rows)]
+    tried, owners = [first.pick(rows)], [list(rows)]
 
-    def take(crops: Mapping[int, PersonCrop], of: list[int]) -> None:
+    def encode(crops: Mapping[int, PersonCrop], of: list[int]) -> None:
         if crops:
-            taken = list(crops.values())
-            looks.append(EncodedCrops(taken, encode_crops(encoder, taken, encode)))
+            tried.append(encode_crops(encoder, list(crops.values())))
             owners.append([of[place] for place in crops])
 
-    take(upright_crops(looks[0].crops), owners[0])
-    for seen, of in list(zip(looks, owners, strict=True)):
-        take(moved_crops(seen, encoder), of)
-    astray = set(rows) - {row for seen, of in zip(looks, owners, strict=True) for row in _settled(seen, of, encoder)}
-    lost = {place: crop for place, crop in enumerate(looks[0].crops) if owners[0][place] in astray and crop.others}
-    alone = {place: replace(crop.at(encoder.region(crop.detection)), alone=True) for place, crop in lost.items()}
-    take(alone, owners[0])
+    encode(upright_crops(tried[0].crops), owners[0])
+    for seen, of in list(zip(tried, owners, strict=True)):
+        encode(moved_crops(seen, encoder), of)
+    right = {
+        row
+        for seen, of in zip(tried, owners, strict=True)
+        for row, wrong in zip(of, on_neighbour(seen, encoder), strict=True)
+        if not wrong
+    }
+    lost = {place: crop for place, crop in enumerate(tried[0].crops) if owners[0][place] not in right and crop.others}
+    encode({k: replace(crop.at(encoder.region(crop.detection)), alone=True) for k, crop in lost.items()}, owners[0])
     if lost:
-        take(moved_crops(looks[-1], encoder), owners[-1])
-    if len(looks) == 1:
+        encode(moved_crops(tried[-1], encoder), owners[-1])
+    if len(tried) == 1:
         return first
-    every = EncodedCrops.join(looks)
-    told = certainty(every.output.features)
-    if told is None:
+    every = EncodedCrops.join(tried)
+    certainty = model.certainty(every.output.features)
+    if certainty is None:
         return first
-    sure = to_numpy(told) - 1e2 * mistaken(every, encoder)
+    order = certainty - 1e2 * on_neighbour(every, encoder)
     if every.output.person is not None:
-        sure = sure - 1e3 * (to_numpy(every.output.person) < PERSON)
+        order = order - 1e3 * (every.output.person < PERSON)
     best: dict[int, int] = {}
     for place, row in enumerate(row for some in owners for row in some):
-        if row not in best or sure[place] > sure[best[row]]:
+        if row not in best or order[place] > order[best[row]]:
             best[row] = place
     count = len(first.crops)
     chosen = [count + best[row] if row in best else row for row in range(count)]
     return EncodedCrops.join([first, every]).pick(chosen)
 
 
-def doubtful(first: EncodedCrops, encoder: Encoder) -> Bool[np.ndarray, " B"]:
-    """Which crops may be worth another look: the landmarks lie elsewhere than in the mirror image or than the second
-    observer's keypoints, call for quite another region, or lie on somebody else; or nobody is seen. All, where nothing
-    can be compared."""
-    output = first.output
-    if output.landmarks_2d is None or output.landmark_visibility is None or output.skeleton is None:
+def needs_second_look(first: EncodedCrops, encoder: Encoder) -> Bool[np.ndarray, " B"]:
+    """The crops whose landmarks lie elsewhere than in the mirror image or than the second observer's keypoints, call
+    for quite another region, or lie on a neighbour; and those without a person. All, where nothing can be compared."""
+    output, width = first.output, encoder.size[0]
+    points, shown, marks = output.landmarks_2d, output.landmark_visibility, output.keypoints
+    there = None if first.flipped is None else first.flipped.landmarks_2d
+    if points is None or shown is None or output.skeleton is None or (there is None and marks is None):
         return np.ones(len(first.crops), bool)
-    points, shown = (to_numpy(each) for each in (output.landmarks_2d, output.landmark_visibility))
-    marks = None if output.keypoints is None else to_numpy(output.keypoints)
-    if first.flipped is None or first.flipped.landmarks_2d is None:
-        there = None
-    else:
-        there = _mirrored(to_numpy(first.flipped.landmarks_2d), output.skeleton, encoder)
-    if there is None and marks is None:
-        return np.ones(len(first.crops), bool)
-    doubt = mistaken(first, encoder)
+    there = None if there is None else mirrored_back(there, output.skeleton, width)
+    doubt = on_neighbour(first, encoder)
     if output.person is not None:
-        doubt |= to_numpy(output.person) < PERSON
+        doubt |= output.person < PERSON
     limbs, same = (list(output.skeleton.indices(*names)) for names in (LIMB_12, COCO_17.joints))
     for row, (crop, landmarks) in enumerate(zip(first.crops, points, strict=True)):
         places = to_picture(encoder, crop.region, landmarks)
         inside = np.asarray(((places >= 0) & (places <= crop.picture.size)).all(-1))  # elsewhere both only guess
         if there is not None:
             gap = _gap(landmarks[limbs], there[row, limbs], (shown[row, limbs] + HARDLY) * inside[limbs])
-            doubt[row] |= gap > APART * encoder.size[0]
+            doubt[row] |= gap > APART * width
         if marks is not None:
             gap = _gap(landmarks[same], marks[row, :, :2], (marks[row, :, 2] + HARDLY) * inside[same])
-            doubt[row] |= gap > APART * encoder.size[0]
-        way, grown, turned = _change(crop.region, next_region(places, crop.region, output.skeleton))
-        doubt[row] |= way > MOVED or grown > GROWN or turned > SWUNG or crop.detection.has_few_keypoints
+            doubt[row] |= gap > APART * width
+        shift, grown, turned = _change(crop.region, next_region(places, crop.region, output.skeleton))
+        doubt[row] |= shift > MOVED or grown > GROWN or turned > SWUNG or crop.detection.is_bare
     return doubt
 
 
-def _gap(a: Float[np.ndarray, "J 2"], b: Float[np.ndarray, "J 2"], weight: Float[np.ndarray, " J"]) -> float:
-    """Weighted mean distance; infinite where nothing counts."""
-    total = float(weight.sum())
-    return float((np.linalg.norm(a - b, axis=-1) * weight).sum()) / total if total else np.inf
-
-
-def _change(before: Roi, after: Roi) -> tuple[float, float, float]:
-    """How far a region moved, over its side; how much it grew or shrank (log); and by how much it turned."""
-    way = float(np.hypot(after.centre[0] - before.centre[0], after.centre[1] - before.centre[1]))
-    turn = abs(float(np.angle(np.exp(1j * (after.angle - before.angle)))))
-    return way / before.side, abs(float(np.log(after.side / before.side))), turn
-
-
-def _mirrored(points: np.ndarray, skeleton: Skeleton, encoder: Encoder) -> np.ndarray:
-    """Landmarks of mirror images, in the pixels of the crops."""
-    back: np.ndarray = (points * (-1, 1) + (encoder.size[0], 0))[..., list(skeleton.mirror_order), :]
+def mirrored_back(
+    points: Float[np.ndarray, "*B J 2"], skeleton: Skeleton, width: float
+) -> Float[np.ndarray, "*B J 2"]:
+    """Landmarks of the mirror image of a crop of that width -> in the pixels of the crop."""
+    back: np.ndarray = (points * (-1, 1) + (width, 0))[..., list(skeleton.mirror_order), :]
     return back
 
 
-def _settled(seen: EncodedCrops, of: Sequence[int], encoder: Encoder) -> list[int]:
-    """The people of a round of looks whom it does show."""
-    return [row for row, wrong in zip(of, mistaken(seen, encoder), strict=True) if not wrong]
-
-
-def mistaken(seen: EncodedCrops, encoder: Encoder, flipped: bool = False) -> Bool[np.ndarray, " B"]:
-    """Which crops' landmarks lie on somebody else than the detection is of: off its keypoints, where it has any, else
-    with head and shoulders outside of its box. `flipped`: by the landmarks of the mirror images."""
+def on_neighbour(seen: EncodedCrops, encoder: Encoder, flipped: bool = False) -> Bool[np.ndarray, " B"]:
+    """The crops whose landmarks lie on someone else than the detection: off its keypoints, where it has any, else with
+    head and shoulders outside of its box. `flipped`: by the landmarks of the mirror images."""
     output = seen.flipped if flipped else seen.output
     if output is None or output.landmarks_2d is None or output.skeleton is None:
         return np.zeros(len(seen.crops), bool)
-    found = []
-    for crop, landmarks in zip(seen.crops, to_numpy(output.landmarks_2d), strict=True):
-        if flipped:
-            landmarks = _mirrored(landmarks, output.skeleton, encoder)
-        found.append(_is_on_another(to_picture(encoder, crop.region, landmarks), output.skeleton, crop.detection))
+    points = output.landmarks_2d
+    if flipped:
+        points = mirrored_back(points, output.skeleton, encoder.size[0])
+    found = [
+        _is_elsewhere(to_picture(encoder, crop.region, each), output.skeleton, crop.detection)
+        for crop, each in zip(seen.crops, points, strict=True)
+    ]
     return np.array(found, bool)
 
 
-def _is_on_another(points: Float[np.ndarray, "J 2"], skeleton: Skeleton, detection: Detection) -> bool:
+def _is_elsewhere(points: Float[np.ndarray, "J 2"], skeleton: Skeleton, detection: Detection) -> bool:
     x0, y0, x1, y1 = detection.box
     size = max(x1 - x0, y1 - y0)
     names = [name for name in UPPER if name in skeleton.joints]
@@ -179,15 +184,26 @@ def upright_crops(crops: Sequence[PersonCrop]) -> dict[int, PersonCrop]:
 
 
 def moved_crops(seen: EncodedCrops, encoder: Encoder) -> dict[int, PersonCrop]:
-    """Number of a crop -> the region that its landmarks call for; not where that would lie on somebody else."""
+    """Number of a crop -> the region that its landmarks call for; none where that would lie on someone else."""
     if seen.output.landmarks_2d is None or seen.output.skeleton is None:
         return {}
     moved = {}
-    points = to_numpy(seen.output.landmarks_2d)
-    for row, (crop, landmarks) in enumerate(zip(seen.crops, points, strict=True)):
-        before = crop.region
-        region = next_region(to_picture(encoder, before, landmarks), before, seen.output.skeleton)
-        way, grown, _ = _change(before, region)
-        if way < FARTHEST and grown < LARGEST:
+    for row, (crop, landmarks) in enumerate(zip(seen.crops, seen.output.landmarks_2d, strict=True)):
+        region = next_region(to_picture(encoder, crop.region, landmarks), crop.region, seen.output.skeleton)
+        shift, grown, _ = _change(crop.region, region)
+        if shift < FARTHEST and grown < LARGEST:
             moved[row] = crop.at(region)
     return moved
+
+
+def _gap(a: Float[np.ndarray, "J 2"], b: Float[np.ndarray, "J 2"], weight: Float[np.ndarray, " J"]) -> float:
+    """Weighted mean distance; infinite where all weights are 0."""
+    total = float(weight.sum())
+    return float((np.linalg.norm(a - b, axis=-1) * weight).sum()) / total if total else np.inf
+
+
+def _change(before: Roi, after: Roi) -> tuple[float, float, float]:
+    """Shift of a region over its side, change of size (log), and turn."""
+    shift = float(np.hypot(after.centre[0] - before.centre[0], after.centre[1] - before.centre[1]))
+    turn = abs(float(np.angle(np.exp(1j * (after.angle - before.angle)))))
+    return shift / before.side, abs(float(np.log(after.side / before.side))), turn

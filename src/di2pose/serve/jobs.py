@@ -6,19 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box, parse_box
 from di2pose.image.read import BATCH_PIXELS
 from di2pose.network import Di2PoseNetwork
+from di2pose.noise import hypothesis_generators
 from di2pose.occlusion.patches import Rectangle, keyed_generator, paste
 from di2pose.occlusion.textures import ProceduralTextures
+from di2pose.options import Options
 from di2pose.output.media import Thumbnails
 from di2pose.output.tables import plain
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pipeline.request import ImageRequest, open_query
-from di2pose.randomness import hypothesis_generators
 from di2pose.result import Motion, Result
 from di2pose.serve.decoding import Between, WatchedStream
 from di2pose.serve.limits import ApiError, Limits
@@ -58,12 +60,12 @@ def reveal_steps(model: Di2Pose, picture: Image.Image, options: RequestOptions, 
     between()
     boxes = options["boxes"] and tuple(options["boxes"])
     query = open_query(ImageRequest(picture, boxes, tuple(options["occluded"])), None, options["field_of_view"])
-    _, encoded = model.look([query], options["max_people"], None, options["second_look"])
+    encoded = model.detect_and_encode([query], Options(**options))
     row = next(k for k, crop in enumerate(encoded.crops) if crop.detection.box == result.people[0].box)
     crop = replace(encoded.crops[row], camera=result.camera)
     turn = model.encoder.rotation(crop.region, crop.camera)
     steps = []
-    features = encoded.pick([row]).output.features
+    features = torch.from_numpy(encoded.pick([row]).output.features).to(network.device)
     noise = hypothesis_generators(options["seed"], [row], 1)
     for s, decided, joints_mm in network.reveal(features, result.steps, noise):
         pose = joints_mm[0].double().cpu().numpy() @ turn

@@ -27,7 +27,7 @@ from di2pose.config import TrainingConfig
 from di2pose.device import autocast, precision_of
 from di2pose.diffusion.denoiser import Block
 from di2pose.errors import InputError
-from di2pose.randomness import Noise, training_generators
+from di2pose.noise import Noise, training_generators
 from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock
 from di2pose.training.distributed import Ranks, join
 from di2pose.training.log import Log, progress_bar

@@ -10,7 +10,7 @@ from torch import nn
 
 from di2pose.config import TrainingConfig
 from di2pose.errors import InputError
-from di2pose.randomness import seed_of
+from di2pose.noise import seed_of
 
 Model = TypeVar("Model", bound=nn.Module)
 DECAYED = (nn.Linear, nn.Conv1d, nn.Conv2d)

@@ -18,8 +18,8 @@ from di2pose.diffusion.denoiser import Denoiser
 from di2pose.errors import InputError
 from di2pose.model import PoseModel, Recipe, TokenRecipe, find_model, kind_of, save_model, training_of
 from di2pose.network import Di2PoseNetwork
+from di2pose.noise import Noise, generator_of, hypothesis_generators
 from di2pose.pose.metrics import mpjpe
-from di2pose.randomness import Noise, generator_of, hypothesis_generators
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 from di2pose.training.distributed import ALONE, Ranks
 from di2pose.training.loop import Batch, Job

@@ -15,11 +15,11 @@ from di2pose.call_options import check_call
 from di2pose.errors import InputError
 from di2pose.image.encoder import Encoder, to_picture
 from di2pose.image.region import points_of
+from di2pose.noise import hypothesis_generators
 from di2pose.pipeline.crops import EncodedCrops
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pipeline.request import camera_and_source, camera_for
 from di2pose.pose.camera import Camera
-from di2pose.randomness import hypothesis_generators
 from di2pose.result import Motion, Person, Result
 from di2pose.video.body import growing_body, one_body
 from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, likely, whole_tracks
@@ -165,11 +165,11 @@ def _observations(encoded: EncodedCrops, encoder: Encoder, fresh: Sequence[bool]
         if output.landmarks_2d is None:
             points = points_of(crop.detection.roi)
         else:
-            points = to_picture(encoder, crop.region, output.landmarks_2d[row].astype("float64"))
+            points = to_picture(encoder, crop.region, output.landmarks_2d[row])
         person = 1.0 if output.person is None else float(output.person[row])
         pose = None
         if output.world_mm is not None and output.skeleton is not None:
-            turned = output.world_mm[row].astype("float64") @ encoder.rotation(crop.region, crop.camera)
+            turned = output.world_mm[row] @ encoder.rotation(crop.region, crop.camera)
             pose = turned - turned[list(output.skeleton.indices("left_hip", "right_hip"))].mean(0)
         found.append(Observation(points, person, replace(crop.detection, roi=crop.region), fresh[row], pose))
     return found

@@ -1,18 +1,18 @@
-"""Options that cannot be right are named in one line, wherever they come in."""
+"""Options of a call: wrong ones are named in one line, in photos and videos alike."""
 
 import subprocess
 import sys
+from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
 
 from di2pose import Di2Pose, recipes
-from di2pose.call_options import check_call, usable_device
+from di2pose.call_options import usable_device
 from di2pose.errors import InputError
+from di2pose.options import CallOptions, Options
 from di2pose.video.estimate import video_results
-
-GOOD = {"hypotheses": 8, "steps": None, "seed": 0, "max_people": 8}
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,10 @@ GOOD = {"hypotheses": 8, "steps": None, "seed": 0, "max_people": 8}
         ({"field_of_view": "60"}, "field_of_view must be an angle in degrees like 60, or None, got '60'"),
         ({"min_score": "high"}, "min_score must be a number from 0 to 1, or None, got 'high'"),
         ({"min_score": -0.1}, "min_score must be a number from 0 to 1, got -0.1"),
+        ({"height_m": 178.0}, "height_m is a stature in metres, 0.3 to 3, got 178.0"),
     ],
 )
-def test_wrong_options_are_named_by_photos_and_videos_alike(changes, message, as_user):
+def test_wrong_options_are_named(changes, message, as_user):
     model = Di2Pose(recipes.tiny())
     for call in (lambda: model("gone.jpg", **changes), lambda: video_results(model, "gone.mp4", **changes)):
         with pytest.raises(InputError) as error:
@@ -41,30 +42,36 @@ def test_wrong_options_are_named_by_photos_and_videos_alike(changes, message, as
 
 
 def test_numbers_of_numpy_are_numbers(as_user):
-    check_call(np.int64(4), np.int32(2), np.uint8(1), np.int16(3), np.float32(1.7), np.float64(60), np.float32(0.5))
-    check_call(**GOOD)
+    numbers = {"hypotheses": np.int64(4), "steps": np.int32(2), "seed": np.uint8(1), "max_people": np.int16(3)}
+    Options(**numbers, height_m=np.float32(1.7), field_of_view=np.float64(60), min_score=np.float32(0.5)).check()
+
+
+def test_the_keyword_arguments_are_the_fields():
+    assert list(CallOptions.__annotations__) == [each.name for each in fields(Options)]
+    with pytest.raises(TypeError, match="hypothesis"):
+        Di2Pose(recipes.tiny())("gone.jpg", hypothesis=4)
 
 
 @pytest.mark.parametrize("device", ["nonsense", "tpu", "cuda:x", "", "meta"])
-def test_a_device_that_is_none_is_named(device, as_user):
+def test_an_unknown_device_is_named(device, as_user):
     with pytest.raises(InputError, match=r"device is auto, cpu, cuda \(or cuda:1, ...\) or mps, got"):
         Di2Pose.from_pretrained(device=device)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:63", "mps"])
-def test_a_device_that_is_not_here_is_named(device, as_user):
+def test_a_missing_device_is_named(device, as_user):
     if (device == "cuda" and torch.cuda.is_available()) or (device == "mps" and torch.backends.mps.is_available()):
         pytest.skip(f"{device} can be used here")
     with pytest.raises(InputError, match=f"device {device} cannot be used here: run `di2pose doctor`"):
         Di2Pose.from_pretrained(device=device)
 
 
-def test_the_processor_is_always_there():
+def test_the_cpu_is_usable():
     assert usable_device("cpu") == "cpu"
     assert usable_device("auto") in ("cpu", "cuda")
 
 
-def test_the_runtime_of_the_encoder_says_nothing_and_errors_still_come_through():
+def test_litert_prints_errors_only():
     """The line of XNNPACK comes from C++, past sys.stderr: a process of its own shows it."""
     code = (
         "import os, warnings; warnings.simplefilter('ignore')\n"
