@@ -15,7 +15,7 @@ from di2pose import recipes
 from di2pose.config import DenoiserConfig
 from di2pose.diffusion import Denoiser, Schedule, diffusion_loss, forward_sample
 from di2pose.diffusion.fast_sampler import jump
-from di2pose.randomness import hypothesis_generators, uniform
+from di2pose.noise import hypothesis_generators, uniform
 
 SIX = DenoiserConfig(width=256, layers=6, heads=8)
 QUICK = DenoiserConfig(tokens=20, codes=125, width=32, layers=2, heads=4, feature_width=24)

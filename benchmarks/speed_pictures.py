@@ -28,7 +28,7 @@ from di2pose.image.encoder import load_encoder
 from di2pose.image.litert import without_information
 from di2pose.output.media import CODECS
 from di2pose.pipeline.assemble import depths_mm
-from di2pose.randomness import hypothesis_generators
+from di2pose.noise import hypothesis_generators
 from di2pose.video.stream import Stream
 
 UNIT = "BlazePose passes"

@@ -16,7 +16,7 @@ import tyro
 from di2pose import checkpoint, recipes
 from di2pose.data.poses import crop_turns
 from di2pose.evaluation.tokenizer import read_poses, reconstruction
-from di2pose.randomness import generator_of
+from di2pose.noise import generator_of
 from di2pose.tokenizer import PoseTokenizer
 from di2pose.training.loop import train
 from di2pose.training.options import RunOptions

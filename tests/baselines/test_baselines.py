@@ -17,7 +17,7 @@ from di2pose.network import Di2PoseNetwork
 from di2pose.pipeline.flip import predict_both
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17, mirror
-from di2pose.randomness import hypothesis_generators, training_generators
+from di2pose.noise import hypothesis_generators, training_generators
 from di2pose.training.overrides import overridden
 
 SIZES = {"adapter_width": 64, "adapter_channels": 8}

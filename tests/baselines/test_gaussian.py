@@ -9,7 +9,7 @@ from stick_figures import stick_figures
 
 from di2pose.baselines.gaussian import Gaussian, GaussianSchedule, ddim, x0_of
 from di2pose.errors import InputError
-from di2pose.randomness import hypothesis_generators, normal, training_generators
+from di2pose.noise import hypothesis_generators, normal, training_generators
 
 
 def test_a_network_may_predict_the_noise():

@@ -11,7 +11,7 @@ from di2pose.diffusion import denoiser as module
 from di2pose.errors import InputError
 from di2pose.model import load_model, save_model
 from di2pose.network import Di2PoseNetwork
-from di2pose.randomness import hypothesis_generators
+from di2pose.noise import hypothesis_generators
 
 CONFIG = DenoiserConfig(tokens=6, codes=11, steps=8, feature_width=20, width=32, layers=2, heads=4)
 

@@ -12,8 +12,8 @@ from di2pose.diffusion.denoiser import truncated
 from di2pose.diffusion.fast_sampler import draw_codes, fast_sample, jump
 from di2pose.diffusion.schedule import step_grid
 from di2pose.errors import InputError
-from di2pose.randomness import hypothesis_generators, mirrored, uniform
-from di2pose.spread import spread_mirrored, spread_uniform
+from di2pose.noise import hypothesis_generators, mirrored, uniform
+from di2pose.noise import spread_mirrored, spread_uniform
 
 CODES, FATES, POINTS = 5, 200, 101
 

@@ -12,8 +12,8 @@ from di2pose import Result
 from di2pose.errors import InputError
 from di2pose.onnx import OnnxModel, OnnxPredictor
 from di2pose.onnx.model import PARTS
-from di2pose.prediction import Predicts
-from di2pose.spread import hypothesis_generators
+from di2pose.model import Predicts
+from di2pose.noise import hypothesis_generators
 
 WALKER = (200.0, 15.0, 440.0, 500.0)
 MOST_MM = 0.05
@@ -86,7 +86,7 @@ def test_the_model_runs_where_pytorch_cannot_be_imported(ours, folder, tmp_path)
     without_torch(f"""
 import numpy as np
 from di2pose.onnx.model import OnnxModel
-from di2pose.spread import hypothesis_generators
+from di2pose.noise import hypothesis_generators
 model, features = OnnxModel({str(folder)!r}, threads=1), np.load({str(tmp_path / "features.npy")!r})
 found = model.predict(features, 2, 4, hypothesis_generators(0, "ab", 2)).joints_mm
 np.savez({str(tmp_path / "found.npz")!r}, found=found, certainty=model.certainty(features))

@@ -8,7 +8,7 @@ from stick_figures import stick_figures, write_set
 from di2pose.data.feature_cache import write_features
 from di2pose.data.sample import Sample
 from di2pose.image.encoder import FeatureLayout, TokenBlock
-from di2pose.randomness import generator_of
+from di2pose.noise import generator_of
 
 POSES = 60
 WIDTH = 6

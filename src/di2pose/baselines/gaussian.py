@@ -22,7 +22,7 @@ from di2pose.diffusion.denoiser import Condition, Trunk, initialise
 from di2pose.errors import InputError
 from di2pose.interruption import check
 from di2pose.model import Constraints, Prediction
-from di2pose.randomness import Noise, normal, uniform_integers
+from di2pose.noise import Noise, normal, uniform_integers
 from di2pose.tokenizer.tokenizer import JOINTS, MM_PER_METRE
 
 Shape = Literal["cosine", "linear"]

@@ -14,7 +14,7 @@ from di2pose.baselines.baseline import Baseline
 from di2pose.config import TrainingConfig, TrunkConfig, added
 from di2pose.diffusion.adapter import Adapter, adapter_losses
 from di2pose.model import Constraints, Prediction
-from di2pose.randomness import Noise
+from di2pose.noise import Noise
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from di2pose.diffusion.fast_sampler import CHUNK_ELEMENTS, LazyP0
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import carry_over, carry_over_gain
 from di2pose.errors import InputError
-from di2pose.randomness import Noise, uniform
+from di2pose.noise import Noise, uniform
 from di2pose.tokenizer.fsq import check_tokens
 
 MANY = 0.8

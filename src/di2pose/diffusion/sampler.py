@@ -15,7 +15,7 @@ from di2pose.diffusion.schedule import Schedule, step_grid
 from di2pose.diffusion.transition import forward_sample, posterior
 from di2pose.errors import InputError
 from di2pose.interruption import check
-from di2pose.randomness import Noise, uniform
+from di2pose.noise import Noise, uniform
 
 PredictP0 = Callable[[Tensor, Tensor], Tensor]
 """(k_s (B, N), s (B,)) -> probabilities of k_0 (B, N, C)."""

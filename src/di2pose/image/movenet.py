@@ -123,7 +123,7 @@ def _spread(maps: Float32[np.ndarray, "B 17 64 64"]) -> Float32[np.ndarray, "B 1
     """Standard deviation in x and in y, and their correlation, of non-negative maps read as densities."""
     line = np.arange(GRID, dtype=np.float32) - (GRID - 1) / 2  # centred: less is lost in the differences below
     powers = np.stack([np.ones_like(line), line, line**2])  # 3 64
-    # Summed over x in eight lanes, as PyTorch did when the shipped model was trained: models are given the same bits.
+    # Summed over x in eight lanes: the same bits whatever BLAS is installed.
     lanes = (maps[..., None, :] * powers).reshape(*maps.shape[:3], 3, 8, 8).sum(-2)  # B 17 64 3 8
     lanes = lanes[..., :4] + lanes[..., 4:]
     lanes = lanes[..., :2] + lanes[..., 2:]

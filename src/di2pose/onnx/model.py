@@ -15,8 +15,8 @@ from di2pose.diffusion.fast_sampler import fast_sample
 from di2pose.diffusion.schedule import Schedule, step_grid
 from di2pose.errors import InputError, require
 from di2pose.files import Json, read_json
-from di2pose.prediction import Constraints, Prediction, check_hypotheses
-from di2pose.spread import spread_mirrored, spread_uniform
+from di2pose.model import Constraints, Prediction, check_hypotheses
+from di2pose.noise import spread_mirrored, spread_uniform
 
 FORMAT_VERSION = 2
 """1 had encoder and detectors, too, and the denoiser in two networks."""

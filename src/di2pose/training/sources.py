@@ -15,7 +15,7 @@ from di2pose.data.sample import UNKNOWN, Dataset
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout
 from di2pose.pose.skeleton import H36M_17
-from di2pose.randomness import seed_of
+from di2pose.noise import seed_of
 
 TRAIN = "train"
 
