@@ -26,9 +26,8 @@ from di2pose.errors import require
 from di2pose.image.crop import assumed_camera
 from di2pose.image.encoder import load_encoder
 from di2pose.image.litert import without_information
-from di2pose.output.media import CODECS
-from di2pose.pipeline.assemble import depths_mm
 from di2pose.noise import hypothesis_generators
+from di2pose.output.media import CODECS
 from di2pose.video.stream import Stream
 
 UNIT = "BlazePose passes"

@@ -10,7 +10,7 @@ BASE = {
     "errors", "noise", "files", "garbage", "text_table", "interruption", "device",
 }  # fmt: skip
 LEVEL = {room: BASE for room in ("pose", "config", "assets")}
-LEVEL |= {room: BASE | {"image", "pose", "options"} for room in ("options", "call_options")}
+LEVEL |= {"options": BASE | {"image", "pose"}}
 LEVEL |= {room: BASE | {"pose", "config", "assets", "tokenizer", room} for room in ("tokenizer", "diffusion", "image")}
 LEVEL |= {"data": BASE | {"pose", "assets", "image"}, "occlusion": BASE | {"pose", "assets", "image", "data"}}
 LEVEL |= {"result": BASE | {"pose", "output"}, "output": BASE | {"pose", "result", "image", "data", "pipeline"}}
@@ -19,7 +19,7 @@ LEVEL |= {"recipes": {"config"}, "checkpoint": BASE | {"config"}, "calibration":
 LEVEL |= {"model": BASE | {"config", "checkpoint"}}
 MODEL = BASE | {"config", "model", "pose", "diffusion", "tokenizer"}
 LEVEL |= {"network": MODEL, "baselines": MODEL | {"image", "recipes"}}
-LEVEL |= {"pipeline": MODEL | {"call_options", "options", "image", "calibration", "network", "result"}}
+LEVEL |= {"pipeline": MODEL | {"options", "image", "calibration", "network", "result"}}
 # In `onnx` only what writes a folder may know PyTorch's side; what reads one runs without it (tests/onnx).
 LEVEL |= {"onnx": MODEL | {"pipeline", "network", "assets", "image", "calibration"}}
 BELOW = {*LEVEL, *BASE}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from di2pose import Di2Pose, recipes
-from di2pose.call_options import usable_device
+from di2pose.device import usable_device
 from di2pose.errors import InputError
 from di2pose.options import CallOptions, Options
 from di2pose.video.estimate import video_results

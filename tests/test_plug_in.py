@@ -150,8 +150,9 @@ def test_a_kind_of_another_distribution_comes_by_its_entry_point(added, monkeypa
 
 
 def test_it_is_trained_and_evaluated_by_the_ordinary_commands(added, tmp_path):
-    from di2pose.data.feature_cache import write_features
     from di2pose.evaluation.evaluate_models import evaluate
+
+    from di2pose.data.feature_cache import write_features
     from di2pose.training.command import train_model
 
     poses = np.random.default_rng(0).normal(0, 200, (17, 3)).astype(np.float32)

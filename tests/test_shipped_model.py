@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from di2pose.image.find import Finder
 from PIL import ImageOps
 
 import di2pose
 from di2pose import Di2Pose
 from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection
-from di2pose.image.find import Finder
 from di2pose.noise import hypothesis_generators
 from di2pose.pipeline.second_look import with_second_looks
 from di2pose.pose.metrics import mpjpe, pa_mpjpe

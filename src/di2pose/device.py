@@ -72,3 +72,21 @@ def in_float32(function: Function) -> Function:
             return function(*arguments, **named)
 
     return cast(Function, inner)
+
+
+def usable_device(name: str, option: str = "device") -> str:
+    """The device, if it can be used here; 'auto' is a CUDA GPU where there is one. `option`: what to call it."""
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        device = None
+    if device is None or device.type not in ("cpu", "cuda", "mps"):
+        raise InputError(f"{option} is auto, cpu, cuda (or cuda:1, ...) or mps, got {name}")
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[device.type]
+    if (device.index or 0) >= there:
+        raise InputError(f"{option} {name} cannot be used here: run `di2pose doctor`, or leave it out for the CPU")
+    return str(name)

@@ -28,9 +28,8 @@ from di2pose.diffusion.transition import forward_sample
 from di2pose.errors import InputError
 from di2pose.interruption import check
 from di2pose.model import Constraints, Prediction, check_hypotheses
-from di2pose.noise import Noise, uniform_integers
-from di2pose.pose.metrics import mpjpe
 from di2pose.noise import Noise, mirrored, uniform, uniform_integers
+from di2pose.pose.metrics import mpjpe
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 
 DENOISERS: dict[str, type[nn.Module]] = {"transformer": Denoiser}

@@ -14,10 +14,10 @@ from di2pose.baselines.regression import Regression
 from di2pose.errors import InputError
 from di2pose.model import Constraints, PoseModel, load_model, save_model
 from di2pose.network import Di2PoseNetwork
+from di2pose.noise import hypothesis_generators, training_generators
 from di2pose.pipeline.flip import predict_both
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17, mirror
-from di2pose.noise import hypothesis_generators, training_generators
 from di2pose.training.overrides import overridden
 
 SIZES = {"adapter_width": 64, "adapter_channels": 8}

@@ -10,10 +10,10 @@ import torch
 from di2pose import Di2Pose, recipes
 from di2pose.cli import main
 from di2pose.image.blazepose import BlazePose
+from di2pose.noise import hypothesis_generators
 from di2pose.onnx import OnnxModel
 from di2pose.onnx import export as onnx_export
 from di2pose.onnx.export import Part
-from di2pose.noise import hypothesis_generators
 
 
 @pytest.fixture(scope="module")

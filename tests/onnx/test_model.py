@@ -10,10 +10,10 @@ import pytest
 
 from di2pose import Result
 from di2pose.errors import InputError
-from di2pose.onnx import OnnxModel, OnnxPredictor
-from di2pose.onnx.model import PARTS
 from di2pose.model import Predicts
 from di2pose.noise import hypothesis_generators
+from di2pose.onnx import OnnxModel, OnnxPredictor
+from di2pose.onnx.model import PARTS
 
 WALKER = (200.0, 15.0, 440.0, 500.0)
 MOST_MM = 0.05

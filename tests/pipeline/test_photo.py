@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from di2pose.pose.root import stature_mm
 from PIL import Image, ImageOps
 
 from di2pose import Di2Pose, Person, Result, recipes
@@ -14,7 +15,7 @@ from di2pose.assets import fetch
 from di2pose.calibration import Calibration
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, assumed_camera
-from di2pose.image.detect import Detection, given
+from di2pose.image.detect import Detection, from_boxes
 from di2pose.image.encoder import EncoderOutput, load_encoder
 from di2pose.image.read import read_image
 from di2pose.model import Constraints, Prediction
@@ -25,7 +26,6 @@ from di2pose.pipeline.flip import predict_both
 from di2pose.pipeline.pipeline import SPARE
 from di2pose.pipeline.request import open_picture
 from di2pose.pose.camera import Camera
-from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12, convert, mirror
 
 DRAW = {"hypotheses": 3, "steps": 2}
@@ -177,10 +177,10 @@ def test_a_second_look_keeps_the_most_certain_of_four_crops(model, astronaut):
 
 
 def test_every_other_pair_of_hypotheses_comes_from_the_mirror(model, astronaut):
-    both = model.encode([model.crop(astronaut, given([BOX])[0], assumed_camera((512, 512)))], flip_test=True)
+    both = model.encode([model.crop(astronaut, from_boxes([BOX])[0], assumed_camera((512, 512)))], flip_test=True)
     flipped = ImageOps.mirror(astronaut)
     box = (512 - BOX[2], BOX[1], 512 - BOX[0], BOX[3])
-    other = model.encode([model.crop(flipped, given([box])[0], assumed_camera((512, 512)))]).output.features
+    other = model.encode([model.crop(flipped, from_boxes([box])[0], assumed_camera((512, 512)))]).output.features
     assert np.abs(both.flipped.features - other).max() < 0.05 * np.abs(other).max()
     sides = (both.output.features, both.flipped.features)
     found = predict_both(model.numpy_model, *sides, 6, 2, hypothesis_generators(0, [0], 6))
@@ -199,7 +199,7 @@ def test_every_other_pair_of_hypotheses_comes_from_the_mirror(model, astronaut):
 
 
 def test_a_pin_is_mirrored_with_the_pose(model, astronaut):
-    seen = model.encode([model.crop(astronaut, given([BOX])[0], assumed_camera((512, 512)))], flip_test=True)
+    seen = model.encode([model.crop(astronaut, from_boxes([BOX])[0], assumed_camera((512, 512)))], flip_test=True)
     wrist = H36M_17.index("left_wrist")
     pin = np.zeros((1, 17, 3), np.float32)
     pin[0, wrist] = 400.0, -200.0, -150.0
@@ -222,7 +222,7 @@ def test_the_second_look_can_be_left_out(model, astronaut, monkeypatch):
 
 
 def test_a_region_far_from_the_first_is_not_tried(model, astronaut):
-    seen = model.encode([model.crop(astronaut, given([BOX])[0], assumed_camera((512, 512)))])
+    seen = model.encode([model.crop(astronaut, from_boxes([BOX])[0], assumed_camera((512, 512)))])
     assert list(second_look.moved_crops(seen, model.encoder)) == [0]
     moved = replace(seen.output, landmarks_2d=seen.output.landmarks_2d + np.array([150.0, 0.0]))
     assert second_look.moved_crops(replace(seen, output=moved), model.encoder) == {}
@@ -254,7 +254,7 @@ def test_an_occluded_region_is_not_encoded_and_its_joints_are_occluded(model, as
     one, other = (model(image, boxes=[BOX], occluded=[region], **DRAW) for image in (astronaut, changed))
     same(one, other)
     assert one.picture.tobytes() == astronaut.tobytes()
-    crops = [model.crop(astronaut, given([BOX])[0], assumed_camera(astronaut.size), h) for h in ((), (region,))]
+    crops = [model.crop(astronaut, from_boxes([BOX])[0], assumed_camera(astronaut.size), h) for h in ((), (region,))]
     plain, hidden = model.encode(crops).output.features
     assert np.abs(plain - hidden).max() > 0.1
     (person,) = one.people
@@ -274,7 +274,7 @@ def test_a_joint_outside_the_picture_is_out_of_frame(model, astronaut):
 
 def test_a_joint_clearly_inside_the_picture_is_not_out_of_frame(model, astronaut):
     half = astronaut.crop((0, 0, 512, 256))
-    seen = model.encode([model.crop(half, given([BOX])[0], assumed_camera(half.size))])
+    seen = model.encode([model.crop(half, from_boxes([BOX])[0], assumed_camera(half.size))])
     certain = np.zeros((1, 17, 4))
     certain[..., 3] = 1  # all out of the frame
     estimate = replace(model.estimate(seen, 2, 2, torch.Generator().manual_seed(0)), visibility=certain)

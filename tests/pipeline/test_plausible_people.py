@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from di2pose.pose.joint_pairs import impossible
+from di2pose.pose.root import stature_mm
 from PIL import Image
 
 from di2pose import Di2Pose
 from di2pose.assets import fetch
 from di2pose.errors import InputError
 from di2pose.image.crop import assumed_camera
-from di2pose.image.detect import Detection, given
+from di2pose.image.detect import Detection, from_boxes
 from di2pose.image.region import region_round
 from di2pose.pipeline.assemble import Estimate, suppress_duplicates
 from di2pose.pipeline.crops import painted
 from di2pose.pipeline.second_look import on_neighbour, with_second_looks
 from di2pose.pose.bones import adult_range
-from di2pose.pose.joint_pairs import impossible
-from di2pose.pose.root import stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
 
@@ -178,7 +178,7 @@ def test_a_cut_box_does_not_decide_the_distance(model, frame):
     x0, y0, x1, _ = whole.box
     (cut,) = model(half, boxes=[(x0, y0, x1, float(low))], camera=camera).people
     assert cut.root_mm[2] == pytest.approx(whole.root_mm[2], rel=0.5)
-    assert given([cut.box])[0].box == cut.box
+    assert from_boxes([cut.box])[0].box == cut.box
 
 
 @pytest.fixture(scope="module")

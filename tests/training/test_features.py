@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from stick_figures import write_set
 

@@ -21,7 +21,6 @@ from di2pose.model import find_model, load_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.noise import generator_of, training_generators
 from di2pose.pose.metrics import mpjpe
-from di2pose.noise import generator_of, training_generators
 from di2pose.training.distributed import ALONE
 from di2pose.training.log import read_rows
 from di2pose.training.sources import feature_sources, pose_sources, read_poses

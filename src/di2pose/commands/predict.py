@@ -54,7 +54,7 @@ def predict(
     for path in (options.out / f"{item.name}{ending}" for item in found.found for ending in names):
         if path.resolve() in given:
             raise InputError(f"{path} would be written over an input: give another folder with -o")
-    with uncollected():  # it imports torch
+    with gc_disabled():  # it imports torch
         _ = options.torch_device  # one that cannot be used is an error before anything is made
     ready_folder(options.out)
     work: Work
@@ -69,7 +69,7 @@ def predict(
 
 def load(options: PredictOptions) -> "Di2Pose":
     """The pipeline of the options, ready for the first picture."""
-    with uncollected():
+    with gc_disabled():
         import torch
 
         from di2pose.pipeline.pipeline import Di2Pose
@@ -79,7 +79,7 @@ def load(options: PredictOptions) -> "Di2Pose":
         model = Di2Pose.from_pretrained(options.model, options.torch_device, options.encoder)
         model.detector = options.detector
         model.encoder  # noqa: B018  # a missing encoder is an error now, and not once for each picture
-    still_never()
+    freeze_gc(again=True)
     return model
 
 

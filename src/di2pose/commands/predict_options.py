@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from di2pose.call_options import usable_device
 from di2pose.commands.user_files import BoxFile, read_camera
 from di2pose.commands.writing import endings, parse_formats
+from di2pose.device import usable_device
 from di2pose.errors import InputError
 from di2pose.image.read import MOST_MEGAPIXELS
 from di2pose.options import Boxes, Options, Point

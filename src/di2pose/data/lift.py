@@ -21,8 +21,8 @@ from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, Dataset
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.image.movenet import OBSERVER
-from di2pose.pose.skeleton import COCO_17, H36M_17
 from di2pose.noise import generator_of, seed_of
+from di2pose.pose.skeleton import COCO_17, H36M_17
 
 CHANNELS = 4
 """Of a keypoint's token: x, y, score, 1 where it is there; all 0 where it is missing."""

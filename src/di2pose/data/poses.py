@@ -9,8 +9,8 @@ from torch import Tensor
 
 from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
-from di2pose.pose.skeleton import H36M_17, Skeleton, convert, mirror
 from di2pose.noise import Noise, uniform
+from di2pose.pose.skeleton import H36M_17, Skeleton, convert, mirror
 
 ROLL = math.radians(55)
 """How far crops are turned in the image, as the detector's are on real footage."""

@@ -18,7 +18,7 @@ from di2pose.files import Json
 from di2pose.image.blazepose import CROP
 from di2pose.image.crop import ROI_MARGIN
 from di2pose.image.movenet import OBSERVER, keypoints_of
-from di2pose.pipeline.fit import View, keypoint_sighting, seen_joints
+from di2pose.pipeline.observations import PersonView, keypoint_observation, observed_joints
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, convert, get
 
@@ -78,7 +78,7 @@ class CachedRecords:
             raise InputError(f"{self.folder}: some crops have no pelvis, at which poses are aligned")
         return joints - joints[:, H36M_17.root][:, None]
 
-    def views(self, rows: np.ndarray, flipped: bool) -> list[View] | None:
+    def views(self, rows: np.ndarray, flipped: bool) -> list[PersonView] | None:
         """2D joints of the people of some crops, in crop pixels, by the mean of both looks with `flipped`; None where
         a crop has no camera, or the cache no landmarks."""
         if not {"landmarks_2d", "landmarks", "focal"} <= set(self.cache.fields):
@@ -91,20 +91,20 @@ class CachedRecords:
             (stored[f"{prefix}landmarks_2d"].astype(float), stored[f"{prefix}landmarks"][..., 3].astype(float))
             for prefix in prefixes
         ]
-        points, shown = seen_joints(looks, CROP, BLAZEPOSE_33)
+        points, shown = observed_joints(looks, CROP, BLAZEPOSE_33)
         others = []
         if {prefix + OBSERVER for prefix in prefixes} <= set(self.cache.fields):
             tokens = self.cache.read(rows, *(prefix + OBSERVER for prefix in prefixes)).values()
             marks = [keypoints_of(each.astype(np.float64)) for each in tokens]
-            second, scores = seen_joints([(look[..., :2], look[..., 2]) for look in marks], CROP, COCO_17)
-            others.append(keypoint_sighting(second, scores, CROP))
+            second, scores = observed_joints([(look[..., :2], look[..., 2]) for look in marks], CROP, COCO_17)
+            others.append(keypoint_observation(second, scores, CROP))
         margin = CROP * (1 - 1 / ROI_MARGIN) / 2
         box = (margin, margin, CROP - margin, CROP - margin)
         found = []
         for row, focal in enumerate(stored["focal"].tolist()):
             camera = Camera((focal, focal), (CROP / 2, CROP / 2), (CROP, CROP))
             more = tuple((each[row], noise[row]) for each, noise in others)
-            found.append(View(camera, box, False, CROP, points[row], shown[row], more))
+            found.append(PersonView(camera, box, False, CROP, points[row], shown[row], more))
         return found
 
     def plain_rows(self) -> np.ndarray:

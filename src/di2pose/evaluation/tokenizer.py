@@ -19,7 +19,6 @@ from di2pose.model import find_model
 from di2pose.noise import generator_of, uniform, uniform_integers
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 from di2pose.pose.skeleton import H36M_17, convert
-from di2pose.noise import generator_of, uniform, uniform_integers
 from di2pose.text_table import aligned
 from di2pose.tokenizer.tokenizer import PoseTokenizer
 

@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image
 
-from di2pose.arrays import concatenate
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, apply, warp
 from di2pose.image.detect import Detection, plug_in
@@ -123,7 +122,7 @@ class EncoderOutput:
     @staticmethod
     def join(parts: Sequence["EncoderOutput"]) -> "EncoderOutput":
         """Concatenated; all of one encoder."""
-        whole = {name: concatenate([part._arrays()[name] for part in parts]) for name in parts[0]._arrays()}
+        whole = {name: np.concatenate([part._arrays()[name] for part in parts]) for name in parts[0]._arrays()}
         return EncoderOutput(skeleton=parts[0].skeleton, **whole)
 
     def _arrays(self) -> dict[str, Any]:

@@ -28,11 +28,10 @@ from di2pose.image.crop import roi_from_box
 from di2pose.image.encoder import crop_pixels, load_encoder
 from di2pose.image.read import read_image
 from di2pose.network import Di2PoseNetwork
+from di2pose.noise import generator_of, hypothesis_generators
 from di2pose.onnx.model import DESCRIPTION, FORMAT_VERSION, OnnxModel, start_session
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17
-from di2pose.noise import generator_of
-from di2pose.noise import hypothesis_generators
 
 OPSET = 18
 LEAST_HALVED = 1024

@@ -16,7 +16,7 @@ from di2pose.diffusion.schedule import Schedule, step_grid
 from di2pose.errors import InputError, require
 from di2pose.files import Json, read_json
 from di2pose.model import Constraints, Prediction, check_hypotheses
-from di2pose.noise import spread_mirrored, spread_uniform
+from di2pose.noise import antithetic_mirrored, antithetic_uniform
 
 FORMAT_VERSION = 2
 """1 had encoder and detectors, too, and the denoiser in two networks."""
@@ -66,8 +66,8 @@ class OnnxModel:
             self.schedule,
             step_grid(steps, self.schedule),
             (len(features) * hypotheses, self.config.tokenizer.tokens),
-            partial(spread_uniform, rows=generator),
-            partial(spread_mirrored, rows=generator),
+            partial(antithetic_uniform, rows=generator),
+            partial(antithetic_mirrored, rows=generator),
             self.config.tokenizer.digits,
             kept,
         )

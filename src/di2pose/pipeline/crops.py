@@ -1,9 +1,7 @@
 """Person crops, and what an encoder makes of them, in batches.  B crops."""
 
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import UInt8
@@ -113,22 +111,11 @@ def _in_batches(encoder: Encoder, pixels: UInt8[np.ndarray, "B H W 3"]) -> Encod
 
 def _encode(encoder: Encoder, pixels: UInt8[np.ndarray, "B H W 3"]) -> EncoderOutput:
     """`encoder.encode`; all but the features in double precision."""
-    output = _encode_numpy(encoder, pixels)
+    output = encoder.encode(pixels)
     names = ("landmarks_2d", "landmark_visibility", "world_mm", "person", "keypoints")
     arrays = {name: getattr(output, name) for name in names}
     wide = {name: value.astype(np.float64) for name, value in arrays.items() if value is not None}
     return replace(output, features=output.features.astype(np.float32, copy=False), **wide)
-
-
-def _encode_numpy(encoder: Encoder, pixels: UInt8[np.ndarray, "B H W 3"]) -> EncoderOutput:
-    """For encoders that take and give PyTorch's arrays: to be removed with them (`encoder.encode(pixels)`)."""
-    torch = sys.modules.get("torch")
-    if torch is None or type(encoder).__module__.startswith("di2pose.onnx"):
-        return encoder.encode(pixels)
-    with torch.no_grad():
-        output = encoder.encode(torch.from_numpy(pixels))
-    arrays: dict[str, Any] = {each.name: getattr(output, each.name) for each in fields(output)}
-    return EncoderOutput(**{k: v.cpu().numpy() if isinstance(v, torch.Tensor) else v for k, v in arrays.items()})
 
 
 def painted(picture: Image.Image, boxes: Sequence[Box]) -> Image.Image:

@@ -19,7 +19,7 @@ from di2pose.calibration import Calibration
 from di2pose.config import Config
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box
-from di2pose.image.detect import Detection, Detector, given, load_detector
+from di2pose.image.detect import Detection, Detector, from_boxes, load_detector
 from di2pose.image.encoder import PERSON, Encoder, load_encoder
 from di2pose.model import Constraints, NumpyModel, Pins, PoseModel, TorchModel, find_model, load_model, save_model
 from di2pose.noise import hypothesis_generators
@@ -90,7 +90,7 @@ class Di2Pose:
     ) -> "Di2Pose":
         """A model of any kind from a checkpoint folder, a run, the name of a packaged one, or None: the packaged
         `small`; with its calibration where the folder has one. In evaluation mode."""
-        from di2pose.call_options import usable_device
+        from di2pose.device import usable_device
 
         place = find_model(folder)
         return cls(load_model(place, usable_device(device)), encoder, calibration=Calibration.read(place))
@@ -191,7 +191,7 @@ class Di2Pose:
                 detector = self.load_detector(options.detector)
                 found = detector.detect(query.picture, max_people=options.max_people + SPARE)
             else:
-                found = given(query.request.boxes)
+                found = from_boxes(query.request.boxes)
             for person in found:
                 crop = self.crop(query.picture, person, query.camera, query.request.hidden, query.assumed)
                 others = tuple(other.box for other in found if other is not person)
@@ -266,7 +266,7 @@ class Di2Pose:
             return options.min_score
         if self.calibration is None or self.calibration.person is None:
             return 0.0
-        weak = crop.detection.is_bare and crop.detection.score < SURE_DETECTION
+        weak = crop.detection.has_few_keypoints and crop.detection.score < SURE_DETECTION
         return max(self.least_score, FEW_KEYPOINTS_SCORE) if weak else self.least_score
 
     def find(self, picture: Image.Image, max_people: int = 8, quick: bool = False) -> list[Detection]:

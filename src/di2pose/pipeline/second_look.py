@@ -134,7 +134,7 @@ def needs_second_look(first: EncodedCrops, encoder: Encoder) -> Bool[np.ndarray,
             gap = _gap(landmarks[same], marks[row, :, :2], (marks[row, :, 2] + HARDLY) * inside[same])
             doubt[row] |= gap > APART * width
         shift, grown, turned = _change(crop.region, next_region(places, crop.region, output.skeleton))
-        doubt[row] |= shift > MOVED or grown > GROWN or turned > SWUNG or crop.detection.is_bare
+        doubt[row] |= shift > MOVED or grown > GROWN or turned > SWUNG or crop.detection.has_few_keypoints
     return doubt
 
 

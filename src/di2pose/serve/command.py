@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from di2pose.call_options import usable_device
+from di2pose.device import usable_device
 from di2pose.errors import InputError, require
 from di2pose.serve.limits import Limits
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Suppress, arg
 
-from di2pose.pipeline.road import SPARE
+from di2pose.pipeline.pipeline import SPARE
 
 CODES = {
     400: "bad_request", 401: "unauthorised", 403: "forbidden", 404: "not_found", 405: "method", 408: "timeout",

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from di2pose.options import VIDEO_OPTIONS, Options
+from di2pose.pipeline.pipeline import SPARE
 from di2pose.pipeline.request import REACH_MM
-from di2pose.pipeline.road import SPARE
 from di2pose.pose.skeleton import H36M_17
 from di2pose.serve.limits import PIN_PRICE, ApiError, Limits
 

@@ -14,8 +14,8 @@ from di2pose.data.poses import dataset_poses, whole_poses
 from di2pose.data.sample import UNKNOWN, Dataset
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout
-from di2pose.pose.skeleton import H36M_17
 from di2pose.noise import seed_of
+from di2pose.pose.skeleton import H36M_17
 
 TRAIN = "train"
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from di2pose import __version__
-from di2pose.call_options import check_call
 from di2pose.errors import InputError
 from di2pose.image.encoder import Encoder, to_picture
 from di2pose.image.region import points_of
 from di2pose.noise import hypothesis_generators
+from di2pose.options import Options
 from di2pose.pipeline.crops import EncodedCrops
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pipeline.request import camera_and_source, camera_for
@@ -75,7 +75,10 @@ def video_results(
     pictures: keep the pixels in the results; those of a file can also be read again later
     notes: filled with what was dropped
     """
-    check_call(hypotheses, steps, seed, max_people, height_m, field_of_view, min_score)
+    Options(
+        hypotheses=hypotheses, steps=steps, seed=seed, max_people=max_people, height_m=height_m,
+        field_of_view=field_of_view, min_score=min_score,
+    ).check()  # fmt: skip
     if detect_every < 1:
         raise InputError(f"detect_every must be 1 or more, got {detect_every}")
     stream = source if isinstance(source, Stream) else Stream(source)
