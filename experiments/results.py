@@ -1,6 +1,6 @@
-"""Make the tables of experiments/results/small.md again: run the commands that stand in it, put what they report behind them.
+"""Make the tables of results/small.md again: run its commands and put their reports behind them.
 
-    python experiments/results.py --work DIR              # DIR holds prepared/ and features/, as experiments/results/small.md says
+    python experiments/results.py --work DIR              # DIR holds prepared/ and features/
     python experiments/results.py --work DIR --only real  # only commands whose --out has this in its name
 
 A command in a fenced block is followed by `<!-- report -->`, its report, and `<!-- end -->`. Commands go on where they

@@ -169,7 +169,7 @@ def figures_of(measure: Measure) -> list[Json]:
         values = {f"0/{way}/{name.removesuffix('_mm')}": round(value, DIGITS) for way in ("upright", "turned")
                   for name, value in found[way].items() if isinstance(value, float)}  # fmt: skip
         return [{**about, "protocol": TOKENIZER, "source": Path(found["data"]).name, "values": values}]
-    report = cast(Json, read_report(measure.run.out))
+    report: Json = read_report(measure.run.out)
     peer = measure.cell.stage is None
     entries: dict[str, Json] = {}
     for number in report["numbers"]:

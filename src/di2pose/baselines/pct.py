@@ -20,6 +20,7 @@ from di2pose.diffusion.denoiser import Condition, Trunk, initialise
 from di2pose.diffusion.fast_sampler import draw_codes
 from di2pose.errors import InputError
 from di2pose.model import Constraints, Prediction
+from di2pose.noise import Noise, mirrored, uniform
 from di2pose.pose.metrics import mpjpe
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 

@@ -301,8 +301,8 @@ def _some(names: Sequence[str]) -> str:
 
 def _point_estimates(
     model: PoseModel,
-    features: Tensor,
-    flipped: Tensor | None,
+    features: np.ndarray,
+    flipped: np.ndarray | None,
     world_mm: np.ndarray | None,
     flipped_world_mm: np.ndarray | None,
     skeleton: Skeleton | None,

@@ -109,7 +109,7 @@ def parts_of(model: Di2PoseNetwork) -> list[Part]:
     """The networks of a model, with features of a portrait as trial inputs."""
     encoder, picture = load_encoder(model.config.encoder), read_image(fetch("astronaut"))
     crops = np.stack([crop_pixels(encoder, picture, roi_from_box(box)) for box in BODIES])
-    features = torch.as_tensor(encoder.encode(torch.from_numpy(crops)).features).float().clone()
+    features = torch.from_numpy(encoder.encode(crops).features)
     denoiser, tokenizer = model.denoiser, model.tokenizer
     extras = (denoiser.config.adapter_layers, "visibility"), (denoiser.config.hint_channels, "self_condition")
     names = ("keys", "values", *(name for there, name in extras if there))

@@ -10,9 +10,8 @@ from jaxtyping import Bool, Float
 
 from di2pose.model import Pins
 from di2pose.pipeline.observations import PersonView
-from di2pose.pose.bones import adult_range, even, rebuild
-from di2pose.pose.fit import Evidence, FittedPose, fit_poses, shrunken_precision
-from di2pose.pose.root import place, place_by_box, stature_mm
+from di2pose.pose.bones import adult_range, even, rebuild, stature_mm
+from di2pose.pose.fit import Evidence, FittedPose, fit_poses, place, place_by_box, shrunken_precision
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
 CLEAR = 14 / 256
