@@ -23,6 +23,7 @@ from di2pose.evaluation.protocol import parse_protocols
 from di2pose.evaluation.run import evaluate_dataset
 from di2pose.image.crop import Roi
 from di2pose.image.detect import PersonMatcher
+from di2pose.pipeline import pipeline as conductor
 from di2pose.pipeline.crops import EncodedCrops
 from di2pose.text_table import markdown
 

@@ -20,6 +20,7 @@ from PIL import Image
 
 from di2pose import Di2Pose, video_results
 from di2pose.assets import extract, fetch
+from di2pose.calibration import Calibration
 from di2pose.data.demo_footage import CLIP, FRAME, REGION
 from di2pose.data.frames import Video
 from di2pose.errors import require
@@ -28,6 +29,8 @@ from di2pose.image.encoder import load_encoder
 from di2pose.image.litert import without_information
 from di2pose.noise import hypothesis_generators
 from di2pose.output.media import CODECS
+from di2pose.pipeline.assemble import fit_people
+from di2pose.pipeline.observations import observe
 from di2pose.video.stream import Stream
 
 UNIT = "BlazePose passes"

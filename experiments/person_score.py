@@ -25,11 +25,12 @@ from di2pose_people.render import make_plan
 from people_found import Photo, fetch_photos, read_labels
 
 from di2pose import Di2Pose
-from di2pose.calibration import Calibration, PersonFit
+from di2pose.calibration import PERSON_FEATURES, Calibration, PersonFit
 from di2pose.image.crop import Roi, assumed_camera
 from di2pose.image.detect import Detection, from_boxes, overlap
 from di2pose.image.read import read_image
 from di2pose.noise import hypothesis_generators
+from di2pose.pipeline.assemble import person_features
 from di2pose.text_table import markdown
 from di2pose.training.people_crops import PatchedCrops
 

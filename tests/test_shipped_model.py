@@ -5,13 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from di2pose.image.find import Finder
 from PIL import ImageOps
 
 import di2pose
 from di2pose import Di2Pose
 from di2pose.image.crop import Roi, assumed_camera
-from di2pose.image.detect import Detection
+from di2pose.image.detect import Detection, PersonMatcher
 from di2pose.noise import hypothesis_generators
 from di2pose.pipeline.second_look import with_second_looks
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
@@ -42,7 +41,7 @@ def test_it_is_small_and_comes_with_its_calibration(model):
 
 def test_it_sees_the_man_in_all_four_views_better_than_a_mean_pose_would(model, frames):
     samples, images = frames
-    find, noise = Finder(), hypothesis_generators(0, [sample.id for sample in samples], 8)
+    find, noise = PersonMatcher(), hypothesis_generators(0, [sample.id for sample in samples], 8)
     crops = [model.crop(i, find.find(s, i), s.camera) for s, i in zip(samples, images, strict=True)]
     found = model.estimate(model.encode(crops, second_look=True), 8, model.config.sample_steps, noise).samples_mm
     truth = torch.from_numpy(np.stack([sample.joints_mm for sample in samples]))[:, LIMBS].double()
@@ -71,7 +70,7 @@ def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames, wrong
     samples, images = frames
     views = []
     for sample, image in zip(samples, images, strict=True):
-        roi = Finder()(sample, image)
+        roi = PersonMatcher()(sample, image)
         centre = (roi.centre[0] + 0.06 * roi.side, roi.centre[1] - 0.06 * roi.side)
         region = Roi(centre, 1.15 * roi.side, roi.angle + wrong)
         views.append(model.crop(image, Detection((0.0, 0.0, 1.0, 1.0), 1.0, region), sample.camera))
@@ -93,7 +92,7 @@ def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames, wrong
 def test_a_mirrored_photo_gives_the_mirrored_pose_within_the_spread(model, frames):
     samples, images = frames
     for sample, image in zip(samples[:2], images[:2], strict=True):
-        roi = Finder()(sample, image)
+        roi = PersonMatcher()(sample, image)
         turned = type(roi)((image.width - roi.centre[0], roi.centre[1]), roi.side, -roi.angle)
         poses = []
         for picture, region in ((image, roi), (ImageOps.mirror(image), turned)):

@@ -160,7 +160,7 @@ def build(stored: Sequence[Results]) -> str:
     parts = [
         "# Ledger: what the paper claims, and what holds here",
         "Written by `di2pose ledger` from the figures in `experiments/results`: nothing is changed by hand. "
-        "docs/reproduction.md says how they are made.",
+        "docs/research.md says how they are made.",
         *_summary(pd.DataFrame([row for block in blocks for row in block.verdicts])),
     ]
     rows = [[f"`{block.label}`", block.title, block.missing[0]] for block in blocks if not block.verdicts]

@@ -88,7 +88,7 @@ def method(name: str, *flags: str, tokenizer: tuple[str, ...] = (), share: float
 
 def read_cells(path: Path) -> Table:
     """A user's table from a TOML file: title, note, and [[cells]] with name, settings, method, steps, share."""
-    with reading(path, "expected TOML with a title and [[cells]], as docs/reproduction.md has it"):
+    with reading(path, "expected TOML with a title and [[cells]], as docs/research.md has it"):
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         cells = tuple(_cell(path, each) for each in content["cells"])
         names = [cell.name for cell in cells]

@@ -208,7 +208,7 @@ def test_cells_may_be_measured_with_several_numbers_of_steps(cache, tmp_path, ca
     assert sum("--hypotheses 2 " in line and "--steps 20" in line for line in lines) == 3
 
 
-EXAMPLE = re.search(r"```toml\n(.*?)```", (Path(__file__).parents[2] / "docs/reproduction.md").read_text(), re.S)
+EXAMPLE = re.search(r"```toml\n(.*?)```", (Path(__file__).parents[2] / "docs/research.md").read_text(), re.S)
 
 
 def test_the_docs_example_is_a_table_with_searched_learning_rates(cache, tmp_path, capsys, monkeypatch):

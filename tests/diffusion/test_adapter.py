@@ -84,7 +84,7 @@ def with_adapter(**diffusion):
 @pytest.mark.parametrize("aligned", [0.0, 3.0])
 def test_the_regression_joins_the_loss_and_is_saved_with_the_model(aligned, tmp_path):
     torch.manual_seed(0)
-    model = Di2Pose(with_adapter(regression_weight=2.0, aligned_weight=aligned))
+    model = Di2PoseNetwork(with_adapter(regression_weight=2.0, aligned_weight=aligned))
     batch = {"features": torch.randn(4, 17, 32), "joints_mm": torch.randn(4, 17, 3) * 200}
     losses = model.loss(batch, torch.Generator().manual_seed(0))
     assert ("aligned" in losses) == bool(aligned)
@@ -123,7 +123,7 @@ def test_wrong_features_and_sizes_are_named(adapter, as_user):
 
 def test_a_self_condition_concerns_each_token_on_its_own(as_user):
     torch.manual_seed(0)
-    model = Di2Pose(with_self_condition())
+    model = Di2PoseNetwork(with_self_condition())
     condition = model.denoiser.encode_condition(torch.randn(2, 17, 32))
     codes = torch.rand(2, 16, 3) * 2 - 1
     before = model.denoiser.self_condition(condition, codes).self_condition
@@ -131,14 +131,14 @@ def test_a_self_condition_concerns_each_token_on_its_own(as_user):
     codes[0, 5] = 0.9
     after = model.denoiser.self_condition(condition, codes).self_condition
     assert (after != before).any(-1).nonzero().tolist() == [[0, 5]]
-    plain = Di2Pose(with_adapter())
+    plain = Di2PoseNetwork(with_adapter())
     with pytest.raises(InputError, match="takes no self-condition"):
         plain.denoiser.self_condition(condition, codes)
 
 
 def test_the_self_condition_is_of_the_adapters_own_pose_and_of_every_hypothesis():
     torch.manual_seed(0)
-    model = Di2Pose(with_self_condition()).eval()
+    model = Di2PoseNetwork(with_self_condition()).eval()
     features = torch.randn(2, 17, 32)
     condition = model.condition(features)
     codes = model.tokenizer.latents(model.point_estimates(features)["regression"])
@@ -190,7 +190,7 @@ def test_the_error_after_alignment_is_pa_mpjpe_and_leads_to_the_aligned_pose():
 def test_the_self_condition_is_dropped_for_some_crops_in_training_only():
     torch.manual_seed(0)
     config = with_self_condition()
-    model = Di2Pose(replace(config, denoiser=replace(config.denoiser, hint_dropout=0.5)))
+    model = Di2PoseNetwork(replace(config, denoiser=replace(config.denoiser, hint_dropout=0.5)))
     features = torch.randn(40, 17, 32)
     gone = (model.condition(features, training_generators(0, 0, 0, 40)).self_condition == 0).all(-1).all(-1)
     assert 10 < gone.sum() < 30

@@ -10,7 +10,7 @@ import pytest
 
 from di2pose import Result
 from di2pose.errors import InputError
-from di2pose.model import Predicts
+from di2pose.model import NumpyModel
 from di2pose.noise import hypothesis_generators
 from di2pose.onnx import OnnxModel, OnnxPredictor
 from di2pose.onnx.model import PARTS
@@ -98,7 +98,6 @@ assert "torch" not in sys.modules
     np.testing.assert_allclose(found["certainty"], ours.model.certainty(features), atol=1e-4)
 
 
-@pytest.mark.xfail(strict=True, reason="image/* imports PyTorch until its networks speak NumPy: then remove this mark")
 def test_a_photo_needs_no_pytorch(ours, folder, walker, tmp_path):
     walker.save(tmp_path / "walker.png")
     without_torch(f"""
@@ -114,7 +113,7 @@ assert "torch" not in sys.modules
 
 
 def test_pins_are_refused(ours, walker):
-    assert isinstance(ours.model, Predicts)
+    assert isinstance(ours.model, NumpyModel)
     with pytest.raises(InputError, match=r"pins need gradients.*use di2pose.Di2Pose"):
         ours(walker, boxes=[WALKER], second_look=False, pin={"left_wrist": (0.0, 0.0, 100.0)})
 

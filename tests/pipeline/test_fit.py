@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from di2pose.pose.joint_pairs import impossible
 from output.people import pose
 
 from di2pose.pipeline.fit import fit_body, mean_body, unclear
 from di2pose.pipeline.observations import PersonView, fuse, keypoint_observation, observed_joints
-from di2pose.pose.bones import adult_range
+from di2pose.pose.bones import adult_range, impossible
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, LSP_14, bone_lengths
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from di2pose.pose.root import stature_mm
 from PIL import Image, ImageOps
 
 from di2pose import Di2Pose, Person, Result, recipes
@@ -25,6 +24,7 @@ from di2pose.pipeline import assemble, pipeline, second_look
 from di2pose.pipeline.flip import predict_both
 from di2pose.pipeline.pipeline import SPARE
 from di2pose.pipeline.request import open_picture
+from di2pose.pose.bones import stature_mm
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12, convert, mirror
 

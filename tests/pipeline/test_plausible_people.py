@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from di2pose.pose.joint_pairs import impossible
-from di2pose.pose.root import stature_mm
 from PIL import Image
 
 from di2pose import Di2Pose
@@ -17,7 +15,7 @@ from di2pose.image.region import region_round
 from di2pose.pipeline.assemble import Estimate, suppress_duplicates
 from di2pose.pipeline.crops import painted
 from di2pose.pipeline.second_look import on_neighbour, with_second_looks
-from di2pose.pose.bones import adult_range
+from di2pose.pose.bones import adult_range, impossible, stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
 

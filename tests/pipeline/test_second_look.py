@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from di2pose import Di2Pose
-from di2pose.commands.demo import _walker
+from di2pose.data.demo_footage import walker as _walker
 from di2pose.image.crop import assumed_camera
 from di2pose.noise import hypothesis_generators
 from di2pose.pipeline.assemble import fit_people

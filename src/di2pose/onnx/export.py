@@ -4,7 +4,6 @@ B images, H hypotheses, N tokens, A some of their B * H * N, L image tokens of w
 """
 
 import hashlib
-import logging
 import os
 import shutil
 import tempfile
@@ -28,8 +27,8 @@ from di2pose.image.crop import roi_from_box
 from di2pose.image.encoder import crop_pixels, load_encoder
 from di2pose.image.read import read_image
 from di2pose.network import Di2PoseNetwork
-from di2pose.noise import generator_of, hypothesis_generators
-from di2pose.onnx.model import DESCRIPTION, FORMAT_VERSION, OnnxModel, start_session
+from di2pose.noise import generator_of
+from di2pose.onnx.model import DESCRIPTION, FORMAT_VERSION, start_session
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17
 
@@ -58,9 +57,9 @@ class Part:
 
 
 @torch.no_grad()
-def export_onnx(pipeline: Di2Pose, folder: Path, int8: bool = False) -> Json:
+def export_onnx(pipeline: Di2Pose, folder: Path) -> Json:
     """Write the model as a folder that `OnnxModel` reads; returns the content of onnx.json. An older folder is replaced
-    when the new one is whole. `int8`: the denoiser's weights in 8 bits, and what that costs in mm beside it."""
+    when the new one is whole."""
     model = pipeline.model
     if not isinstance(model, Di2PoseNetwork) or not model.config.encoder.startswith("blazepose-"):
         raise InputError(
@@ -86,8 +85,7 @@ def export_onnx(pipeline: Di2Pose, folder: Path, int8: bool = False) -> Json:
         for part in parts_of(model.eval()):
             path = new / f"{part.name}.onnx"
             _trace(part, model, path)
-            if not (int8 and part.name == "denoiser"):
-                _halve(path)
+            _halve(path)
             about["files"][part.name] = _fingerprint(path, part)
             if not (largest := about["files"][part.name]["largest_difference"]) <= part.most:
                 raise InputError(
@@ -95,9 +93,6 @@ def export_onnx(pipeline: Di2Pose, folder: Path, int8: bool = False) -> Json:
                     "of PyTorch or onnxruntime cannot be used for the export"
                 )
         write_json(new / DESCRIPTION, about)
-        if int8:
-            about["int8"] = _round(new, about, parts_of(model))
-            write_json(new / DESCRIPTION, about)
         os.chmod(new, 0o755)  # mkdtemp makes it private
         replace_folder(folder, new)
     finally:
@@ -213,33 +208,3 @@ def _fingerprint(path: Path, part: Part) -> Json:
             off = np.abs(here.numpy() - there)
             largest = max(largest, float(off.max() if here.is_floating_point() else (off > 0).mean()))
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), "largest_difference": largest}
-
-
-def _round(folder: Path, about: Json, parts: list[Part]) -> Json:
-    """The denoiser's weights in 8 bits, and how far joints move by that on the trial's crops with the same noise: the
-    mean of 8 hypotheses, each hypothesis (some take other codes), and for comparison the mean of 8 of another seed."""
-    quantisation = require("onnxruntime.quantization", extra="onnx")
-    features = parts[0].inputs["features"].numpy()
-
-    def joints(seed: int) -> np.ndarray:
-        noise, model = hypothesis_generators(seed, range(len(features)), 8), OnnxModel(folder)
-        return np.asarray(model.predict(features, 8, model.config.sample_steps, noise).joints_mm)
-
-    def apart(a: np.ndarray, b: np.ndarray) -> float:
-        return float(np.linalg.norm(a - b, axis=-1).mean())
-
-    before, other, path = joints(0), joints(1), folder / "denoiser.onnx"
-    logging.disable(logging.WARNING)  # advice that would change nothing here
-    try:
-        quantisation.quantize_dynamic(path, path, per_channel=True, weight_type=quantisation.QuantType.QInt8)
-    finally:
-        logging.disable(logging.NOTSET)
-    about["files"]["denoiser"] = _fingerprint(path, parts[1])
-    write_json(folder / DESCRIPTION, about)
-    after = joints(0)
-    return {
-        "parts": ["denoiser"],
-        "mean_of_8_mm": apart(before.mean(1), after.mean(1)),
-        "hypothesis_mm": apart(before, after),
-        "other_seed_mm": apart(before.mean(1), other.mean(1)),
-    }
