@@ -13,12 +13,14 @@ from video.films import write_film
 
 from di2pose import Di2Pose
 from di2pose.assets import extract, fetch
-from di2pose.cli import COMMANDS, main
+from di2pose.cli import all_commands, main
 from di2pose.video.stream import Stream
 
 ROOT = Path(__file__).parents[1]
-TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+OTHERS = ("packages/people/README.md", "experiments/README.md", "experiments/results/small.md", "experiments/results/ledger.md")
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in OTHERS)]
+RUN = "".join((ROOT / name).read_text() for name in ("README.md", "docs/serve.md"))
+BLOCKS = re.findall(r"```python\n(.*?)```", RUN, flags=re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -36,6 +38,9 @@ def test_python_blocks_run(block, tmp_path, monkeypatch):
             service = stack.enter_context(running(Di2Pose.from_pretrained()))
             block = block.replace(":8000", f":{service.port}")
         exec(compile(block, "README.md", "exec"), {})
+
+
+COMMANDS = all_commands()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
