@@ -17,8 +17,8 @@ from di2pose.cli import all_commands, main
 from di2pose.video.stream import Stream
 
 ROOT = Path(__file__).parents[1]
-OTHERS = ("packages/people/README.md", "experiments/README.md", "experiments/results/small.md", "experiments/results/ledger.md")
-TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in OTHERS)]
+FOLDERS = (".", "docs", "packages/people", "experiments", "experiments/results")
+TEXTS = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.md"))]
 RUN = "".join((ROOT / name).read_text() for name in ("README.md", "docs/serve.md"))
 BLOCKS = re.findall(r"```python\n(.*?)```", RUN, flags=re.DOTALL)
 

@@ -158,7 +158,7 @@ class Person:
 
     @cached_property
     def angles(self) -> "Mapping[str, Angle]":
-        """Joint angles by name, degrees, with 90 % interval and state: `angles["left_knee_flexion"]`, docs/angles.md"""
+        """Joint angles by name, degrees, with 90 % interval and state: `angles["left_knee_flexion"]`, docs/guide.md"""
         from di2pose.output.angles import angles_of
 
         return angles_of(self)

@@ -71,7 +71,7 @@ def test_markers_come_back_from_trc_and_joints_from_bvh(tmp_path, seed, fps):
     assert bvh.frames == 2
     assert bvh.frame_time == pytest.approx(1 / fps, rel=1e-3)
     at = bvh.positions()[:, bvh.nodes(*H36M_17.joints)]
-    assert np.abs(at - ours * (1, -1, -1)).max() < 11  # mm; docs/files.md
+    assert np.abs(at - ours * (1, -1, -1)).max() < 11  # mm; docs/guide.md
 
 
 @quick

@@ -15,7 +15,7 @@ def export(
     model: tyro.conf.Positional[Path], out: Path | None = None, average: tuple[Path, ...] = (), onnx: Path | None = None
 ) -> None:
     """Write a model with weights of 16 bits, with its calibration and notes: what is shipped. Or, with --onnx, all
-    networks between a photo and a person for onnxruntime, which needs no PyTorch then (docs/onnx.md).
+    networks between a photo and a person for onnxruntime, which needs no PyTorch then (docs/guide.md).
 
     Args:
         model: Checkpoint folder, run of `di2pose train`, or name of a packaged model.

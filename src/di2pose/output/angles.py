@@ -1,4 +1,4 @@
-"""Joint angles of people with 90 % intervals. What each angle means: docs/angles.md.
+"""Joint angles of people with 90 % intervals. What each angle means: docs/guide.md.
 
 An interval is the range of the angle over poses drawn round the estimate: joints move together as the hypotheses do,
 each by its calibrated covariance. An error of the body's heading thus turns all joints and bends no knee.

@@ -1,4 +1,4 @@
-"""Parquet: a row for each picture, person and joint, with the columns of `to_pandas`. Described in docs/many.md.
+"""Parquet: a row for each picture, person and joint, with the columns of `to_pandas`. Described in docs/guide.md.
 
 The file's metadata says how its rows were made and which pictures they are from: a picture without people has no rows.
 """

@@ -1,4 +1,4 @@
-"""JSON, CSV, the CSV of joint angles, NPZ and the rows of a pandas table. See docs/files.md and docs/angles.md."""
+"""JSON, CSV, the CSV of joint angles, NPZ and the rows of a pandas table. See docs/guide.md and docs/guide.md."""
 
 import csv
 import io

@@ -1,6 +1,6 @@
 """Joint angles of a pose in degrees; all are 0 for a person who stands upright with hanging arms.
 
-Human3.6M's 17 joints in camera axes (x right, y down, z away). docs/angles.md shows every angle in a picture. An angle
+Human3.6M's 17 joints in camera axes (x right, y down, z away). docs/guide.md shows every angle in a picture. An angle
 that the pose leaves open (a thigh along the hips' own axis has no flexion) is NaN.
 
 A ball joint has two angles. Hip: flexion about the axis of the hips, then abduction, as the International Society of

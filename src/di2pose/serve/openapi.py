@@ -71,7 +71,7 @@ COMPONENTS: dict[str, Schema] = {
     ),
     "Lab": _object(grid=_list(_list(NUMBER)), boxes=_list(BOX), worst=BOX, worst_mm=NUMBER, box_px=BOX),
 }  # fmt: skip
-"""Schemas of the answers. docs/files.md describes the result's keys."""
+"""Schemas of the answers. docs/guide.md describes the result's keys."""
 ANSWERS = {
     "health": _ref("Health"), "about": _ref("Model"), "examples": _ref("Examples"), "predict": _ref("Result"),
     "video": _ref("Result"), "reveal": _ref("Reveal"), "lab": {"anyOf": [_ref("Lab"), _ref("Result")]},

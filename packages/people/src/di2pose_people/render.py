@@ -20,7 +20,7 @@ from di2pose_people.store import agree, picture_path
 
 SHARD = 500
 """Pictures that a killed run loses at most, and that one process draws in a row."""
-LICENCE = "the clothes' own: AGPL-3.0, CC-BY or CC0 (docs/people.md)"
+LICENCE = "the clothes' own: AGPL-3.0, CC-BY or CC0 (packages/people/README.md)"
 
 
 @dataclass(frozen=True)

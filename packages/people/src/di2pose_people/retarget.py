@@ -169,7 +169,7 @@ class Rig:
         return Pose(bone_turns, heads, self._joints(bone_turns, heads))
 
     def _joints(self, turns: np.ndarray, heads: np.ndarray) -> np.ndarray:
-        """Human3.6M's 17 joints; docs/people.md says why each point is the one."""
+        """Human3.6M's 17 joints; packages/people/README.md says why each point is the one."""
         at = {name: heads[number] for name, number in self.number.items()}
         points = {
             f"{side}_{joint}": at[f"{bone}.{side[0].upper()}"]
