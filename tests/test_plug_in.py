@@ -14,6 +14,7 @@ import di2pose.model
 from di2pose import Di2Pose
 from di2pose.errors import InputError
 from di2pose.image import encoder as encoders
+from di2pose.image.detect import load_detector
 from di2pose.image.encoder import Encoder, load_encoder
 from di2pose.model import GROUP, KINDS, PoseModel, kind_of, load_model, save_model
 
@@ -21,13 +22,12 @@ ENCODER_FILE = '''
 """Mean colours of an 8x8 grid: the smallest encoder."""
 
 import numpy as np
-import torch
 
 from di2pose.image.crop import crop_rotation
 from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
 
 
-class Grid(torch.nn.Module):
+class Grid:
     name, size = "grid", (64, 64)
     layout = FeatureLayout((TokenBlock("grid", 64, 3, 0),))
 
@@ -41,14 +41,17 @@ class Grid(torch.nn.Module):
         return crop_rotation(camera, region)
 
     def encode(self, crops):
-        cells = crops.float().reshape(-1, 8, 8, 8, 8, 3).mean((2, 4))
-        return EncoderOutput(cells.flatten(1, 2) / 255)
+        cells = crops.reshape(-1, 8, 8, 8, 8, 3).mean((2, 4), dtype=np.float32)
+        return EncoderOutput(cells.reshape(-1, 64, 3) / 255)
+
+    def detect(self, image, max_people=8):
+        return []
 
     def cache_parts(self, crops):
-        return {"grid": self.encode(torch.tensor(crops)).features.numpy()}
+        return {"grid": self.encode(crops).features}
 
 
-def load(name, runtime):
+def load(name, device):
     return Grid()
 '''
 
@@ -149,10 +152,23 @@ def test_a_kind_of_another_distribution_comes_by_its_entry_point(added, monkeypa
     assert kind_of("mean").kind == "mean"
 
 
-def test_it_is_trained_and_evaluated_by_the_ordinary_commands(added, tmp_path):
-    from di2pose.evaluation.evaluate_models import evaluate
+@pytest.mark.parametrize("value", ["my_encoder:load", "my_encoder"])
+def test_an_encoder_of_an_installed_distribution_is_found_by_its_entry_point(added, monkeypatch, value):
+    """A function, or what has one called `load`."""
+    about = added / "my_package-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1\n")
+    groups = (f"[di2pose.{kind}]\nmosaic = {value}\n" for kind in ("encoders", "detectors"))
+    (about / "entry_points.txt").write_text("".join(groups))
+    assert load_encoder("mosaic:8x8").size == (64, 64)
+    assert load_detector("mosaic").name == "grid"
+    with pytest.raises(InputError, match=r"no encoder is called 'other': choose from blazepose-heavy, .*, mosaic"):
+        load_encoder("other")
 
+
+def test_it_is_trained_and_evaluated_by_the_ordinary_commands(added, tmp_path):
     from di2pose.data.feature_cache import write_features
+    from di2pose.evaluation.run import evaluate
     from di2pose.training.command import train_model
 
     poses = np.random.default_rng(0).normal(0, 200, (17, 3)).astype(np.float32)

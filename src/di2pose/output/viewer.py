@@ -11,7 +11,6 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-from tabulate import tabulate
 
 from di2pose.errors import InputError, MissingExtra
 from di2pose.files import encoded
@@ -115,6 +114,8 @@ def notebook_html(shown: object) -> str:
         for number in shown.tracks:
             there = [k for k, person in enumerate(shown.track(number)) if person is not None]
             rows.append([str(number), str(len(there)), str(there[0]), str(there[-1])])
+    from tabulate import tabulate  # a machine without PyTorch may do without
+
     table = str(tabulate(rows, head, "html", disable_numparse=True)) if rows else ""
     return f"<div><code>{html.escape(repr(shown))}</code></div>{picture}{table}"
 
