@@ -12,7 +12,7 @@ from di2pose.baselines.gaussian import Gaussian
 from di2pose.baselines.pct import PCT
 from di2pose.baselines.regression import Regression
 from di2pose.errors import InputError
-from di2pose.model import Constraints, PoseModel, load_model, save_model
+from di2pose.model import Constraints, PoseModel, TorchModel, load_model, save_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.noise import hypothesis_generators, training_generators
 from di2pose.pipeline.flip import predict_both
@@ -155,9 +155,10 @@ def test_all_kinds_of_the_comparison_have_as_many_trainable_parameters():
 
 def test_the_flip_test_is_the_mean_of_both_ways():
     model, (features, flipped) = made("regression").eval(), torch.randn(2, 2, 17, 32)
-    both = predict_both(model, features, flipped, 8, 1, torch.Generator())
+    both = predict_both(TorchModel(model), features.numpy(), flipped.numpy(), 8, 1, torch.Generator())
     one, other = (model.predict(each, 1, 1, torch.Generator()).joints_mm[:, 0] for each in (features, flipped))
-    torch.testing.assert_close(both.joints_mm.mean(1), (one + mirror(other, H36M_17)) / 2, atol=1e-3, rtol=0)
+    found = torch.from_numpy(both.joints_mm).mean(1)
+    torch.testing.assert_close(found, (one + mirror(other, H36M_17)) / 2, atol=1e-3, rtol=0)
 
 
 def test_pct_draws_by_the_classifiers_probabilities(monkeypatch):

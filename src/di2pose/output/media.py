@@ -150,7 +150,7 @@ def _encoded_faces(model: Di2Pose, result: Result, picture: Image.Image) -> Iter
     where = list(output.skeleton.indices(*FACE))
     for person, crop, points, score in zip(result.people, crops, output.landmarks_2d, output.person, strict=True):
         if float(score) >= PERSON:
-            yield person, to_picture(model.encoder, crop.region, points[where].double().cpu().numpy())
+            yield person, to_picture(model.encoder, crop.region, points[where])
 
 
 def pixelated(image: Image.Image, discs: Sequence[tuple[np.ndarray, float]]) -> Image.Image:
