@@ -48,7 +48,7 @@ def test_threads_that_wait_sleep():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="GNU's OpenMP is that of torch on Linux")
 def test_torch_reads_it_before_its_threads_start():
-    told = run("from di2pose import Di2Pose", OMP_DISPLAY_ENV="VERBOSE")[1]
+    told = run("from di2pose import network", OMP_DISPLAY_ENV="VERBOSE")[1]
     assert "GOMP_SPINCOUNT = '0'" in told
 
 
