@@ -25,7 +25,7 @@ from di2pose import Di2Pose
 from di2pose.assets import ASSETS, Asset, fetch
 from di2pose.files import replacing, write_json
 from di2pose.image.boxes import Box
-from di2pose.image.crop import roi_from_box
+from di2pose.image.crop import ROI_MARGIN, roi_from_box
 from di2pose.image.detect import Detection
 from di2pose.image.read import read_image
 from di2pose.occlusion.patches import Rectangle, keyed_generator, paste
@@ -146,8 +146,9 @@ def of_person(person: Person) -> Found:
 
 def of_detection(detection: Detection) -> Found:
     """Without a pose the torso is a quarter of the way from the hip to the top of the body's circle, or the middle."""
-    if detection.hip is not None and detection.top is not None:
-        x, y = (hip + 0.25 * (top - hip) for hip, top in zip(detection.hip, detection.top, strict=True))
+    if detection.hip is not None:
+        up, angle = 0.25 * detection.roi.side / (2 * ROI_MARGIN), detection.roi.angle
+        x, y = detection.hip[0] + up * float(np.sin(angle)), detection.hip[1] - up * float(np.cos(angle))
     else:
         x, y = ((detection.box[axis] + detection.box[axis + 2]) / 2 for axis in (0, 1))
     return Found(detection.box, (x, y), detection.score)
