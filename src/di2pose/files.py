@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import os
+import pickle
 import platform
 import re
 import shutil
@@ -15,6 +16,8 @@ import struct
 import tempfile
 import time
 import tokenize
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,9 +29,10 @@ Json = dict[str, Any]
 """A JSON object as it was read, unchecked."""
 DAMAGED = (
     ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, EOFError, OSError, SyntaxError,
-    MemoryError, RecursionError, NotImplementedError, AssertionError, struct.error, tokenize.TokenError,
+    MemoryError, RuntimeError, AssertionError, struct.error, tokenize.TokenError, pickle.UnpicklingError,
+    zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-"""What readers raise for a truncated, overwritten or crafted file; the last is of numpy's headers."""
+"""What readers raise for a truncated, overwritten or crafted file; TokenError is of numpy's headers."""
 LEFTOVER = re.compile(r"\..*\.di2pose-([0-9a-f]{4})-(\d+)-\w{8}(\.[^.]*)?", re.DOTALL)
 LEFTOVER_AGE_S = 86_400.0
 """A temporary file that did not change for a day has no writer any more, on whatever machine it was."""

@@ -320,21 +320,6 @@ def regressor_h36m(order: list[str], vertices: int = 60) -> np.ndarray:
 # MPI-INF-3DHP
 
 
-def calibration(cameras: int = 14) -> str:
-    """camera.calibration, as Skeletool writes it."""
-    pose = np.eye(4)
-    pose[:3, :3], pose[:3, 3] = WORLD_ROTATION, WORLD_TRANSLATION * 1000
-    k = np.eye(4)
-    k[0, 0], k[1, 1], k[0, 2], k[1, 2] = *FOCAL, *CENTRE
-    blocks = [
-        f"name          {number}\n  sensor      10 10\n  size        2048 2048\n  animated    0\n"
-        f"  intrinsic   {' '.join(map(str, k.ravel()))} \n  extrinsic   {' '.join(map(str, pose.ravel()))} \n"
-        f"  radial      0\n"
-        for number in range(cameras)
-    ]
-    return "Skeletool Camera Calibration File V1.0\n" + "".join(blocks)
-
-
 def write_mpi_train(folder: Path, frames: int = 5, video_frames: int | None = None) -> dict:
     """One training sequence, S1/Seq1, of 14 cameras; all see the same poses."""
     joints = people(frames)
@@ -347,7 +332,6 @@ def write_mpi_train(folder: Path, frames: int = 5, video_frames: int | None = No
     place = folder / "S1" / "Seq1"
     place.mkdir(parents=True)
     scipy.io.savemat(place / "annot.mat", cells | {"frames": np.arange(frames), "cameras": np.arange(14)})
-    (place / "camera.calibration").write_text(calibration())
     for camera in (0, 1) if video_frames else ():
         write_video(place / "imageSequence" / f"video_{camera}.avi", video_frames)
     return joints

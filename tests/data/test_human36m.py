@@ -1,7 +1,5 @@
 """Human3.6M's official download and VideoPose3D's poses: what is theirs alone. test_readers.py has the contract."""
 
-import shutil
-
 import numpy as np
 import pytest
 from data import layouts
@@ -10,7 +8,6 @@ from data.test_readers import CLIP, positions_npz
 from di2pose.data.human36m import ACTIONS, parse_clip
 from di2pose.data.human36m import read as read_parts
 from di2pose.data.sample import Sources
-from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17
 
 
@@ -38,17 +35,6 @@ def test_the_camera_is_fitted_with_its_distortion(official):
     assert 0 <= extra["camera_fit_mean_px"] <= extra["camera_fit_largest_px"] < 0.01
 
 
-def test_a_camera_file_replaces_the_fit(official):
-    layouts.write_pickle(official / "cameras.pkl", {("S1", "54138969"): layouts.camera_record()})
-    samples, _ = read(official, cameras=official / "cameras.pkl")
-    assert samples[0].camera.focal == layouts.FOCAL
-    assert samples[0].extra == {}
-    layouts.write_pickle(official / "cameras.pkl", {("S5", "54138969"): layouts.camera_record()})
-    samples, left_out = read(official, cameras=official / "cameras.pkl")
-    assert samples == []
-    assert "has no camera ('S1', '54138969')" in "".join(left_out.values())
-
-
 def test_spellings_takes_and_all_are_understood(tmp_path):
     for stem in ("TakingPhoto.54138969", "WalkingDog 1.54138969", "_ALL.54138969", "_ALL 1.54138969"):
         layouts.write_human36m(tmp_path, "S9", stem, 4, video=False)
@@ -58,30 +44,20 @@ def test_spellings_takes_and_all_are_understood(tmp_path):
     }
     for action in ACTIONS:
         for base in (action, f"{action} 1", f"{action}_2"):
-            assert parse_clip("S1", f"{base}.58860488")["action"] == action
+            assert parse_clip("S1", base)["action"] == action
 
 
-def test_missing_videos_and_cameras_are_listed(tmp_path):
-    layouts.write_human36m(tmp_path, "S11", "Directions.54138969", video=False)
-    layouts.write_human36m(tmp_path, "S11", "Directions.55011271")
-    layouts.write_human36m(tmp_path, "S11", "Eating.55011271", video=False)
+def test_a_clip_without_its_video_is_left_out(tmp_path):
+    layouts.write_human36m(tmp_path, "S11", "Directions.55011271", 4)
+    layouts.write_human36m(tmp_path, "S11", "Eating.55011271", 4, video=False)
     samples, left_out = read(tmp_path)
     assert {sample.sequence for sample in samples} == {"S11_Directions.55011271"}
-    assert left_out["S11/Videos/Directions.54138969.mp4"].startswith("the official release does not have this video")
-    assert left_out["S11/Videos/Eating.55011271.mp4"].startswith("the video is missing")
-    missing = "S11/MyPoseFeatures/D3_Positions_mono/Directions.60457274.cdf"
-    assert "this camera's file is missing" in left_out[missing]
+    assert "Eating.55011271.mp4 is missing" in left_out["S11/MyPoseFeatures/D3_Positions_mono/Eating.55011271.cdf"]
 
 
 def test_poses_beyond_the_end_of_the_video_are_not_read(official):
     layouts.write_video(official / "S1" / "Videos" / f"{CLIP}.mp4", 7)
     assert len(read(official)[0]) == 7
-
-
-def test_a_folder_without_2d_says_which_archive_to_unpack(official):
-    shutil.rmtree(official / "S1/MyPoseFeatures/D2_Positions")
-    with pytest.raises(InputError, match=r"Poses_D2_Positions_S1\.tgz"):
-        read(official)
 
 
 @pytest.mark.parametrize("order", [layouts.H36M_32, layouts.H36M_17], ids=["32", "17"])

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -55,22 +56,20 @@ class Video:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._open()
-        self._decoder: Iterator[Any] = iter(())
-        self._next: int | None = None
-        self._last: tuple[int, Image.Image] | None = None
-
-    def _open(self) -> None:
         av = require("av", extra="video")
         try:
-            self._container = av.open(str(self.path), metadata_errors="replace")
+            self._container = av.open(str(path), metadata_errors="replace")
         except (OSError, av.error.FFmpegError) as error:
-            raise InputError(f"cannot read the video {self.path}: {error}. Is the image root right?") from error
+            raise InputError(f"cannot read the video {path}: {error}. Is the image root right?") from error
         if not self._container.streams.video:
             self._container.close()
-            raise InputError(f"{self.path} has no video stream, only sound or data: copy the video again")
+            raise InputError(f"{path} has no video stream, only sound or data: copy the video again")
         self._stream = self._container.streams.video[0]
         set_decoder(self._stream)
+        self._decoder: Iterator[Any] = iter(())
+        self._next: int | None = None
+        """Number of the decoder's next frame; None before the first and after a damaged one."""
+        self._last: tuple[int, Image.Image] | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -96,39 +95,25 @@ class Video:
             return self._last[1].copy()
         if number >= len(self._stamps):
             raise InputError(f"{self.path} has no frame {number}: it has {len(self._stamps)} frames")
-        if len(self._stamps) > len(set(self._stamps)):
-            image = self._counted(number)
-            self._last = (number, image)
-            return image.copy()
         stamp = self._stamps[number]
-        if self._next is None or not self._next <= number < self._next + JUMP:
-            try:
-                self._container.seek(stamp, stream=self._stream)  # lands on a key frame at or before
+        unique = len(self._stamps) == len(set(self._stamps))  # else frames can only be counted, from the start
+        if self._next is None or not self._next <= number < (self._next + JUMP if unique else len(self._stamps)):
+            try:  # lands on a key frame at or before
+                self._container.seek(stamp if unique else self._stamps[0], stream=self._stream)
             except (OSError, require("av", extra="video").error.FFmpegError) as error:
                 raise InputError(f"frame {number} of {self.path} cannot be reached ({error}): copy it again") from error
-            self._decoder = decoded(self._container, self._stream)
+            self._decoder, self._next = decoded(self._container, self._stream), 0
+        if unique:
+            found = next((each for each in self._decoder if each is not None and each.pts >= stamp), None)
+        else:
+            found = next(islice(self._decoder, number - self._next, None), None)
         self._next = number + 1
-        found = next((each for each in self._decoder if each is not None and each.pts >= stamp), None)
-        if found is None or found.pts != stamp:
+        if found is None or (unique and found.pts != stamp):
             self._next = None
             raise InputError(f"frame {number} of {self.path} is damaged and cannot be decoded: copy the video again")
         image = upright(found)
         self._last = (number, image)
         return image.copy()
-
-    def _counted(self, number: int) -> Image.Image:
-        """Frame `number` of a video in which frames share a time stamp: by decoding from the start."""
-        if self._next is None or number < self._next:
-            self.close()
-            self._open()
-            self._decoder, self._next = decoded(self._container, self._stream), 0
-        found = None
-        for _ in range(self._next, number + 1):
-            found = next(self._decoder, None)
-        self._next = number + 1
-        if found is None:
-            raise InputError(f"frame {number} of {self.path} is damaged and cannot be decoded: copy the video again")
-        return upright(found)
 
     def close(self) -> None:
         self._container.close()
@@ -169,12 +154,15 @@ def upright(frame: Any) -> Image.Image:
     return image
 
 
-def frames_of_poses(root: Path, video: Path, poses: int) -> int | None:
-    """How many of `poses` poses have a frame in root/video: 0 where the video is missing among others in its folder,
-    None where there is no such folder."""
+def video_references(root: Path, video: Path, poses: int) -> list[str | None]:
+    """References to the frames of root/video, one per pose, as far as the video goes; None for each pose where there is
+    no folder of videos. InputError where the video is missing among others."""
     if not (root / video.parent).is_dir():
-        return None
-    return min(poses, video_frames(root / video) or poses) if (root / video).exists() else 0
+        return [None] * poses
+    if not (root / video).exists():
+        raise InputError(f"the video {video} is missing: its {poses} poses are left out")
+    count = min(poses, video_frames(root / video) or poses)
+    return [f"{video.as_posix()}#{frame}" for frame in range(count)]
 
 
 def video_frames(path: Path) -> int | None:
@@ -185,3 +173,12 @@ def video_frames(path: Path) -> int | None:
             return container.streams.video[0].frames or None
     except (OSError, IndexError, av.error.FFmpegError) as error:
         raise InputError(f"cannot read the video {path}: {error}") from error
+
+
+def picture_size(path: Path) -> tuple[int, int] | None:
+    """(width, height) of a picture; None where it cannot be opened, which is reported where it is read."""
+    try:
+        with Image.open(path) as picture:
+            return picture.size
+    except (OSError, Image.DecompressionBombError):
+        return None

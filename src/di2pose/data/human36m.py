@@ -1,9 +1,7 @@
 """Human3.6M: its names, its official download (CDF files and videos), the poses of VideoPose3D, mmpose's layout."""
 
 import re
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,12 +10,13 @@ from jaxtyping import Float
 
 from di2pose.data import processed
 from di2pose.data.bvh import before_camera
-from di2pose.data.frames import frames_of_poses
-from di2pose.data.pickles import DAMAGED, load_npz, text
-from di2pose.data.processed import CameraKey, PictureName, load_cameras
-from di2pose.data.record import Extra, Labels, Part, Sample, Skip, Sources
+from di2pose.data.frames import video_references
+from di2pose.data.pickles import load_npz, text
+from di2pose.data.processed import PictureName, ProcessedLayout
+from di2pose.data.record import Labels, Part, Sample, Sources
 from di2pose.errors import InputError, require
-from di2pose.pose.camera import Camera, fit_camera
+from di2pose.files import reading
+from di2pose.pose.camera import fit_camera
 from di2pose.pose.skeleton import H36M_17
 
 ACTIONS = (
@@ -35,8 +34,6 @@ VARIABLE_BYTES = 128
 """A CDF file needs more than this to describe a variable."""
 JOINTS_17_OF_32 = (0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 15, 17, 18, 19, 25, 26, 27)
 """The joints that move, in the order of H36M_17; the other 15 repeat them or are toes and fingers."""
-KNOWN_GAP = ("S11", "Directions", "54138969")
-"""The one video that the official release lacks."""
 MOST_RESIDUAL_PX = 0.5
 POSES = "data_3d_h36m.npz"
 Y_UP_FROM_Z_UP = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])
@@ -56,32 +53,24 @@ def read(sources: Sources) -> Iterator[Part]:
     `sources.name` may narrow the choice: h36m takes the first of the three that is there, h36m-processed and h36m-npz
     only that one.
     """
-    if sources.annotations is None and sources.name == "h36m":
-        official = sorted(sources.src.glob("S*/MyPoseFeatures/D3_Positions_mono/*.cdf"))
-        if official:
-            return _read_official(sources, official)
-    if sources.name != "h36m-npz":
-        found = [path for path in processed.find(sources, PROCESSED) if not _holds_poses(path)]
-        if found:
-            return processed.read(sources, PROCESSED, found)
-    if sources.name != "h36m-processed":
-        path = sources.annotations or (sources.src / POSES if sources.src.is_dir() else sources.src)
-        if path.exists() and _holds_poses(path):
-            return _read_poses(sources, path)
+    official = sorted(sources.src.glob("S*/MyPoseFeatures/D3_Positions_mono/*.cdf"))
+    if official and sources.annotations is None and sources.name == "h36m":
+        return _read_official(sources, official)
+    found = [path for path in processed.find(sources, PROCESSED) if path.name != POSES]
+    if found and sources.name != "h36m-npz":
+        return processed.read(sources, PROCESSED, found)
+    path = sources.annotations or (sources.src / POSES if sources.src.is_dir() else sources.src)
+    if path.is_file() and sources.name != "h36m-processed":
+        return _read_poses(sources, path)
     raise InputError(MISSING.format(src=sources.src))
 
 
-def parse_clip(subject: str, stem: str) -> Labels | None:
-    """The labels of 'S1' and 'Directions 1.54138969'; None for '_ALL', which is the recording of no action."""
-    base, _, camera = stem.rpartition(".")
-    if base.strip("_ 0123456789") == "ALL":
-        return None
-    if camera not in CAMERA_SIZES:
-        raise InputError(f"'{stem}' does not end in one of the cameras {', '.join(CAMERA_SIZES)}")
-    action, sequence = action_of(base), f"{subject}_{stem.replace(' ', '_')}"
+def parse_clip(subject: str, base: str) -> Labels:
+    """The labels of 'S1' and 'Directions 1', without the sequence."""
+    action = action_of(base)
     if action not in ACTIONS:
         raise InputError(f"'{base}' is none of the actions {', '.join(ACTIONS)}")
-    return Labels(subject=subject, action=action, sequence=sequence, split=split_of(subject))
+    return Labels(subject=subject, action=action, split=split_of(subject))
 
 
 def action_of(base: str) -> str:
@@ -97,14 +86,15 @@ def split_of(subject: str) -> str:
 
 def _parse_picture(file: str) -> PictureName:
     """From 'S1_Directions_1.54138969_000001.jpg'."""
-    match = re.fullmatch(r"(S\d+)_(.+\.(\d+))_(\d+)\.\w+", file)
-    labels = None if match is None else parse_clip(match[1], match[2])
-    if match is None or labels is None:
+    match = re.fullmatch(r"((S\d+)_(.+)\.(\d+))_(\d+)\.\w+", file)
+    if match is None or match[4] not in CAMERA_SIZES:
         raise InputError(f"'{file}' is not a name like S1_Directions_1.54138969_000001.jpg")
-    return PictureName((match[1], match[3]), int(match[4]) - 1, labels, CAMERA_SIZES[match[3]])
+    sequence, subject, base, camera, frame = match.groups()
+    labels = parse_clip(subject, base) | Labels(sequence=sequence)
+    return PictureName((subject, camera), int(frame) - 1, labels, CAMERA_SIZES[camera])
 
 
-PROCESSED = processed.ProcessedLayout(
+PROCESSED = ProcessedLayout(
     "Human3.6M",
     H36M_17,
     _parse_picture,
@@ -113,96 +103,50 @@ PROCESSED = processed.ProcessedLayout(
 
 
 def _read_official(sources: Sources, files: list[Path]) -> Iterator[Part]:
-    if not any(sources.src.glob("S*/MyPoseFeatures/D2_Positions/*.cdf")):
-        raise InputError(
-            f"{sources.src} has D3_Positions_mono but no D2_Positions: unpack Poses_D2_Positions_S1.tgz, ... ({SITE})"
-        )
-    cameras = None if sources.cameras is None else load_cameras(sources.cameras)
-    found: dict[tuple[Path, str], set[str]] = {}
     for path in files:
-        key = path.relative_to(sources.src).as_posix()
-        try:
-            labels = parse_clip(path.parents[2].name, path.stem)
-        except InputError as error:
-            yield Part.unreadable(key, error)
-            continue
-        if labels is not None:
-            base, _, camera = path.stem.rpartition(".")
-            found.setdefault((path.parent, base), set()).add(camera)
-            yield Part(key, partial(_official_samples, sources, path, labels, cameras))
-    for (folder, base), present in found.items():
-        for camera in sorted(set(CAMERA_SIZES) - present):
-            path = (folder / f"{base}.{camera}.cdf").relative_to(sources.src)
-            gap = InputError("this camera's file is missing; the other cameras of the action are there")
-            yield Part.unreadable(path.as_posix(), gap)
+        if not path.stem.startswith("_ALL"):  # the recording of no action
+            yield Part(path.relative_to(sources.src).as_posix(), partial(_official_samples, sources, path))
 
 
-def _official_samples(
-    sources: Sources, path: Path, clip: Labels, cameras: Mapping[CameraKey, Camera] | None
-) -> Iterator[Sample | Skip]:
+def _official_samples(sources: Sources, path: Path) -> Iterator[Sample]:
+    subject, (base, _, number) = path.parents[2].name, path.stem.rpartition(".")
+    if number not in CAMERA_SIZES:
+        raise InputError(f"'{path.name}' does not end in one of the cameras {', '.join(CAMERA_SIZES)}")
+    sequence = f"{subject}_{path.stem.replace(' ', '_')}"
+    clip = parse_clip(subject, base) | Labels(sequence=sequence)
     joints_mm = read_cdf(path, 3)
     joints_2d = read_cdf(path.parents[1] / "D2_Positions" / path.name, 2)
     if len(joints_mm) != len(joints_2d):
         raise InputError(f"{path}: {len(joints_mm)} frames in 3D, {len(joints_2d)} in D2_Positions")
-    subject, (base, _, number) = clip["subject"], path.stem.rpartition(".")
     video = Path(subject) / "Videos" / f"{path.stem}.mp4"
-    filmed = frames_of_poses(sources.image_root, video, len(joints_mm))
-    if filmed == 0:
-        known = (subject, base, number) == KNOWN_GAP
-        reason = "the official release does not have this video" if known else "the video is missing"
-        yield Skip(video.as_posix(), f"{reason}: its {len(joints_mm)} poses are left out")
-        return
-    extra: Extra = {}
-    if cameras is None:
-        fit = fit_camera(joints_mm.reshape(-1, 3), joints_2d.reshape(-1, 2), CAMERA_SIZES[number])
-        if fit.mean_px > MOST_RESIDUAL_PX:
-            raise InputError(
-                f"{path}: no camera takes its 3D to its D2_Positions: the best is {fit.mean_px:.2f} px off on average"
-            )
-        camera, extra = fit.camera, fit.to_json()
-    elif (subject, number) in cameras:
-        camera = cameras[subject, number]
-    else:
-        raise InputError(f"{sources.cameras} has no camera ('{subject}', '{number}')")
-    for frame in range(0, filmed or len(joints_mm), sources.every):
-        image = f"{video.as_posix()}#{frame}" if filmed else None
-        labels = clip | Labels(image=image, frame=frame, extra=extra)
+    images = video_references(sources.image_root, video, len(joints_mm))
+    fit = fit_camera(joints_mm.reshape(-1, 3), joints_2d.reshape(-1, 2), CAMERA_SIZES[number])
+    if fit.mean_px > MOST_RESIDUAL_PX:
+        raise InputError(
+            f"{path}: no camera takes its 3D to its D2_Positions: the best is {fit.mean_px:.2f} px off on average"
+        )
+    for frame in range(0, len(images), sources.every):
+        labels = clip | Labels(image=images[frame], frame=frame, extra=fit.to_json())
         # As the processed layout names its images, so that records of both layouts have the same ids.
-        id = f"{labels['sequence']}_{frame + 1:06d}"
-        yield Sample.from_camera(id, joints_mm[frame].astype(np.float64), joints_2d[frame], camera, **labels)
+        id = f"{sequence}_{frame + 1:06d}"
+        yield Sample.from_camera(id, joints_mm[frame].astype(np.float64), joints_2d[frame], fit.camera, **labels)
 
 
 def read_cdf(path: Path, width: int) -> Float[np.ndarray, "F 17 D"]:
     """The 17 moving joints of a pose file: its variable 'Pose' holds 32 joints times `width` numbers per frame."""
     cdflib = require("cdflib", extra="h36m")
-    if not path.exists():
-        archive = f"Poses_{path.parent.name}_{path.parents[2].name}.tgz"
-        raise InputError(f"{path} is missing: it is in {archive} from {SITE}")
-    try:
+    archive = f"Poses_{path.parent.name}_{path.absolute().parents[2].name}.tgz"
+    with reading(path, f"expected a CDF file with a variable 'Pose'; unpack {archive} from {SITE} again"):
         file = cdflib.CDF(str(path))
         claimed = max(getattr(file, "_num_zvariable", 0), getattr(file, "_num_rvariable", 0))
         if claimed > path.stat().st_size // VARIABLE_BYTES:  # cdflib would look for all of them
             raise ValueError(f"it claims to have {claimed} variables")
         values = np.asarray(file.varget("Pose"))
-    except (*DAMAGED, zlib.error) as error:
-        raise InputError(
-            f"{path} is damaged, or not a CDF file with a variable 'Pose' ({error}): unpack it again"
-        ) from error
     if values.size == 0 or values.shape[-1] != 32 * width:
         raise InputError(
             f"{path}: 'Pose' has shape {values.shape}, expected (1, frames, {32 * width}): 32 joints of {width} numbers"
         )
     return values.reshape(-1, 32, width)[:, JOINTS_17_OF_32]
-
-
-def _holds_poses(path: Path) -> bool:
-    """Is it VideoPose3D's file, by its name or by the array in it?"""
-    if path.name == POSES:
-        return True
-    if not path.is_file() or not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return "positions_3d.npy" in archive.namelist()
 
 
 def _read_poses(sources: Sources, path: Path) -> Iterator[Part]:
@@ -212,19 +156,15 @@ def _read_poses(sources: Sources, path: Path) -> Iterator[Part]:
     positions = positions.item() if isinstance(positions, np.ndarray) and positions.shape == () else positions
     if not isinstance(positions, dict) or not all(isinstance(actions, dict) for actions in positions.values()):
         raise InputError(f"{path}: 'positions_3d' must be a dictionary subject -> action -> poses")
-    for key, actions in positions.items():
-        for name, poses in actions.items():
-            subject, base = text(key), text(name)
-            sequence, action = f"{subject}_{base.replace(' ', '_')}", action_of(base)
-            labels = Labels(subject=subject, action=action, sequence=sequence, split=split_of(subject))
-            if action in ACTIONS:
-                yield Part(sequence, partial(_pose_samples, sources, labels, poses))
-            else:
-                yield Part.unreadable(sequence, InputError(f"'{base}' is none of the actions {', '.join(ACTIONS)}"))
+    for subject, actions in positions.items():
+        for base, poses in actions.items():
+            key = f"{text(subject)}_{text(base).replace(' ', '_')}"
+            yield Part(key, partial(_pose_samples, sources, text(subject), text(base), key, poses))
 
 
-def _pose_samples(sources: Sources, labels: Labels, poses: object) -> Iterator[Sample]:
+def _pose_samples(sources: Sources, subject: str, base: str, sequence: str, poses: object) -> Iterator[Sample]:
     """Each pose before a seeded virtual camera, like the BVH motion."""
+    labels = parse_clip(subject, base) | Labels(sequence=sequence)
     world = np.asarray(poses)
     if world.ndim != 3 or world.shape[1] not in (17, 32) or world.shape[2] != 3 or world.dtype.kind != "f":
         raise InputError(f"poses of shape (frames, 32 or 17, 3) expected, got {world.dtype} of shape {world.shape}")
@@ -234,5 +174,5 @@ def _pose_samples(sources: Sources, labels: Labels, poses: object) -> Iterator[S
     if np.nanmedian(np.linalg.norm(world, axis=-1)) > 10_000:
         raise InputError("the poses are not in metres: the median joint is more than 10 m from the pelvis")
     for frame in range(0, len(world), sources.every):
-        id = f"{labels['sequence']}_{frame + 1:06d}"
+        id = f"{sequence}_{frame + 1:06d}"
         yield before_camera(id, world[frame], sources.seed, Y_UP_FROM_Z_UP, **labels | Labels(frame=frame))

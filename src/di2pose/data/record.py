@@ -177,3 +177,10 @@ class Sources:
     @property
     def image_root(self) -> Path:
         return self.src if self.images is None else self.images
+
+    def image_folder(self, name: str) -> str | None:
+        """Where pictures are below the image root: in `name/` if there is such a folder, right there if --images points
+        at them, None if there are none."""
+        if (self.image_root / name).is_dir():
+            return f"{name}/"
+        return None if self.images is None else ""

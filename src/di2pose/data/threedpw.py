@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
-from PIL import Image, UnidentifiedImageError
 
+from di2pose.data.frames import picture_size
 from di2pose.data.pickles import load_pickle, text
 from di2pose.data.record import Labels, Part, Sample, Skip, Sources, box_round
 from di2pose.data.smpl import Models
@@ -49,9 +49,8 @@ def _samples(sources: Sources, path: Path, models: Models | None) -> Iterator[Sa
     poses = np.asarray(data["cam_poses"], np.float64)
     if poses.ndim != 3 or poses.shape[1:] != (4, 4):
         raise InputError(f"{path}: 'cam_poses' has shape {poses.shape}, expected (frames, 4, 4)")
-    folder = _image_folder(sources)
-    pictures = (sources.image_root / folder).is_dir()
-    size = _picture_size(sources.image_root / folder / sequence / "image_00000.jpg")
+    folder = sources.image_folder("imageFiles")
+    size = None if folder is None else picture_size(sources.image_root / folder / sequence / "image_00000.jpg")
     for person in range(len(data["jointPositions"])):
         world_m = _joints(data, person, models, path)
         valid, detected = (np.asarray(data[key][person]) for key in ("campose_valid", "poses2d"))
@@ -75,7 +74,7 @@ def _samples(sources: Sources, path: Path, models: Models | None) -> Iterator[Sa
             x, y, confidence = detected[frame].astype(np.float64)  # of OpenPose's 18 joints
             found = np.stack([x, y], 1)[confidence > 0]
             enough = len(found) >= FEWEST_DETECTED
-            labels["image"] = f"{folder}{sequence}/image_{frame:05d}.jpg" if pictures else None
+            labels["image"] = None if folder is None else f"{folder}{sequence}/image_{frame:05d}.jpg"
             labels["frame"] = frame
             labels["extra"] = {"person": person, "box": "detected 2D joints" if enough else "projected joints"}
             box = box_round(found) if enough else None
@@ -92,7 +91,8 @@ def _joints(data: dict[str, Sequence], person: int, models: Models | None, path:
     poses, trans, betas = (np.asarray(data[key][person], np.float64) for key in ("poses", "trans", "betas"))
     if poses.shape != (len(trans), 72) or trans.shape[1:] != (3,):
         raise InputError(f"{path}: 'poses' {poses.shape} and 'trans' {trans.shape}, expected (frames, 72), (frames, 3)")
-    return models.person(text(data["genders"][person]), betas.ravel())(poses, trans)
+    model, regressor = models.load(text(data["genders"][person]))
+    return model.regress(regressor, betas.ravel(), poses, trans)
 
 
 def _camera(intrinsics: object, pose: Float[np.ndarray, "4 4"], size: tuple[int, int] | None) -> Camera:
@@ -101,19 +101,3 @@ def _camera(intrinsics: object, pose: Float[np.ndarray, "4 4"], size: tuple[int,
     if k.shape != (3, 3) or not np.isfinite(pose).all():
         raise InputError("its camera is missing: finite 'cam_poses' and 'cam_intrinsics' of shape (3, 3) are needed")
     return Camera.from_matrices(k, pose, size, unit_mm=1000)
-
-
-def _image_folder(sources: Sources) -> str:
-    """Pictures are below imageFiles/, unless --images points right at them."""
-    return "" if sources.images is not None and not (sources.images / "imageFiles").is_dir() else "imageFiles/"
-
-
-def _picture_size(path: Path) -> tuple[int, int] | None:
-    """Of the sequence's first picture, if there is one; the annotations do not say."""
-    try:
-        with Image.open(path) as image:
-            return image.size
-    except FileNotFoundError:
-        return None
-    except (OSError, UnidentifiedImageError) as error:
-        raise InputError(f"{path} is damaged: {error}") from error
