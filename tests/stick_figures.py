@@ -37,9 +37,7 @@ def stick_figures(count, generator):
 def write_set(folder, samples, name="figures", skeleton=H36M_17, **header):
     """A prepared dataset of some samples."""
     writer = Writer(folder, name, skeleton, **header)
-    with writer.part("all"):
-        for sample in samples:
-            writer.add(sample)
+    writer.write("all", samples)
     return writer.finish()
 
 

@@ -53,9 +53,7 @@ def make_samples():
 def dataset_in():
     def write(folder, samples, name="h36m", skeleton=H36M_17):
         writer = Writer(folder, name, skeleton, image_root="images")
-        with writer.part("all"):
-            for sample in samples:
-                writer.add(sample)
+        writer.write("all", samples)
         writer.finish()
         for sample in samples:
             if sample.image is not None:

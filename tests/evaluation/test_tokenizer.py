@@ -30,9 +30,8 @@ def poses():
 @pytest.fixture(scope="module")
 def folder(poses, tmp_path_factory):
     writer = Writer(tmp_path_factory.mktemp("data") / "set", "random", H36M_17)
-    with writer.part("all"):
-        for i, joints_mm in enumerate(poses.numpy()):
-            writer.add(Sample(id=f"r{i}", joints_mm=joints_mm, split="test" if i < 30 else "train"))
+    splits = ["test"] * 30 + ["train"] * 10
+    writer.write("all", [Sample(f"r{i}", pose, split=splits[i]) for i, pose in enumerate(poses.numpy())])
     writer.finish()
     return writer.folder
 

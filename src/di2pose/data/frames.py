@@ -56,20 +56,23 @@ class Video:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._open()
+        self._last: tuple[int, Image.Image] | None = None
+
+    def _open(self) -> None:
         av = require("av", extra="video")
         try:
-            self._container = av.open(str(path), metadata_errors="replace")
+            self._container = av.open(str(self.path), metadata_errors="replace")
         except (OSError, av.error.FFmpegError) as error:
-            raise InputError(f"cannot read the video {path}: {error}. Is the image root right?") from error
+            raise InputError(f"cannot read the video {self.path}: {error}. Is the image root right?") from error
         if not self._container.streams.video:
             self._container.close()
-            raise InputError(f"{path} has no video stream, only sound or data: copy the video again")
+            raise InputError(f"{self.path} has no video stream, only sound or data: copy the video again")
         self._stream = self._container.streams.video[0]
         set_decoder(self._stream)
-        self._decoder: Iterator[Any] = iter(())
-        self._next: int | None = None
-        """Number of the decoder's next frame; None before the first and after a damaged one."""
-        self._last: tuple[int, Image.Image] | None = None
+        self._decoder: Iterator[Any] = decoded(self._container, self._stream)
+        self._next: int | None = 0
+        """Number of the decoder's next frame; None after a damaged one."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -96,20 +99,22 @@ class Video:
         if number >= len(self._stamps):
             raise InputError(f"{self.path} has no frame {number}: it has {len(self._stamps)} frames")
         stamp = self._stamps[number]
-        unique = len(self._stamps) == len(set(self._stamps))  # else frames can only be counted, from the start
-        if self._next is None or not self._next <= number < (self._next + JUMP if unique else len(self._stamps)):
-            try:  # lands on a key frame at or before
-                self._container.seek(stamp if unique else self._stamps[0], stream=self._stream)
-            except (OSError, require("av", extra="video").error.FFmpegError) as error:
-                raise InputError(f"frame {number} of {self.path} cannot be reached ({error}): copy it again") from error
-            self._decoder, self._next = decoded(self._container, self._stream), 0
-        if unique:
-            found = next((each for each in self._decoder if each is not None and each.pts >= stamp), None)
+        if len(set(self._stamps)) < len(self._stamps):  # such frames can only be counted, from the start
+            if self._next is None or number < self._next:
+                self.close()
+                self._open()
+            found = next(islice(self._decoder, number - (self._next or 0), None), None)
         else:
-            found = next(islice(self._decoder, number - self._next, None), None)
-        self._next = number + 1
-        if found is None or (unique and found.pts != stamp):
-            self._next = None
+            if self._next is None or not self._next <= number < self._next + JUMP:
+                try:  # lands on a key frame at or before
+                    self._container.seek(stamp, stream=self._stream)
+                except (OSError, require("av", extra="video").error.FFmpegError) as error:
+                    raise InputError(f"frame {number} of {self.path} cannot be reached ({error}): copy it again") from error
+                self._decoder = decoded(self._container, self._stream)
+            found = next((each for each in self._decoder if each is not None and each.pts >= stamp), None)
+            found = found if found is not None and found.pts == stamp else None
+        self._next = None if found is None else number + 1
+        if found is None:
             raise InputError(f"frame {number} of {self.path} is damaged and cannot be decoded: copy the video again")
         image = upright(found)
         self._last = (number, image)

@@ -12,7 +12,7 @@ import tyro
 from tqdm import tqdm
 
 from di2pose.data import bvh, human36m, mpi_inf_3dhp, pose2sim, threedpw
-from di2pose.data.sample import Dataset, Part, Skip, Sources, Writer
+from di2pose.data.sample import Dataset, Part, Sample, Skip, Sources, Writer
 from di2pose.errors import InputError
 
 
@@ -138,18 +138,15 @@ def prepare(
 
 def _write_part(writer: Writer, part: Part) -> None:
     """All good records of a part. A part that breaks half way is left out whole; a full disk is not its fault."""
+    items: list[Sample | Skip] = []
     try:
-        samples = list(part.samples())
+        for item in part.samples():
+            fault = item.fault(writer.skeleton) if isinstance(item, Sample) else None
+            items.append(item if fault is None else Skip(f"{part.key} record {item.id}", fault))
     except InputError as error:
-        return writer.skip(part.key, str(error))
-    with writer.part(part.key):
-        for sample in samples:
-            if isinstance(sample, Skip):
-                writer.skip(sample.file, sample.reason)
-            elif (fault := sample.fault(writer.skeleton)) is not None:
-                writer.skip(f"{part.key} record {sample.id}", fault)
-            else:
-                writer.add(sample)
+        writer.skipped.append({"file": part.key, "reason": str(error)})
+    else:
+        writer.write(part.key, items)
 
 
 def _image_root(sources: Sources, out: Path) -> str:

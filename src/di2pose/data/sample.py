@@ -18,11 +18,10 @@ import json
 import mmap
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, overload
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -32,7 +31,7 @@ from di2pose.data import record
 from di2pose.data.frames import Frames
 from di2pose.data.record import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Part, Sample, Skip, Sources
 from di2pose.errors import InputError
-from di2pose.files import DAMAGED, Json, read_json, reading, replacing, write_json
+from di2pose.files import Json, read_json, reading, replacing, write_json
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import Skeleton, get
 
@@ -40,11 +39,12 @@ __all__ = ["OCCLUDED", "OUT_OF_FRAME", "SEEN", "SELF_OCCLUDED", "UNKNOWN"]
 __all__ += ["Dataset", "Part", "Sample", "Skip", "Sources", "Writer"]
 
 FORMAT_VERSION = 1
-LINE = ("id", "image", "camera", "subject", "action", "sequence", "frame", "split", "extra")
+LINE: dict[str, Any] = {
+    "id": str, "image": str | None, "camera": str | None, "subject": str, "action": str, "sequence": str, "frame": int,
+    "split": str, "extra": dict,
+}  # fmt: skip
 """What stands in index.jsonl."""
-WORDS: tuple[Literal["id", "subject", "action", "sequence", "split"], ...] = (
-    "id", "subject", "action", "sequence", "split",
-)  # fmt: skip
+COLUMNS = ("subject", "action", "sequence", "split")
 AGAIN = "prepare the dataset again"
 
 
@@ -75,12 +75,8 @@ class Index:
         start = 0 if i == 0 else int(self._ends[i - 1]) + 1
         with reading(f"line {i + 1} of {self._path}", AGAIN):
             line: IndexLine = json.loads(self._text[start : int(self._ends[i])])
-            if set(line) != set(LINE):
-                raise ValueError(f"the keys {', '.join(LINE)} expected")
-            if not all(isinstance(line[key], str) for key in WORDS) or not isinstance(line["camera"], str | None):
-                raise TypeError(f"{', '.join(WORDS)} and camera must be text")
-            if not isinstance(line["image"], str | None) or not isinstance(line["extra"], dict):
-                raise TypeError("image must be text or null, and extra an object")
+            if set(line) != set(LINE) or not all(isinstance(line[key], LINE[key]) for key in LINE):  # type: ignore[literal-required]
+                raise ValueError(f"the keys {', '.join(LINE)} with text, a frame number and an object expected")
         return line
 
 
@@ -104,18 +100,13 @@ class Dataset:
         self.name = self.header["name"]
         self.skeleton = get(self.header["skeleton"])
         for name, (_, shape) in record.row_arrays(self.skeleton.count).items():
-            file, expected = f"{name}.npy in {folder}", (len(self), *shape)
-            try:
-                array = np.load(self.folder / f"{name}.npy", mmap_mode="r")
-            except DAMAGED as error:
-                raise InputError(f"{file} cannot be read ({error}): prepare the dataset again") from error
-            if array.shape != expected:
-                raise InputError(f"{file} has shape {array.shape}, expected {expected}: prepare it again")
-            setattr(self, name, array)
+            file = self.folder / f"{name}.npy"
+            with reading(file, AGAIN):
+                setattr(self, name, array := np.load(file, mmap_mode="r"))
+            if array.shape != (len(self), *shape):
+                raise InputError(f"{file} has shape {array.shape}, expected {(len(self), *shape)}: {AGAIN}")
         if len(self.index) != len(self):
-            raise InputError(
-                f"index.jsonl in {folder} has {len(self.index)} lines for {len(self)} records: prepare it again"
-            )
+            raise InputError(f"index.jsonl in {folder} has {len(self.index)} lines for {len(self)} records: {AGAIN}")
 
     def __reduce__(self) -> tuple[type["Dataset"], tuple[Path, Path | str | None]]:
         return Dataset, (self.folder, self._image_root)  # workers map the files again instead of copying them
@@ -132,14 +123,13 @@ class Dataset:
 
     @cached_property
     def _columns(self) -> dict[str, np.ndarray]:
-        rows = [(line["subject"], line["action"], line["sequence"], line["split"]) for line in self.index]
-        columns = (np.array(column) for column in zip(*rows, strict=True))
-        return dict(zip(("subject", "action", "sequence", "split"), columns, strict=True))
+        lines = list(self.index)
+        return {name: np.array([line[name] for line in lines]) for name in COLUMNS}  # type: ignore[literal-required]
 
     def column(self, name: str) -> np.ndarray:
         """subject, action, sequence or split of every record, as an array of strings."""
-        if name not in self._columns:
-            raise InputError(f"no column '{name}': choose from {', '.join(self._columns)}")
+        if name not in COLUMNS:
+            raise InputError(f"no column '{name}': choose from {', '.join(COLUMNS)}")
         return self._columns[name]
 
     def select(self, **wanted: str | Sequence[str]) -> np.ndarray:
@@ -197,14 +187,11 @@ def _read_header(path: Path) -> Json:
     with reading(path, AGAIN):
         if header["format_version"] != FORMAT_VERSION:
             raise InputError(
-                f"{path}: format version {header['format_version']}, this program reads {FORMAT_VERSION}: "
-                "prepare it again"
+                f"{path}: format version {header['format_version']}, this program reads {FORMAT_VERSION}: {AGAIN}"
             )
-        if not isinstance(header["count"], int) or isinstance(header["count"], bool) or header["count"] < 0:
-            raise ValueError(f"{header['count']} records")
-        words = (header["name"], header["skeleton"])
-        if not all(isinstance(text, str) for text in words) or not isinstance(header["image_root"], str | None):
-            raise TypeError("name, skeleton and image_root must be text")
+        kinds = {"count": int, "name": str, "skeleton": str, "image_root": str | None}
+        if not all(isinstance(header[key], kind) for key, kind in kinds.items()) or header["count"] < 0:
+            raise TypeError("a count, and text for name, skeleton and image_root expected")
     return header
 
 
@@ -214,8 +201,7 @@ class Writer:
     writer = Writer(folder, "h36m", H36M_17, settings={"every": 5})
     for key in keys:
         if not writer.has(key):
-            with writer.part(key):
-                writer.add(sample)
+            writer.write(key, samples)
     writer.finish()
     """
 
@@ -242,8 +228,6 @@ class Writer:
         }
         self.parts = self.folder / "parts.tmp"
         self.skipped: list[dict[str, str]] = []
-        self._samples: list[Sample] | None = None
-        self._skips: list[dict[str, str]] = []
         if (self.folder / "dataset.json").exists():
             raise InputError(f"{self.folder} is already a finished dataset: delete it, or write to another folder")
         stamp, header = self.parts / "header.json", json.loads(json.dumps(self.header))
@@ -262,29 +246,14 @@ class Writer:
         """Is this part already on disk?"""
         return self._file(key).exists()
 
-    @contextmanager
-    def part(self, key: str) -> Iterator[None]:
-        """Samples added inside are kept together when the block ends well, and dropped when it raises."""
-        self._samples, self._skips = [], []
-        try:
-            yield
-            self._commit(key, self._samples)
-        finally:
-            self._samples = None
-
-    def add(self, sample: Sample) -> None:
-        if self._samples is None:
-            raise RuntimeError("Writer.add outside of `with writer.part(key):`")
-        fault = sample.fault(self.skeleton)
-        if fault is not None:
-            raise InputError(f"record {sample.id}: {fault}")
-        self._samples.append(sample)
-
-    def skip(self, file: str, reason: str) -> None:
-        """List something that was left out. Inside a part it is kept with the part."""
-        (self.skipped if self._samples is None else self._skips).append({"file": file, "reason": reason})
-
-    def _commit(self, key: str, samples: list[Sample]) -> None:
+    def write(self, key: str, items: Iterable[Sample | Skip]) -> None:
+        """A whole part, or nothing of it. Skips are kept with the part and listed in the header."""
+        items = list(items)
+        samples = [item for item in items if isinstance(item, Sample)]
+        skipped = [vars(item) for item in items if isinstance(item, Skip)]
+        for sample in samples:
+            if fault := sample.fault(self.skeleton):
+                raise InputError(f"record {sample.id}: {fault}")
         arrays = {}
         for name, (kind, shape) in record.row_arrays(self.skeleton.count).items():
             unknown = np.full(shape, UNKNOWN if name == "visibility" else np.nan)
@@ -295,7 +264,7 @@ class Writer:
             {key: getattr(sample, key) for key in LINE} | {"camera": sample.camera and sample.camera.to_json()}
             for sample in samples
         ]
-        text = json.dumps({"lines": lines, "skipped": self._skips}, allow_nan=False)
+        text = json.dumps({"lines": lines, "skipped": skipped}, allow_nan=False)
         with replacing(self._file(key)) as temporary:
             np.savez(temporary, allow_pickle=False, text=np.frombuffer(text.encode(), np.uint8), **arrays)
 

@@ -114,23 +114,17 @@ def render_people(plan: Plan, out: Path, count: int, workers: int = 1, shard: in
     for key, first in spans.items():
         span = range(first, min(first + shard, count))
         if finished is not None and span.stop <= len(finished):
-            _commit(writer, key, [finished[i] for i in span])
+            writer.write(key, [finished[i] for i in span])
         elif not writer.has(key):
             missing[key] = span
     del finished  # unmaps the arrays, which are replaced now
     total = sum(map(len, missing.values()))
     with tqdm(total=total, unit="people", disable=None, smoothing=0.05) as bar:
         for key, samples in _drawn(plan, out, missing, workers):
-            _commit(writer, key, samples)
+            writer.write(key, samples)
             bar.update(len(samples))
     writer.finish()
     return total
-
-
-def _commit(writer: Writer, key: str, samples: list[Sample]) -> None:
-    with writer.part(key):
-        for sample in samples:
-            writer.add(sample)
 
 
 def _drawn(plan: Plan, out: Path, spans: dict[str, range], workers: int) -> Iterator[tuple[str, list[Sample]]]:
