@@ -16,7 +16,7 @@ import scipy.sparse
 from cdflib import cdfwrite
 from PIL import Image
 
-from di2pose.data.sample import Sample, Skip
+from di2pose.data.sample import Sample
 from di2pose.errors import InputError
 from di2pose.pose import skeleton as code
 from di2pose.pose.skeleton import Skeleton
@@ -371,9 +371,7 @@ def drain(parts) -> tuple[list, dict[str, str]]:
     for part in parts:
         try:
             for item in part.samples():
-                if isinstance(item, Skip):
-                    left_out[item.file] = item.reason
-                elif fault := item.fault(part.skeleton):
+                if fault := item.fault(part.skeleton):
                     left_out[item.id] = fault
                 else:
                     samples.append(item)

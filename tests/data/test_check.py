@@ -57,7 +57,6 @@ def test_a_good_set_passes_and_leaves_a_contact_sheet(good, tmp_path, capsys):
     sheet = np.asarray(Image.open(folder / "check/sheet.png"))
     for side in (RIGHT, LEFT):
         assert (sheet == side).all(-1).sum() > 500
-    assert (folder / "check/sheet.html").read_text().count("<img") == 7
 
 
 def test_most_joints_out_of_frame_is_a_warning_and_so_is_a_picture_of_another_size(good, tmp_path, capsys):
@@ -72,7 +71,7 @@ def test_most_joints_out_of_frame_is_a_warning_and_so_is_a_picture_of_another_si
     printed = capsys.readouterr().out
     assert re.search(r"WARNING: \d+% of the joints of split train lie outside of their picture", printed)
     assert "5 of 5 pictures have another size than their camera says" in printed
-    assert "400x400, not 400x40" in printed
+    assert "(400, 400), not (400, 40)" in printed
 
 
 def test_poses_without_pictures_are_drawn_too(good, tmp_path):

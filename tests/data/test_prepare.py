@@ -7,6 +7,7 @@ from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from PIL import Image
 
 from di2pose.cli import main
 from di2pose.data.prepare import READERS, Reader, _image_root, _write_part, prepare
-from di2pose.data.record import Part, Sample, Skip, Sources
+from di2pose.data.record import Part, Sample, Sources
 from di2pose.data.sample import Dataset, Writer
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera
@@ -73,7 +74,7 @@ def test_a_part_that_breaks_half_way_is_left_out_whole_and_skips_survive_a_resum
         raise InputError("the file ends early")
 
     def lists():
-        yield Skip("photo 7", "no such file")
+        yield Sample("photo 7", np.full((17, 3), np.nan))
         yield from good.samples()
 
     writer = Writer(tmp_path / "out", "made", H36M_17)
@@ -85,7 +86,7 @@ def test_a_part_that_breaks_half_way_is_left_out_whole_and_skips_survive_a_resum
     assert resumed.has("b")
     dataset = Dataset(resumed.finish())
     assert len(dataset) == 2
-    assert dataset.header["skipped"] == [{"file": "photo 7", "reason": "no such file"}]
+    assert dataset.header["skipped"] == [{"file": "b record photo 7", "reason": ANY}]
 
 
 def test_a_full_disk_stops_the_run_and_is_not_taken_for_a_damaged_file(clips, tmp_path, monkeypatch):

@@ -52,17 +52,6 @@ def test_splits_come_from_the_folders_and_pictures_give_the_size(folder, tmp_pat
     }
 
 
-def test_frames_with_a_broken_camera_are_left_out_one_by_one(tmp_path):
-    poses = np.tile(np.eye(4), (6, 1, 1))
-    poses[:, 2, 3] = 9
-    poses[3] = np.nan
-    poses[4, :3, :3] *= 2
-    layouts.write_3dpw(tmp_path, "test", SEQUENCE, persons=1, cam_poses=poses)
-    samples, left_out = read(tmp_path)
-    assert [sample.frame for sample in samples] == [0, 2, 5]
-    assert {key.rsplit("/")[-1] for key in left_out} == {"00003", "00004"}
-
-
 # SMPL
 
 

@@ -1,8 +1,5 @@
 """Contact sheets: records drawn with their projected skeleton, right side green, left side blue."""
 
-import base64
-import html
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,19 +7,13 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from di2pose.data.record import Sample
-from di2pose.files import replacing, write_text
+from di2pose.files import replacing
 from di2pose.pose.skeleton import Skeleton
 
 RIGHT, LEFT, MIDDLE = (40, 220, 60), (70, 130, 255), (255, 210, 60)
 WHITE = (255, 255, 255)
 TILE = 288
 MARGIN = 0.15
-
-
-def bone_colour(skeleton: Skeleton, child: int, parent: int) -> tuple[int, int, int]:
-    """By the side of its joints."""
-    names = skeleton.joints[child] + skeleton.joints[parent]
-    return RIGHT if "right_" in names else LEFT if "left_" in names else MIDDLE
 
 
 def draw_tile(sample: Sample, skeleton: Skeleton, image: Image.Image | None) -> Image.Image:
@@ -61,30 +52,18 @@ def _bones(tile: Image.Image, skeleton: Skeleton, points: np.ndarray) -> None:
         while parent != -1 and not np.isfinite(points[parent]).all():
             parent = skeleton.parents[parent]  # over a joint that is not annotated
         if parent != -1 and np.isfinite(points[child]).all():
-            ends = [(float(x), float(y)) for x, y in points[[child, parent]]]
-            draw.line(ends, fill=bone_colour(skeleton, child, parent), width=3)
+            names = skeleton.joints[child] + skeleton.joints[parent]
+            colour = RIGHT if "right_" in names else LEFT if "left_" in names else MIDDLE
+            draw.line([(float(x), float(y)) for x, y in points[[child, parent]]], fill=colour, width=3)
 
 
-def write_sheet(
-    folder: Path, tiles: Sequence[tuple[Image.Image, str]], title: str, report: str, columns: int = 6
-) -> tuple[Path, Path]:
-    """sheet.png and sheet.html (whole in itself: the tiles are inside) from (tile, caption) pairs."""
+def write_sheet(path: Path, tiles: Sequence[tuple[Image.Image, str]], columns: int = 6) -> Path:
+    """A picture of (tile, caption) pairs."""
     sheet = Image.new("RGB", (columns * TILE, -(-len(tiles) // columns) * (TILE + 16)), (0, 0, 0))
-    figures = []
     for k, (tile, caption) in enumerate(tiles):
         x, y = k % columns * TILE, k // columns * (TILE + 16)
         sheet.paste(tile, (x, y))
         ImageDraw.Draw(sheet).text((x + 4, y + TILE + 2), caption, fill=(220, 220, 220))
-        data = io.BytesIO()
-        tile.save(data, "PNG")
-        source = f"data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}"
-        figures.append(f'<figure><img alt="" src="{source}"><figcaption>{html.escape(caption)}</figcaption></figure>')
-    png = folder / "sheet.png"
-    with replacing(png) as temporary:
+    with replacing(path) as temporary:
         sheet.save(temporary)
-    style = "body{font:14px sans-serif;background:#15171a;color:#ddd}figure{display:inline-block;margin:4px}"
-    text = (
-        f'<!doctype html><meta charset="utf-8"><title>{html.escape(title)}</title><style>{style}</style>'
-        f"<h1>{html.escape(title)}</h1><pre>{html.escape(report)}</pre>{''.join(figures)}\n"
-    )
-    return png, write_text(folder / "sheet.html", text)
+    return path

@@ -70,9 +70,9 @@ class Video:
             raise InputError(f"{self.path} has no video stream, only sound or data: copy the video again")
         self._stream = self._container.streams.video[0]
         set_decoder(self._stream)
-        self._decoder: Iterator[Any] = decoded(self._container, self._stream)
-        self._next: int | None = 0
-        """Number of the decoder's next frame; None after a damaged one."""
+        self._decoder: Iterator[Any] = iter(())
+        self._next: int | None = None
+        """Number of the decoder's next frame; None before the first and after a damaged one."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -103,14 +103,11 @@ class Video:
             if self._next is None or number < self._next:
                 self.close()
                 self._open()
-            found = next(islice(self._decoder, number - (self._next or 0), None), None)
+                self._decoder, self._next = decoded(self._container, self._stream), 0
+            found = next(islice(self._decoder, number - self._next, None), None)
         else:
             if self._next is None or not self._next <= number < self._next + JUMP:
-                try:  # lands on a key frame at or before
-                    self._container.seek(stamp, stream=self._stream)
-                except (OSError, require("av", extra="video").error.FFmpegError) as error:
-                    raise InputError(f"frame {number} of {self.path} cannot be reached ({error}): copy it again") from error
-                self._decoder = decoded(self._container, self._stream)
+                self._seek(stamp)
             found = next((each for each in self._decoder if each is not None and each.pts >= stamp), None)
             found = found if found is not None and found.pts == stamp else None
         self._next = None if found is None else number + 1
@@ -119,6 +116,14 @@ class Video:
         image = upright(found)
         self._last = (number, image)
         return image.copy()
+
+    def _seek(self, stamp: int) -> None:
+        """To a key frame at or before `stamp`."""
+        try:
+            self._container.seek(stamp, stream=self._stream)
+        except (OSError, require("av", extra="video").error.FFmpegError) as error:
+            raise InputError(f"{self.path} is damaged at time stamp {stamp} ({error}): copy the video again") from error
+        self._decoder = decoded(self._container, self._stream)
 
     def close(self) -> None:
         self._container.close()

@@ -12,7 +12,7 @@ import tyro
 from tqdm import tqdm
 
 from di2pose.data import bvh, human36m, mpi_inf_3dhp, pose2sim, threedpw
-from di2pose.data.sample import Dataset, Part, Sample, Skip, Sources, Writer
+from di2pose.data.sample import Dataset, Part, Sources, Writer
 from di2pose.errors import InputError
 
 
@@ -138,15 +138,17 @@ def prepare(
 
 def _write_part(writer: Writer, part: Part) -> None:
     """All good records of a part. A part that breaks half way is left out whole; a full disk is not its fault."""
-    items: list[Sample | Skip] = []
+    good, skipped = [], []
     try:
-        for item in part.samples():
-            fault = item.fault(writer.skeleton) if isinstance(item, Sample) else None
-            items.append(item if fault is None else Skip(f"{part.key} record {item.id}", fault))
+        for sample in part.samples():
+            if fault := sample.fault(writer.skeleton):
+                skipped.append({"file": f"{part.key} record {sample.id}", "reason": fault})
+            else:
+                good.append(sample)
     except InputError as error:
         writer.skipped.append({"file": part.key, "reason": str(error)})
     else:
-        writer.write(part.key, items)
+        writer.write(part.key, good, skipped)
 
 
 def _image_root(sources: Sources, out: Path) -> str:

@@ -129,27 +129,19 @@ def square(centre: Float[np.ndarray, "2"], side: float) -> Box:
 
 
 @dataclass(frozen=True)
-class Skip:
-    """A record or file that a reader leaves out, to be listed."""
-
-    file: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Part:
     """One source file or sequence. `samples()` raises InputError when the file is damaged: it is then listed and left
-    out whole. Single bad records may be yielded as Skip, or as they are: `Sample.fault` finds NaN and wrong shapes."""
+    out whole. Single bad records are yielded as they are: `Sample.fault` finds NaN and wrong shapes."""
 
     key: str
-    samples: Callable[[], Iterable[Sample | Skip]]
+    samples: Callable[[], Iterable[Sample]]
     skeleton: Skeleton = H36M_17
 
     @classmethod
     def unreadable(cls, key: str, error: InputError) -> "Part":
         """It is listed with its reason when its turn comes."""
 
-        def samples() -> Iterable[Sample | Skip]:
+        def samples() -> Iterable[Sample]:
             raise error
 
         return cls(key, samples)

@@ -18,7 +18,7 @@ import json
 import mmap
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -29,14 +29,14 @@ from PIL import Image
 
 from di2pose.data import record
 from di2pose.data.frames import Frames
-from di2pose.data.record import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Part, Sample, Skip, Sources
+from di2pose.data.record import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Part, Sample, Sources
 from di2pose.errors import InputError
 from di2pose.files import Json, read_json, reading, replacing, write_json
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import Skeleton, get
 
 __all__ = ["OCCLUDED", "OUT_OF_FRAME", "SEEN", "SELF_OCCLUDED", "UNKNOWN"]
-__all__ += ["Dataset", "Part", "Sample", "Skip", "Sources", "Writer"]
+__all__ += ["Dataset", "Part", "Sample", "Sources", "Writer"]
 
 FORMAT_VERSION = 1
 LINE: dict[str, Any] = {
@@ -123,8 +123,8 @@ class Dataset:
 
     @cached_property
     def _columns(self) -> dict[str, np.ndarray]:
-        lines = list(self.index)
-        return {name: np.array([line[name] for line in lines]) for name in COLUMNS}  # type: ignore[literal-required]
+        rows = [[line[name] for name in COLUMNS] for line in self.index]  # type: ignore[literal-required]
+        return {name: np.array(column) for name, column in zip(COLUMNS, zip(*rows, strict=True), strict=True)}
 
     def column(self, name: str) -> np.ndarray:
         """subject, action, sequence or split of every record, as an array of strings."""
@@ -246,11 +246,8 @@ class Writer:
         """Is this part already on disk?"""
         return self._file(key).exists()
 
-    def write(self, key: str, items: Iterable[Sample | Skip]) -> None:
-        """A whole part, or nothing of it. Skips are kept with the part and listed in the header."""
-        items = list(items)
-        samples = [item for item in items if isinstance(item, Sample)]
-        skipped = [vars(item) for item in items if isinstance(item, Skip)]
+    def write(self, key: str, samples: Sequence[Sample], skipped: Sequence[dict[str, str]] = ()) -> None:
+        """A whole part, or nothing of it; `skipped` is kept with it and listed in the header."""
         for sample in samples:
             if fault := sample.fault(self.skeleton):
                 raise InputError(f"record {sample.id}: {fault}")
@@ -264,15 +261,13 @@ class Writer:
             {key: getattr(sample, key) for key in LINE} | {"camera": sample.camera and sample.camera.to_json()}
             for sample in samples
         ]
-        text = json.dumps({"lines": lines, "skipped": skipped}, allow_nan=False)
+        text = json.dumps({"lines": lines, "skipped": list(skipped)}, allow_nan=False)
         with replacing(self._file(key)) as temporary:
             np.savez(temporary, allow_pickle=False, text=np.frombuffer(text.encode(), np.uint8), **arrays)
 
     def finish(self) -> Path:
-        """Join the parts in the order of their keys, so the result does not depend on interruptions.
-
-        The joined files are made among the parts and moved when all are whole: a run that is killed here, too, goes on.
-        """
+        """Join the parts in the order of their keys, so the result does not depend on interruptions; the header comes
+        last, and the parts stay until then."""
         files = sorted(self.parts.glob("[!.]*.npz"), key=lambda path: unquote(path.stem))
         counts = []
         for path in files:
@@ -283,18 +278,17 @@ class Writer:
             shutil.rmtree(self.parts)
             raise InputError(f"nothing to write to {self.folder}: the source gave no usable record{reasons}")
         targets = {
-            name: np.lib.format.open_memmap(self.parts / f"{name}.npy", "w+", kind, (sum(counts), *shape))
+            name: np.lib.format.open_memmap(self.folder / f"{name}.npy", "w+", kind, (sum(counts), *shape))
             for name, (kind, shape) in record.row_arrays(self.skeleton.count).items()
         }
         cameras: dict[str, str] = {}  # camera as text -> id
         seen: set[str] = set()
-        row = 0
-        with (self.parts / "index.jsonl").open("w", encoding="utf-8") as index:
+        with (self.folder / "index.jsonl").open("w", encoding="utf-8") as index:
             for path, count in zip(files, counts, strict=True):
                 with np.load(path) as part:
                     text = json.loads(part["text"].tobytes())
                     for name, target in targets.items():
-                        target[row : row + count] = part[name]
+                        target[len(seen) : len(seen) + count] = part[name]
                 self.skipped += text["skipped"]
                 for line in text["lines"]:
                     if line["id"] in seen:
@@ -303,12 +297,9 @@ class Writer:
                     if line["camera"] is not None:
                         line["camera"] = cameras.setdefault(json.dumps(line["camera"]), str(len(cameras)))
                     index.write(json.dumps(line, separators=(",", ":")) + "\n")
-                row += count
         for target in targets.values():
             target.flush()
-        for file in (*(f"{name}.npy" for name in targets), "index.jsonl"):
-            os.replace(self.parts / file, self.folder / file)
         write_json(self.folder / "cameras.json", {key: json.loads(text) for text, key in cameras.items()}, None)
-        write_json(self.folder / "dataset.json", self.header | {"count": row, "skipped": self.skipped})
+        write_json(self.folder / "dataset.json", self.header | {"count": len(seen), "skipped": self.skipped})
         shutil.rmtree(self.parts)
         return self.folder

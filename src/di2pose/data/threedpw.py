@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from di2pose.data.frames import picture_size
 from di2pose.data.pickles import load_pickle, text
-from di2pose.data.record import Labels, Part, Sample, Skip, Sources, box_round
+from di2pose.data.record import Labels, Part, Sample, Sources, box_round
 from di2pose.data.smpl import Models
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera
@@ -39,16 +39,19 @@ def read(sources: Sources) -> Iterator[Part]:
         yield Part(key, partial(_samples, sources, path, models), SMPL_24 if models is None else H36M_17)
 
 
-def _samples(sources: Sources, path: Path, models: Models | None) -> Iterator[Sample | Skip]:
+def _samples(sources: Sources, path: Path, models: Models | None) -> Iterator[Sample]:
     data = load_pickle(path)
     wanted = KEYS if models is None else (*KEYS, *SMPL_KEYS)
     if not isinstance(data, dict) or (missing := [key for key in wanted if key not in data]):
         what = type(data).__name__ if not isinstance(data, dict) else f"without {', '.join(missing)}"
         raise InputError(f"{path}: a dictionary with {', '.join(wanted)} expected, got one {what}")
     sequence = text(data.get("sequence", path.stem))
-    poses = np.asarray(data["cam_poses"], np.float64)
-    if poses.ndim != 3 or poses.shape[1:] != (4, 4):
-        raise InputError(f"{path}: 'cam_poses' has shape {poses.shape}, expected (frames, 4, 4)")
+    poses, intrinsics = (np.asarray(data[key], np.float64) for key in ("cam_poses", "cam_intrinsics"))
+    if poses.shape[1:] != (4, 4) or intrinsics.shape != (3, 3):
+        raise InputError(
+            f"{path}: 'cam_poses' has shape {poses.shape} and 'cam_intrinsics' {intrinsics.shape}, expected "
+            "(frames, 4, 4) and (3, 3)"
+        )
     folder = sources.image_folder("imageFiles")
     size = None if folder is None else picture_size(sources.image_root / folder / sequence / "image_00000.jpg")
     for person in range(len(data["jointPositions"])):
@@ -63,12 +66,7 @@ def _samples(sources: Sources, path: Path, models: Models | None) -> Iterator[Sa
         for frame in range(0, len(poses), sources.every):
             if not valid[frame]:
                 continue
-            name = f"{sequence}/p{person}/{frame:05d}"
-            try:
-                camera = _camera(data["cam_intrinsics"], poses[frame], size)
-            except InputError as error:
-                yield Skip(name, str(error))
-                continue
+            camera = Camera.from_matrices(intrinsics, poses[frame], size, unit_mm=1000)  # pose: world to camera
             camera_mm = camera.to_camera(world_m[frame] * 1000)
             joints_2d = camera.project(camera_mm)
             x, y, confidence = detected[frame].astype(np.float64)  # of OpenPose's 18 joints
@@ -78,7 +76,7 @@ def _samples(sources: Sources, path: Path, models: Models | None) -> Iterator[Sa
             labels["frame"] = frame
             labels["extra"] = {"person": person, "box": "detected 2D joints" if enough else "projected joints"}
             box = box_round(found) if enough else None
-            yield Sample.from_camera(name, camera_mm, joints_2d, camera, box, **labels)
+            yield Sample.from_camera(f"{sequence}/p{person}/{frame:05d}", camera_mm, joints_2d, camera, box, **labels)
 
 
 def _joints(data: dict[str, Sequence], person: int, models: Models | None, path: Path) -> Float[np.ndarray, "F J 3"]:
@@ -93,11 +91,3 @@ def _joints(data: dict[str, Sequence], person: int, models: Models | None, path:
         raise InputError(f"{path}: 'poses' {poses.shape} and 'trans' {trans.shape}, expected (frames, 72), (frames, 3)")
     model, regressor = models.load(text(data["genders"][person]))
     return model.regress(regressor, betas.ravel(), poses, trans)
-
-
-def _camera(intrinsics: object, pose: Float[np.ndarray, "4 4"], size: tuple[int, int] | None) -> Camera:
-    """`pose` takes the world to the camera, in metres."""
-    k = np.asarray(intrinsics, np.float64)
-    if k.shape != (3, 3) or not np.isfinite(pose).all():
-        raise InputError("its camera is missing: finite 'cam_poses' and 'cam_intrinsics' of shape (3, 3) are needed")
-    return Camera.from_matrices(k, pose, size, unit_mm=1000)
