@@ -18,7 +18,7 @@ from di2pose.noise import hypothesis_generators, training_generators
 from di2pose.pipeline.flip import predict_both
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17, mirror
-from di2pose.training.overrides import overridden
+from di2pose.training.options import overridden
 
 SIZES = {"adapter_width": 64, "adapter_channels": 8}
 TRUNK = {"width": 32, "layers": 1, "heads": 2, "adapter_tokens": 4} | SIZES
