@@ -264,5 +264,5 @@ def test_half_precision_needs_hardware_but_the_loop_can(tmp_path, monkeypatch):
 def test_wrong_options_are_named(tmp_path):
     with pytest.raises(InputError, match="--log-every must be 1 or more"):
         RunOptions(log_every=0)
-    with pytest.raises(InputError, match="--device quantum is not usable here"):
+    with pytest.raises(InputError, match=r"--device is auto, cpu, cuda .* or mps, got quantum"):
         train(job()[0], tmp_path, RunOptions(device="quantum"))
