@@ -45,7 +45,8 @@ def made(kind, trunk=None, **changes):
 
 @pytest.fixture(scope="module", params=KINDS)
 def model(request):
-    return made(request.param).eval()
+    """One of each kind; "fresh": a gaussian that draws fresh noise in every step."""
+    return (made("gaussian", eta=1.0) if request.param == "fresh" else made(request.param)).eval()
 
 
 def steps_of(model):
@@ -77,6 +78,7 @@ def test_it_is_a_pose_model(model):
     assert (model.certainty(FEATURES) is None) == (model.kind != "pct")
 
 
+@pytest.mark.parametrize("model", [*KINDS, "fresh"], indirect=True)
 def test_a_prediction_does_not_depend_on_its_batch(model):
     whole = model.predict(FEATURES, 2, steps_of(model), hypothesis_generators(0, "abc", 2)).joints_mm
     alone = model.predict(FEATURES[1:2], 2, steps_of(model), hypothesis_generators(0, "b", 2)).joints_mm

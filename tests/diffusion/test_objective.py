@@ -22,11 +22,11 @@ def brute_kl(logits, k0, k_s, s, schedule):
 
 
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("codes", [2, 7])
+@pytest.mark.parametrize("codes", [2, 5])
 def test_vlb_equals_the_brute_force_kl_in_value_and_gradient(codes, rate):
-    schedule = Schedule(codes, 8, rate)
+    schedule = Schedule(codes, 4, rate)
     logits = 3 * torch.randn(codes, codes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    for s in range(1, 9):
+    for s in range(1, 5):
         for k_s in (k for k in range(codes + 1) if possible(k, s, schedule)):
             leaf, other = (logits.clone().unsqueeze(0).requires_grad_() for _ in range(2))
             k0, ks = torch.arange(codes).unsqueeze(0), torch.full((1, codes), k_s)

@@ -15,7 +15,7 @@ def all_rows(codes: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize(("codes", "steps"), [(2, 20), (5, 20), (12, 4)])
+@pytest.mark.parametrize(("codes", "steps"), [(2, 20), (5, 8), (12, 4)])
 def test_forward_probs_equal_the_product_of_one_step_matrices(codes, steps, rate):
     schedule = Schedule(codes, steps, rate)
     k0 = torch.arange(codes).unsqueeze(0)
@@ -25,7 +25,7 @@ def test_forward_probs_equal_the_product_of_one_step_matrices(codes, steps, rate
 
 
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize(("codes", "steps"), [(2, 20), (5, 20), (12, 4)])
+@pytest.mark.parametrize(("codes", "steps"), [(2, 20), (5, 8), (12, 4)])
 def test_posterior_equals_bayes_on_dense_matrices_for_every_jump(codes, steps, rate):
     schedule = Schedule(codes, steps, rate)
     rows = all_rows(codes)
