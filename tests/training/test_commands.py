@@ -52,11 +52,14 @@ def held_out_mm(run):
 def trained(poses, features, tmp_path_factory):
     """All stages of a tiny Di2Pose with an adapter; the denoiser hardly moves."""
     out = tmp_path_factory.mktemp("run")
-    words = ("all", "--data", poses, "--features", features, "--out", out, "--iterations", 80, 100, 5)
+    tiny = ("--recipe", "tiny", "--validate-every", 25, "--out")
     adapter = ("adapter_layers=1", "adapter_width=64", "adapter_channels=6", "adapter_tokens=4", "feature_tokens=17")
     weights = settings("regression_weight=1", "visibility_weight=0.1", group="diffusion")
-    rates = ("--set", "denoiser_training.learning_rate=1e-9", "--set", "adapter_training.batch=32")
-    assert train(*words, "--recipe", "tiny", "--validate-every", 25, *settings(*adapter), *weights, *rates) == 0
+    seen = ("--features", features, *settings(*adapter), *weights, *tiny)
+    before = ("--tokenizer", out / "tokenizer", "--adapter", out / "adapter", "--learning-rate", 1e-9)
+    assert train("tokenizer", "--data", poses, "--iterations", 80, *tiny, out / "tokenizer") == 0
+    assert train("adapter", "--iterations", 100, "--batch", 32, *seen, out / "adapter") == 0
+    assert train("denoiser", "--iterations", 5, *before, *seen, out / "denoiser") == 0
     return out
 
 
@@ -145,7 +148,7 @@ def test_another_kind_of_model_is_trained_by_the_same_loop(trained, features, tm
     assert all(torch.allclose(again[name], value, atol=1e-6) for name, value in model.state_dict().items())
     for kind, init, message in (
         ("regression", ("--init", trained / "denoiser"), "of kind 'di2pose', expected one of 'regression'"),
-        ("di2pose", (), "learns in stages: `di2pose train all`"),
+        ("di2pose", (), "learns in stages: `di2pose train tokenizer`"),
         ("crystal-ball", (), "no model is of kind 'crystal-ball'"),
     ):
         capsys.readouterr()
@@ -178,7 +181,7 @@ def test_a_vq_tokenizer_then_pct_and_gaussian_by_the_ordinary_commands(poses, fe
     )
     half = (*stage, *small, "--adapter", tmp_path / "a", "--share", 0.5, "--out", tmp_path / "half")
     assert train("model", "gaussian", *half) == 0
-    assert checkpoint.read_notes(tmp_path / "half" / "model")["records"] == 22
+    assert checkpoint.read_notes(tmp_path / "half" / "model")["crops"] == 22
     given = checkpoint.read_part(tmp_path / "a" / "model", "adapter")
     kept = load_model(tmp_path / "half").trunk.adapter.state_dict()
     assert all(kept[name].equal(value) for name, value in given.items())

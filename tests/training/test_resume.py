@@ -17,17 +17,6 @@ from di2pose.training.log import read_rows
 from di2pose.training.sources import FeatureSource, MemorySource
 
 
-def run(program, *words, **environment):
-    """Another process: python PROGRAM WORDS."""
-    return subprocess.run(
-        [sys.executable, *map(str, (*program, *words))],
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def di2pose(*words):
     return main([*map(str, words)])
 
@@ -49,7 +38,8 @@ def test_kill_9_in_the_middle_of_a_checkpoint_then_resume_equals_the_uninterrupt
     command += ("--log-every", 3, "--validate-every", 5, "--save-minutes", 0, "--threads", 1)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert di2pose(*command, "--out", whole) == 0
-    killed = run((Path(__file__).with_name("killed.py"),), *command, "--out", cut, KILL_AT="7")
+    words = [sys.executable, *map(str, (Path(__file__).with_name("killed.py"), *command, "--out", cut))]
+    killed = subprocess.run(words, env=os.environ | {"KILL_AT": "7"}, capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert len(list(cut.glob(".last.*"))) == 1  # the half-written file
     assert not (cut / "metrics.csv").exists()
@@ -111,20 +101,28 @@ def test_every_stage_goes_on_bit_for_bit_after_a_sigterm(poses, features, tmp_pa
 
 def test_two_ranks_give_the_curve_of_one_process(poses, features, tmp_path):
     """Both stages; the learned codebook moves by the latents of all ranks."""
-    command = ("train", "all", "--recipe", "tiny", "--data", poses, "--features", features, "--iterations", 6, 6, 6)
-    command += ("--set", "tokenizer.quantiser=vq", "--set", "tokenizer_training.batch=30", "--log-every", 1)
-    command += ("--validate-every", 6, "--threads", 1)
+    small = ("--recipe", "tiny", "--set", "tokenizer.quantiser=vq", "--iterations", 6, "--log-every", 1)
+    small += ("--validate-every", 6, "--threads", 1)
     one, two = tmp_path / "one", tmp_path / "two"
-    assert di2pose(*command, "--out", one) == 0
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "di2pose")
-    done = run(torchrun, *command, "--out", two)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("6 iterations") == 2  # only rank 0 prints, once a stage
-    stages = {"tokenizer": ("loss", "mpjpe_mm", "commitment"), "denoiser": ("loss", "vlb", "aux")}
-    for stage, names in stages.items():
+    stages = {
+        "tokenizer": ("--data", poses, "--batch", 30, *small),
+        "denoiser": ("--features", features, "--tokenizer", one / "tokenizer", *small),
+    }
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "di2pose", "train")
+    started = {}
+    for stage, words in stages.items():
+        assert di2pose("train", stage, *words, "--out", one / stage) == 0
+        command = [sys.executable, *torchrun, stage, *words, "--out", two / stage]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        started[stage] = subprocess.Popen([*map(str, command)], text=True, **pipes)
+    names = {"tokenizer": ("loss", "mpjpe_mm", "commitment"), "denoiser": ("loss", "vlb", "aux")}
+    for stage, process in started.items():
+        said, errors = process.communicate()
+        assert process.returncode == 0, errors[-3000:]
+        assert said.count("6 iterations") == 1  # only rank 0 prints
         rows, others = (read_rows(folder / stage / "metrics.jsonl") for folder in (one, two))
         assert [row["iteration"] for row in rows] == [row["iteration"] for row in others]
-        for name in (*names, "gradient_norm"):
+        for name in (*names[stage], "gradient_norm"):
             wanted = [row[name] for row in rows]
             assert [row[name] for row in others] == pytest.approx(wanted, rel=2e-4, abs=1e-6), (stage, name)
         assert others[-1]["held_out_mm"] == pytest.approx(rows[-1]["held_out_mm"], rel=0.02)

@@ -1,4 +1,4 @@
-"""`di2pose train tokenizer`, `adapter`, `denoiser`, `model` and `all`: alone, or under torchrun.
+"""`di2pose train tokenizer`, `adapter`, `denoiser` and `model`: alone, or under torchrun.
 
 A command makes the configuration, the records, the model and the run's identity; `loop.train` does the rest. The order
 of random draws (manual_seed, then the model) is part of what a seed means.
@@ -23,8 +23,8 @@ from di2pose.model import KINDS, Recipe, TokenRecipe, find_model, kind_of, train
 from di2pose.network import Di2PoseNetwork
 from di2pose.recipes import RecipeName
 from di2pose.tokenizer.tokenizer import PoseTokenizer
-from di2pose.training.loop import Job, RecordSource, join, train
-from di2pose.training.options import RunOptions, Settings, StageOptions, overridden
+from di2pose.training.loop import Job, RecordSource, train
+from di2pose.training.options import RunOptions, StageOptions, overridden
 from di2pose.training.sources import FeatureSource, feature_sources, pose_sources
 from di2pose.training.stages import (
     AdapterStage,
@@ -214,47 +214,6 @@ def train_model(
     return _run(model, sources, config.training, identity, prediction_mm, out, options)
 
 
-def train_all(
-    data: tuple[Path, ...],
-    features: tuple[Path, ...],
-    out: Path,
-    recipe: RecipeName = "small",
-    iterations: tuple[int, int, int] | None = None,
-    epochs: tuple[int, int, int] | None = None,
-    seed: int = 0,
-    settings: Settings = (),
-    share: float = 1.0,
-    options: How = HOW,
-) -> int:
-    """All stages, one after the other: RUN/tokenizer, RUN/adapter where the recipe has one, RUN/denoiser, whose `model`
-    is the whole Di2Pose.
-
-    The same command resumes a stopped run in the stage where it stopped.
-
-    Args:
-        data: poses for the tokenizer, as for `train tokenizer`
-        features: caches of `di2pose features`, as for `train denoiser`
-        out: folder of the run
-        recipe: the configuration
-        iterations: lengths of the three stages, instead of the recipe's epochs; without an adapter the second is unused
-        epochs: passes over the data, of the three stages
-        seed: of the weights, the order of the data and every draw
-        settings: change a field of the recipe by its path, as for `train denoiser`
-        share: of the training crops of the features, as for `train denoiser`; the tokenizer sees all poses
-    """
-    lengths = zip(iterations or (None,) * 3, epochs or (None,) * 3, strict=True)
-    first, second, third = (StageOptions(count, passes, seed=seed, settings=settings) for count, passes in lengths)
-    has_adapter = overridden(recipes.named(recipe), settings).denoiser.adapter_layers
-    adapter = out / "adapter" if has_adapter else None
-    with join(options.device):
-        stopped = train_tokenizer(data, out / "tokenizer", recipe, stage=first, options=options)
-        if adapter is not None and not stopped:
-            stopped = train_adapter(features, adapter, recipe, share, second, options)
-        if stopped:
-            return stopped
-        return train_denoiser(out / "tokenizer", features, out / "denoiser", recipe, adapter, share, third, options)
-
-
 def _run(
     model: Any,
     sources: tuple[RecordSource, RecordSource],
@@ -268,10 +227,10 @@ def _run(
     source, held_out = sources
     name, seed = identity["stage"], identity["seed"]
 
+    count = {"poses" if name == "tokenizer" else "crops": len(source)}
+
     def export(averaged: Any, notes: Mapping[str, float], folder: str) -> None:
-        checkpoint.save(
-            out / folder, averaged.config, averaged.parts(), {**notes, "records": len(source)}, kind=averaged.kind
-        )
+        checkpoint.save(out / folder, averaged.config, averaged.parts(), {**notes, **count}, kind=averaged.kind)
 
     validate = partial(held_out_figures, held_out=held_out, measure=measure, seed=seed)
     job = Job(name, model, source, training, seed, validate, export, identity)
@@ -298,7 +257,7 @@ def _kind_recipe(kind: str, source: FeatureSource, tokenizer: Path | None, setti
     if isinstance(cls, Recipe):
         return overridden(cls.recipe(*sizes), settings)
     raise InputError(
-        f"a model of kind '{kind}' learns in stages: `di2pose train all`, or `di2pose train tokenizer`, then "
+        f"a model of kind '{kind}' learns in stages: `di2pose train tokenizer`, then "
         "`di2pose train adapter` where the recipe has one, then `di2pose train denoiser`"
     )
 

@@ -81,18 +81,15 @@ class Ranks:
 
 @contextmanager
 def join(device: str) -> Iterator[Ranks]:
-    """The ranks that torchrun started, gloo on CPUs and NCCL on GPUs; one rank without torchrun.
-
-    May be nested: torch cannot start a second group on torchrun's store, so the outermost starts and ends it.
-    """
+    """The ranks that torchrun started, gloo on CPUs and NCCL on GPUs; one rank without torchrun."""
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    place, outermost = choose_device(device), world > 1 and not dist.is_initialized()
-    if outermost:
+    place = choose_device(device)
+    if world > 1:
         dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=TIMEOUT)
     try:
         yield Ranks(rank, world, place)
     finally:
-        if outermost:
+        if world > 1:
             dist.destroy_process_group()
 
 
