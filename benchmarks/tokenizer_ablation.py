@@ -7,20 +7,17 @@ Prints: MPJPE/PA-MPJPE upright and turned (roll to 55, tilt to 25 degrees), MPJP
 random, codes used and perplexity, on held-out subjects. A run that was stopped goes on.
 """
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import tyro
 
-from di2pose import checkpoint, recipes
+from di2pose import checkpoint
 from di2pose.data.poses import crop_turns
 from di2pose.evaluation.tokenizer import read_poses, reconstruction
 from di2pose.noise import generator_of
 from di2pose.tokenizer import PoseTokenizer
-from di2pose.training.loop import train
-from di2pose.training.options import RunOptions
-from di2pose.training.stages import tokenizer_job
+from di2pose.training.command import train_tokenizer
+from di2pose.training.options import RunOptions, StageOptions
 
 
 def main(
@@ -32,19 +29,10 @@ def main(
     set: tuple[str, ...] = (),
     every: int = 4,
 ) -> None:
-    base = recipes.small()
-    changes = {key: _value(text) for key, text in (pair.split("=", 1) for pair in set)}
-    shape = replace(base.tokenizer, **changes)
-    config = replace(
-        base,
-        tokenizer=shape,
-        denoiser=replace(base.denoiser, tokens=shape.tokens, codes=shape.codes),
-        tokenizer_training=replace(
-            base.tokenizer_training, iterations=iterations, learning_rate=learning_rate, batch=batch, warmup=100
-        ),
-    )
-    train(tokenizer_job(config, [data], out, seed=0), out, RunOptions(threads=1, validate_every=1000, log_every=100))
-    model = PoseTokenizer(shape).eval()
+    settings = (*(f"tokenizer.{pair}" for pair in set), "tokenizer_training.warmup=100")
+    stage = StageOptions(iterations, batch=batch, learning_rate=learning_rate, settings=settings)
+    train_tokenizer((data,), out, stage=stage, options=RunOptions(threads=1, validate_every=1000, log_every=100))
+    model = PoseTokenizer(checkpoint.read_config(out / "model").tokenizer).eval()
     checkpoint.load(out / "model", {"tokenizer": model})
     poses = read_poses(data, "test")[::every]
     turned = poses @ crop_turns(len(poses), generator_of(0, "turns")).mT
@@ -56,15 +44,6 @@ def main(
         f"| {tilted.mpjpe_mm:.1f}/{tilted.pa_mpjpe_mm:.1f} | {tilted.wrong_tokens_mm:.0f} "
         f"| {tilted.codes_used} | {tilted.perplexity:.0f} |"
     )
-
-
-def _value(text: str) -> object:
-    """A JSON value, a list as a tuple, else a word."""
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        return text
-    return tuple(value) if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

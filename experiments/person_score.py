@@ -32,7 +32,7 @@ from di2pose.image.read import read_image
 from di2pose.noise import hypothesis_generators
 from di2pose.pipeline.assemble import person_features
 from di2pose.text_table import markdown
-from di2pose.training.people_crops import PatchedCrops
+from di2pose.training.features import PatchedCrops
 
 BATCH = 8
 LOST = 0.03

@@ -66,7 +66,9 @@ def train_tiny(seed, out):
         job = Job(name, stage, figures, training, seed, lambda *_: {}, lambda *_: None, {})
         assert train(job, out / name, RunOptions(resume=False)) == 0
 
-    fit("tokenizer", TokenizerStage(model.tokenizer.requires_grad_(True)), 1000, 8, 5e-3)
+    stage = TokenizerStage(model.config)
+    stage.tokenizer = model.tokenizer.requires_grad_(True)
+    fit("tokenizer", stage, 1000, 8, 5e-3)
     model.tokenizer.requires_grad_(False)
     fit("denoiser", model, 400, 32, 3e-3)
     return model.eval(), joints_mm, features

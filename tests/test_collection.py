@@ -1,11 +1,5 @@
 """What lets the suite run in several processes: every one of them has to find the same tests."""
 
-import shutil
-import subprocess
-from pathlib import Path
-
-import pytest
-
 
 def test_no_id_of_a_test_depends_on_the_order_of_a_set(request):
     """Python orders sets of strings anew in every process. Of all tests of this run."""
@@ -15,10 +9,3 @@ def test_no_id_of_a_test_depends_on_the_order_of_a_set(request):
         sets = [value for value in values if isinstance(value, set | frozenset) and len(value) > 1]
         ids += [item.nodeid for value in sets if str(value) in item.nodeid]
     assert ids == []
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_two_processes_share_the_suite_by_default():
-    root = Path(__file__).parents[1]
-    done = subprocess.run(["make", "--dry-run", "test"], cwd=root, capture_output=True, text=True, check=True)
-    assert "pytest -n 2 --dist loadfile" in done.stdout

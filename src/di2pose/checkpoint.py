@@ -9,12 +9,11 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -67,18 +66,17 @@ def save(
 
 
 def find(folder: Path | str) -> Path:
-    """The folder of a packaged model where a plain word names one, else the folder itself; so is a `Path` that is
-    there."""
-    name = str(folder)
-    if (isinstance(folder, Path) and folder.is_dir()) or "/" in name or "\\" in name:
-        return Path(folder)
-    names = packaged()
-    if name in names:
-        return _shelf() / name
-    if Path(name).is_dir():
-        return Path(name)
-    there = f"it has {', '.join(names)}" if names else "it holds none: install a release, or train one"
-    raise InputError(f"no model '{name}': there is no such folder, and the package has none of that name ({there})")
+    """The checkpoint of a plain word that names a packaged model, of a run of `di2pose train` (RUN/model), else the
+    folder itself; so is a `Path` that is there."""
+    name, place = str(folder), Path(folder)
+    if not ((isinstance(folder, Path) and folder.is_dir()) or "/" in name or "\\" in name):
+        names = packaged()
+        if name in names:
+            return _shelf() / name
+        if not place.is_dir():
+            there = f"it has {', '.join(names)}" if names else "it holds none: install a release, or train one"
+            raise InputError(f"no model '{name}': no such folder, and the package has none of that name ({there})")
+    return place / "model" if (place / "model" / "config.json").is_file() else place
 
 
 def packaged() -> list[str]:
@@ -132,25 +130,6 @@ def read_part(folder: Path | str, name: str) -> dict[str, Tensor]:
         own = _read_weights(_weights(folder, inner), files[inner])
         state |= {f"{inner}.{key}": value for key, value in own.items()}
     return state
-
-
-@torch.no_grad()
-def average_in(part: nn.Module, name: str, folders: Sequence[Path]) -> None:
-    """Make the weights of a part the mean of its own and those of the same part in other folders."""
-    states = [part.state_dict(), *(read_part(folder, name) for folder in folders)]
-    for state, folder in zip(states[1:], folders, strict=True):
-        check_state(state, states[0], folder)
-    part.load_state_dict({key: _mean([state[key] for state in states]) for key in states[0]})
-
-
-def _mean(values: Sequence[Tensor]) -> Tensor:
-    """Of weights; numbers that are counts or the like must agree."""
-    first = values[0]
-    if first.is_floating_point():
-        return torch.stack([value.to(first) for value in values]).mean(0)
-    if not all(torch.equal(value.to(first), first) for value in values):
-        raise InputError("these models differ in more than weights: they have no mean")
-    return first
 
 
 class uninitialised(TorchFunctionMode):

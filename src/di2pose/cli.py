@@ -28,7 +28,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train adapter": ("di2pose.training.command:train_adapter", "before stage 2: poses read off image features"),
     "train denoiser": ("di2pose.training.command:train_denoiser", "stage 2: tokens from noise and image features"),
     "train model": ("di2pose.training.command:train_model", "a model of another kind: regression, gaussian, pct"),
-    "train all": ("di2pose.training.command:train_all", "all stages, one after the other"),
     "evaluate tokenizer": ("di2pose.evaluation.tokenizer:evaluate_tokenizer", "what tokens lose, and codes used"),
 }
 

@@ -22,10 +22,8 @@ REMOVED: dict[str, Any] = {
     "TokenizerConfig.joint_dropout": 0.0,
     "TokenizerConfig.code_noise": 0.0,
     "DiffusionConfig.importance_sampling": False,
-    "TokenizerConfig.block": ("local_literal",),
-    "TokenizerConfig.loss": ("smooth_l1", "soft_ce"),
 }
-"""Options that older files may have: the one value that is what the code does; as a tuple, choices that are gone."""
+"""Options that older files may have, with the one value that is what the code does."""
 
 
 def _positive(config: object, *names: str) -> None:
@@ -39,14 +37,6 @@ def _below_one(config: object, *names: str) -> None:
     for name in names:
         if not 0 <= getattr(config, name) < 1:
             raise InputError(f"{type(config).__name__}.{name} must lie in [0, 1), got {getattr(config, name)}")
-
-
-def _choice(config: object, *names: str) -> None:
-    hints = get_type_hints(type(config))
-    for name in names:
-        value, choices = getattr(config, name), get_args(hints[name])
-        if value not in choices:
-            raise InputError(f"{type(config).__name__}.{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -89,7 +79,6 @@ class TokenizerConfig:
     def __post_init__(self) -> None:
         _positive(self, "tokens", "encoder_width", "decoder_width", "mlp_ratio", "encoder_blocks", "decoder_blocks")
         _positive(self, "vq_channels", "commitment")
-        _choice(self, "block", "joint_order", "code_embed", "loss", "quantiser")
         if not self.levels or any(level < 2 for level in self.levels):
             raise InputError(f"FSQ levels must be one or more integers >= 2, got {list(self.levels)}")
         narrowest = min(self.encoder_width, self.decoder_width)
@@ -191,6 +180,11 @@ class TrunkConfig:
         if self.hint_channels and not self.adapter_layers:
             raise InputError("a hint is the code of the adapter's pose: hint_channels needs adapter_layers")
 
+    @property
+    def feature_size(self) -> tuple[int, int]:
+        """(image tokens, width) of the features; 0 tokens without an adapter: any number."""
+        return (self.feature_tokens if self.adapter_layers else 0), self.feature_width
+
 
 @dataclass(frozen=True)
 class DenoiserConfig(TrunkConfig):
@@ -268,8 +262,7 @@ class Config:
 
     @property
     def feature_size(self) -> tuple[int, int]:
-        """(image tokens, width) of the features; 0 tokens without an adapter: any number."""
-        return (self.denoiser.feature_tokens if self.denoiser.adapter_layers else 0), self.denoiser.feature_width
+        return self.denoiser.feature_size
 
 
 def to_json(config: Any) -> dict[str, Any]:
@@ -286,10 +279,9 @@ def from_json(kind: type[T], data: Any) -> T:
     added = {each.name for each in dataclasses.fields(cast(Any, kind)) if each.metadata.get("added")}
     if missing := sorted(hints.keys() - data.keys() - added):
         raise InputError(f"{kind.__name__} lacks {', '.join(missing)}")
-    extra = {name: f"{kind.__name__}.{name}" for name in sorted(data.keys() - hints.keys())}
-    if unknown := [name for name, where in extra.items() if where not in REMOVED]:
-        raise InputError(f"{kind.__name__} does not know {', '.join(unknown)}")
-    for name, where in extra.items():
+    for name in sorted(data.keys() - hints.keys()):
+        if (where := f"{kind.__name__}.{name}") not in REMOVED:
+            raise InputError(f"{kind.__name__} does not know {name}")
         if data[name] != REMOVED[where]:
             raise InputError(f"{where} was removed: only {REMOVED[where]!r} can be read, got {data[name]!r}")
     known = {name: hint for name, hint in hints.items() if name in data}
@@ -307,8 +299,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return tuple(_value(get_args(hint)[0], item, where) for item in value)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
-            gone = ", which was removed" if value in REMOVED.get(where, ()) else ""
-            raise InputError(f"{where} must be one of {', '.join(get_args(hint))}, got {value!r}{gone}")
+            raise InputError(f"{where} must be one of {', '.join(get_args(hint))}, got {value!r}")
         return value
     if hint is float and type(value) is int:
         return float(value)

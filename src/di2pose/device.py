@@ -18,16 +18,27 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def choose_device(name: str) -> torch.device:
-    """The device of that name; `auto` is a GPU where there is one; under torchrun `cuda` is the GPU of this rank."""
-    name = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
-    if name == "cuda" and "LOCAL_RANK" in os.environ:
-        name = f"cuda:{os.environ['LOCAL_RANK']}"
+def usable_device(name: str, option: str = "device") -> str:
+    """The device, if it can be used here; 'auto' is a CUDA GPU where there is one. `option`: what to call it."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device {name} is not usable here: {str(error).splitlines()[0]}") from error
+    except (RuntimeError, TypeError):
+        device = None
+    if device is None or device.type not in ("cpu", "cuda", "mps"):
+        raise InputError(f"{option} is auto, cpu, cuda (or cuda:1, ...) or mps, got {name}")
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[device.type]
+    if (device.index or 0) >= there:
+        raise InputError(f"{option} {name} cannot be used here: run `di2pose doctor`, or leave it out for the CPU")
+    return str(name)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of that name, made ready; under torchrun `cuda` is the GPU of this rank."""
+    if usable_device(name, "--device") == "cuda" and "LOCAL_RANK" in os.environ:
+        name = f"cuda:{os.environ['LOCAL_RANK']}"
+    device = torch.device(usable_device(name, "--device"))
     if device.type == "cuda":
         if device.index is not None:
             torch.cuda.set_device(device)  # else every rank would keep a context on the first GPU, too
@@ -72,21 +83,3 @@ def in_float32(function: Function) -> Function:
             return function(*arguments, **named)
 
     return cast(Function, inner)
-
-
-def usable_device(name: str, option: str = "device") -> str:
-    """The device, if it can be used here; 'auto' is a CUDA GPU where there is one. `option`: what to call it."""
-    import torch
-
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        device = None
-    if device is None or device.type not in ("cpu", "cuda", "mps"):
-        raise InputError(f"{option} is auto, cpu, cuda (or cuda:1, ...) or mps, got {name}")
-    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[device.type]
-    if (device.index or 0) >= there:
-        raise InputError(f"{option} {name} cannot be used here: run `di2pose doctor`, or leave it out for the CPU")
-    return str(name)

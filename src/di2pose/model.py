@@ -7,7 +7,6 @@ with `loss` and `predict` and one line in KINDS, or in another distribution an e
 The pipeline uses a `NumpyModel`: `TorchModel` makes one of a PyTorch model, `di2pose.onnx` has another.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -245,11 +244,10 @@ def load_model(folder: Path | str | None = None, device: Any = "cpu") -> PoseMod
 
 
 def find_model(folder: Path | str | None = None) -> Path:
-    """The folder of a model: of a name in the package, of RUN/model, or the folder itself."""
+    """The folder of a model (`checkpoint.find`); None is the packaged `small`."""
     from di2pose import checkpoint
 
-    place = checkpoint.find("small" if folder is None else folder)
-    return place / "model" if (place / "model" / "config.json").is_file() else place
+    return checkpoint.find("small" if folder is None else folder)
 
 
 def save_model(model: PoseModel, folder: Path | str, half: bool = False, **notes: str | float) -> Path:
@@ -257,19 +255,6 @@ def save_model(model: PoseModel, folder: Path | str, half: bool = False, **notes
     from di2pose import checkpoint
 
     return checkpoint.save(folder, model.config, model.parts(), notes, half, kind=model.kind)
-
-
-def average_in(model: PoseModel, others: Sequence[Path | str]) -> None:
-    """Make the weights of `model` the mean of its own and those of other folders. Of runs that began with the same
-    weights the mean is often better than each, and on data that none of them saw (Wortsman et al., 2022)."""
-    from di2pose import checkpoint
-
-    places = [find_model(other) for other in others]
-    for place in places:
-        if (kind := checkpoint.read_kind(place)[0]) != model.kind:
-            raise InputError(f"{place} is of kind '{kind}', expected '{model.kind}', as the others are")
-    for name, part in model.parts().items():
-        checkpoint.average_in(part, name, places)
 
 
 def training_of(config: ModelConfig) -> TrainingConfig:

@@ -1,10 +1,18 @@
 """Full configurations, each a function: the paper's, one for CPUs, one to compare methods, one for tests."""
 
 from dataclasses import fields, replace
+from typing import Literal, get_args
 
 from di2pose.config import Config, DenoiserConfig, DiffusionConfig, TokenizerConfig, TrainingConfig, TrunkConfig
 
-RECIPES = ("paper", "small", "compare", "tiny")
+RecipeName = Literal["paper", "small", "compare", "tiny"]
+RECIPES: tuple[str, ...] = get_args(RecipeName)
+
+
+def named(name: RecipeName) -> Config:
+    """The recipe of that name."""
+    config: Config = globals()[name]()
+    return config
 
 
 def paper(feature_width: int = 768) -> Config:

@@ -18,7 +18,7 @@ from di2pose.noise import hypothesis_generators, training_generators
 from di2pose.pipeline.flip import predict_both
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17, mirror
-from di2pose.training.overrides import overridden
+from di2pose.training.options import overridden
 
 SIZES = {"adapter_width": 64, "adapter_channels": 8}
 TRUNK = {"width": 32, "layers": 1, "heads": 2, "adapter_tokens": 4} | SIZES
@@ -45,7 +45,8 @@ def made(kind, trunk=None, **changes):
 
 @pytest.fixture(scope="module", params=KINDS)
 def model(request):
-    return made(request.param).eval()
+    """One of each kind; "fresh": a gaussian that draws fresh noise in every step."""
+    return (made("gaussian", eta=1.0) if request.param == "fresh" else made(request.param)).eval()
 
 
 def steps_of(model):
@@ -77,6 +78,7 @@ def test_it_is_a_pose_model(model):
     assert (model.certainty(FEATURES) is None) == (model.kind != "pct")
 
 
+@pytest.mark.parametrize("model", [*KINDS, "fresh"], indirect=True)
 def test_a_prediction_does_not_depend_on_its_batch(model):
     whole = model.predict(FEATURES, 2, steps_of(model), hypothesis_generators(0, "abc", 2)).joints_mm
     alone = model.predict(FEATURES[1:2], 2, steps_of(model), hypothesis_generators(0, "b", 2)).joints_mm

@@ -14,7 +14,7 @@ from di2pose.errors import InputError
 from di2pose.network import Di2PoseNetwork
 
 RATES = (0.0, 0.3, 0.9, 1.0)
-STEPS = 8
+STEPS = 5
 
 
 def opinions(codes):

@@ -138,21 +138,6 @@ def test_p0_is_computed_only_for_undecided_tokens():
     assert sum(asked[:-1]) / 99 < 0.1 * 140
 
 
-def test_a_token_is_drawn_alike_in_any_batch():
-    schedule = Schedule(9, 10, 0.6)
-    p0 = torch.rand(10, 9, generator=torch.Generator().manual_seed(3)).softmax(-1)
-    ks = torch.randint(10, (40, 50), generator=torch.Generator().manual_seed(4))
-    u = torch.rand(40, 50, 2, generator=torch.Generator().manual_seed(5))
-
-    def predict(ks, s, asked):
-        return [p0[ks.flatten()[asked]]]
-
-    whole = jump(ks, u, 4, 7, schedule, predict)
-    assert not torch.equal(whole, ks)
-    for row in range(0, 40, 7):
-        assert torch.equal(whole[row : row + 1], jump(ks[row : row + 1], u[row : row + 1], 4, 7, schedule, predict))
-
-
 def test_an_impossible_code_is_never_drawn():
     weights = torch.tensor([0.0, 0.25, 0.75, 0.0]).repeat(200_000, 1)
     drawn = draw_codes(weights, torch.rand(200_000, 1, generator=torch.Generator().manual_seed(0)))

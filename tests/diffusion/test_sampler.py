@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from di2pose.diffusion import Schedule, posterior, sample
+from di2pose.diffusion import Schedule, sample
 from di2pose.diffusion.schedule import step_grid
 from di2pose.errors import InputError
 from di2pose.noise import hypothesis_generators
@@ -20,8 +20,8 @@ def oracle(k0, codes):
 def test_an_oracle_denoiser_recovers_k0_exactly(steps, rate):
     generator = torch.Generator().manual_seed(steps)
     schedule = Schedule(4375, 100, rate)
-    k0 = torch.randint(4375, (3, 20), generator=generator)
-    states = list(sample(oracle(k0, 4375), schedule, steps, (3, 20), generator))
+    k0 = torch.randint(4375, (2, 8), generator=generator)
+    states = list(sample(oracle(k0, 4375), schedule, steps, (2, 8), generator))
     assert len(states) == steps + 1
     assert torch.equal(states[-1], k0)
 
@@ -76,20 +76,6 @@ def test_a_row_is_the_same_in_any_batch():
     assert torch.equal(together[2:4], alone)
 
 
-def test_kept_tokens_stay():
-    kept = torch.full((2, 4), 3), torch.tensor([[True, False, False, True]] * 2)
-    for ks in sample(oracle(torch.zeros(2, 4).long(), 5), Schedule(5, 10), 5, (2, 4), torch.Generator(), kept=kept):
-        assert (ks[kept[1]] == 3).all()
-    assert (ks[~kept[1]] == 0).all()
-
-
 def test_a_wrong_predictor_is_named():
     with pytest.raises(InputError, match=r"must return shape \(1, 2, 5\)"):
         list(sample(lambda ks, s: torch.ones(1, 2, 6) / 6, Schedule(5, 10, 0.5), 5, (1, 2), torch.Generator()))
-
-
-def test_warm_posterior_keeps_dtype():
-    schedule = Schedule(5, 10, 0.5)
-    for dtype in (torch.float32, torch.float64):
-        p0 = torch.full((1, 1, 5), 0.2, dtype=dtype)
-        assert posterior(p0, torch.tensor([[5]]), 1, 2, schedule).dtype == dtype

@@ -15,7 +15,7 @@ def all_rows(codes: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize(("codes", "steps"), [(2, 20), (5, 20), (12, 4)])
+@pytest.mark.parametrize(("codes", "steps"), [(2, 20), (5, 8), (12, 4)])
 def test_forward_probs_equal_the_product_of_one_step_matrices(codes, steps, rate):
     schedule = Schedule(codes, steps, rate)
     k0 = torch.arange(codes).unsqueeze(0)
@@ -25,7 +25,7 @@ def test_forward_probs_equal_the_product_of_one_step_matrices(codes, steps, rate
 
 
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize(("codes", "steps"), [(2, 20), (5, 20), (12, 4)])
+@pytest.mark.parametrize(("codes", "steps"), [(2, 20), (5, 8), (12, 4)])
 def test_posterior_equals_bayes_on_dense_matrices_for_every_jump(codes, steps, rate):
     schedule = Schedule(codes, steps, rate)
     rows = all_rows(codes)
@@ -56,17 +56,6 @@ def test_posterior_rows_sum_to_one_at_the_papers_size(rate):
         torch.testing.assert_close(posterior(p0, ks, r, s, schedule).sum(-1), torch.ones(6, 5), atol=1e-5, rtol=0)
 
 
-def test_steps_may_differ_within_a_batch():
-    schedule = Schedule(7, 20, 0.6)
-    p0 = torch.rand(3, 4, 7, dtype=torch.float64).softmax(-1)
-    ks = torch.tensor([[0, 7, 3, 7], [7, 7, 6, 1], [5, 4, 7, 0]])
-    r, s = torch.tensor([0, 3, 11]), torch.tensor([1, 20, 12])
-    together = posterior(p0, ks, r, s, schedule)
-    for i in range(3):
-        alone = posterior(p0[i : i + 1], ks[i : i + 1], int(r[i]), int(s[i]), schedule)
-        torch.testing.assert_close(together[i : i + 1], alone, atol=0, rtol=0)
-
-
 def test_occlude_only_a_visible_token_is_certain_whatever_p0_says():
     schedule = Schedule(5, 10, 1.0)
     p0 = torch.full((1, 2, 5), 0.2, requires_grad=True)
@@ -94,16 +83,6 @@ def test_forward_sample_follows_forward_probs(rate):
         assert (counts[expected == 0] == 0).all()
         seen = expected > 0
         assert ((counts - expected)[seen] ** 2 / expected[seen]).sum() < 28
-
-
-def test_a_row_draws_the_same_noise_in_any_batch():
-    from di2pose.noise import hypothesis_generators
-
-    schedule = Schedule(4375)
-    k0 = torch.arange(40).view(4, 10)
-    together = forward_sample(k0, 60, schedule, hypothesis_generators(7, ["a", "b", "c", "d"], 1))
-    alone = forward_sample(k0[2:3], 60, schedule, hypothesis_generators(7, ["c"], 1))
-    assert torch.equal(together[2:3], alone)
 
 
 def test_bad_input_is_named(as_user):

@@ -25,7 +25,7 @@ from di2pose.network import Di2PoseNetwork
 from di2pose.output.parquet import read_notes
 from di2pose.pose.camera import Camera
 from di2pose.result import Motion, Result
-from di2pose.training.log import plot, read_rows
+from di2pose.training.log import read_rows
 from di2pose.training.state import check_identity, read_state, write_state
 
 
@@ -166,7 +166,7 @@ def _make_lines(folder: Path) -> None:
 
 
 add("record log", "all.rank0000.jsonl", _make_lines, lambda folder: RecordLog(folder, "all", 1).read(), count=50)
-add("training log", "metrics.jsonl", _make_lines, lambda folder: plot(read_rows(folder / "metrics.jsonl")), count=50)
+add("training log", "metrics.jsonl", _make_lines, lambda folder: read_rows(folder / "metrics.jsonl"), count=50)
 
 
 def _make_report(folder: Path) -> None:

@@ -45,15 +45,6 @@ def test_gradient_passes_straight_through_the_rounding():
     torch.testing.assert_close(through, smooth)
 
 
-def test_autocast_does_not_lower_the_precision_of_codes():
-    fsq = FSQ([8, 8, 8, 6, 5])
-    z = torch.randn(100, 5, generator=torch.Generator().manual_seed(0))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        codes, indices = fsq(z)
-    assert codes.dtype == torch.float32
-    assert torch.equal(indices, fsq(z)[1])
-
-
 def test_bad_input_is_named(as_user):
     for levels in ([], [5, 1], [0]):
         with pytest.raises(InputError, match=">= 2"):

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from di2pose import recipes
-from di2pose.config import TokenizerConfig, from_json, to_json
 from di2pose.errors import InputError
 from di2pose.tokenizer import PoseTokenizer
 
@@ -21,9 +20,9 @@ def tokenizer(**changes):
     return PoseTokenizer(replace(TINY, **changes)).eval()
 
 
-@pytest.mark.parametrize("block", ["local", "mixer"])
-@pytest.mark.parametrize("code_embed", ["linear", "mlp", "table"])
-@pytest.mark.parametrize("loss", ["l1", "mpjpe"])
+@pytest.mark.parametrize(
+    ("block", "code_embed", "loss"), [("local", "mlp", "l1"), ("mixer", "linear", "mpjpe"), ("local", "table", "l1")]
+)
 def test_every_variant_encodes_decodes_and_learns(block, code_embed, loss):
     model = tokenizer(block=block, code_embed=code_embed, loss=loss)
     tokens = model.encode(poses(5))
@@ -97,25 +96,16 @@ def test_bad_input_is_named(as_user):
         model.decode(torch.arange(110, 126).view(1, 16) * (torch.arange(16) > 0))
     with pytest.raises(InputError, match=r"\(B, 16, 125\)"):
         model.decode_soft(torch.zeros(2, 16, 124))
-    for bad in ({"levels": (5, 1)}, {"local_joints": 2}, {"block": "conv"}, {"tokens": 0}, {"loss": "l2"}):
+    for bad in ({"levels": (5, 1)}, {"local_joints": 2}, {"tokens": 0}):
         with pytest.raises(InputError):
             replace(TINY, **bad)
 
 
-def test_poses_stay_float32_under_autocast():
-    model = tokenizer()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert model.decode(model.encode(poses(2))).dtype == torch.float32
-        assert model.loss(poses(2))["loss"].dtype == torch.float32
-
-
 def test_latents_are_what_encode_rounds():
-    torch.manual_seed(0)
-    tokenizer = PoseTokenizer(recipes.tiny().tokenizer)
-    poses = torch.randn(5, 17, 3) * 300
-    half = tokenizer.quantiser.levels // 2
-    digits = (tokenizer.latents(poses) * half).round().long() + half
-    assert torch.equal((digits * tokenizer.quantiser.basis).sum(-1), tokenizer.encode(poses))
+    model = tokenizer()
+    half = model.quantiser.levels // 2
+    digits = (model.latents(poses(5)) * half).round().long() + half
+    assert torch.equal((digits * model.quantiser.basis).sum(-1), model.encode(poses(5)))
 
 
 def middle_features(model):
@@ -157,13 +147,3 @@ def test_the_tokens_of_a_channel_have_full_rank_only_with_the_mix(mix):
         latents = latents - model.to_channels.bias[0]
     rank = int(torch.linalg.matrix_rank(latents.double(), rtol=1e-5))
     assert rank > 30 if mix else rank <= 18
-
-
-def test_older_configurations_are_read_as_they_were_made():
-    old = to_json(TINY)
-    for name in ("joint_embed", "token_mix", "augment"):
-        del old[name]
-    config = from_json(TokenizerConfig, old)
-    assert (config.joint_embed, config.token_mix, config.augment) == (False, False, True)
-    assert PoseTokenizer(config).state_dict().keys() == tokenizer().state_dict().keys()
-    assert not recipes.paper().tokenizer.augment

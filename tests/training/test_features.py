@@ -1,26 +1,30 @@
-"""The feature cache: the command on a small prepared dataset, resuming, ranks, extension, reading."""
+"""The feature cache: the command on a small prepared dataset, occlusion patches, resuming, ranks, reading."""
 
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from di2pose_people.store import People, agree
 from PIL import Image
 from stick_figures import write_set
 
 from di2pose.cli import main
 from di2pose.data.feature_cache import FeatureCache, write_features
-from di2pose.data.sample import Dataset, Sample
+from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Dataset, Sample
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePose
-from di2pose.image.crop import Roi, apply, crop, warp
-from di2pose.image.detect import from_boxes
+from di2pose.image.crop import Roi, apply, crop, roi_from_box, warp
+from di2pose.image.detect import PersonMatcher, from_boxes
 from di2pose.image.encoder import FeatureLayout, TokenBlock, load_encoder
 from di2pose.image.vitpose import VitPose
+from di2pose.occlusion.protocols import LIMB_12, occlude_limb
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
-from di2pose.training.features import DatasetCrops, features, labelled
+from di2pose.training.features import NUMBERS, DatasetCrops, PatchedCrops, PeopleCrops, features, labelled
 
+LIMBS = list(H36M_17.indices(*LIMB_12))
+COUNT = 12
 CAMERA = Camera((900.0, 900.0), (320.0, 240.0), (640, 480))
 
 
@@ -112,11 +116,8 @@ def test_the_command_writes_what_the_encoder_sees(prepared, tmp_path):
 
 
 def test_vitpose_sees_the_upright_box_in_camera_axes(prepared, vitpose, tmp_path):
-    assert main(["features", str(prepared), "--encoder", f"vitpose:{vitpose}", "--out", str(tmp_path / "new")]) == 0
-    older = ["--encoder", "vitpose", "--weights", str(vitpose), "--out", str(tmp_path / "old")]
-    assert main(["features", str(prepared), *older]) == 0
-    assert content(tmp_path / "new") == content(tmp_path / "old")
-    cache, dataset, encoder = FeatureCache(tmp_path / "new"), Dataset(prepared), VitPose(str(vitpose))
+    assert main(["features", str(prepared), "--encoder", f"vitpose:{vitpose}", "--out", str(tmp_path)]) == 0
+    cache, dataset, encoder = FeatureCache(tmp_path), Dataset(prepared), VitPose(str(vitpose))
     assert (cache.header["encoder"], cache.header["runtime"]) == (f"vitpose:{vitpose}", "torch")
     source = DatasetCrops(dataset, encoder)
     for i in range(5):
@@ -134,21 +135,11 @@ def test_vitpose_sees_the_upright_box_in_camera_axes(prepared, vitpose, tmp_path
         assert_close(cache.features(np.array([i])), encoder.encode(pixels[None]).features)
 
 
-def test_flags_that_do_not_fit_the_encoder_are_named(prepared, tmp_path):
-    for flags, match in (({"encoder": "vitpose", "movenet": True}, "adds tokens to BlazePose's"),
-                         ({"weights": "somewhere"}, "--weights are those of --encoder vitpose"),
-                         ({"encoder": "blazepose-lite+map16"}, "no tokens called map16"),
-                         ({"encoder": "eyes"}, "no encoder is called 'eyes'")):  # fmt: skip
-        with pytest.raises(InputError, match=match):
-            features(prepared, tmp_path, **flags)
-
-
-@pytest.mark.parametrize("flags", [("--movenet", "--mirrored"), ("--flip",)])
-def test_the_name_rebuilds_the_encoder_and_mirror_images_are_kept(prepared, tmp_path, flags):
-    words = ["features", str(prepared), "--encoder", "blazepose-lite", *flags, "--out", str(tmp_path)]
+def test_the_name_rebuilds_the_encoder_and_mirror_images_are_kept(prepared, tmp_path):
+    words = ["features", str(prepared), "--encoder", "blazepose-lite+movenet", "--flip", "--out", str(tmp_path)]
     assert main(words) == 0
     cache = FeatureCache(tmp_path)
-    assert cache.header["encoder"] == "blazepose-lite" + "+movenet" * ("--movenet" in flags)
+    assert cache.header["encoder"] == "blazepose-lite+movenet"
     encoder = load_encoder(cache.header["encoder"])
     assert encoder.layout == cache.layout
     source = DatasetCrops(Dataset(prepared), encoder)
@@ -156,6 +147,9 @@ def test_the_name_rebuilds_the_encoder_and_mirror_images_are_kept(prepared, tmp_
     pixels = np.stack([source.crop(i)[0] for i in range(2)])
     for flipped, seen in ((False, pixels), (True, pixels[:, :, ::-1])):
         assert_close(cache.features(np.arange(2), flipped=flipped), encoder.encode(seen).features)
+    for name, match in (("blazepose-lite+map16", "no tokens called map16"), ("eyes", "no encoder is called 'eyes'")):
+        with pytest.raises(InputError, match=match):
+            features(prepared, tmp_path, encoder=name)
 
 
 def test_labels_are_in_the_crop_and_come_back(prepared, tmp_path):
@@ -170,11 +164,7 @@ def test_labels_are_in_the_crop_and_come_back(prepared, tmp_path):
         assert np.abs(roi.to_image(labels["joints_2d"]) - sample.joints_2d).max() < 0.01
         assert labels["row"] == i
         assert labels["focal"] > 900 * 256 / roi.side
-
-
-def test_region_holds_all_joints_hips_in_the_middle_shoulders_up(prepared):
-    dataset = Dataset(prepared)
-    for i in (0, 2, 3, 4):
+    for i in (0, 2, 3, 4):  # the region holds all joints, hips in the middle, shoulders up
         inside = labelled(dataset[i], H36M_17).roi.to_crop(dataset[i].joints_2d)
         assert (inside > 0).all()
         assert (inside < 256).all()
@@ -204,11 +194,9 @@ def test_workers_give_the_identical_files_and_their_errors(prepared, tmp_path):
     assert content(tmp_path / "alone") == content(tmp_path / "workers")
     boxed = [replace(sample, box=(90.0, 80.0, 210.0, 300.0)) for sample in people(3)]
     write_set(tmp_path / "boxed", boxed, image_root=str(prepared.parent / "images"))
-    for folder, detect in ((prepared, False), (tmp_path / "boxed", True)):  # workers have a detector of their own
-        for workers in (0, 2):
-            out = tmp_path / f"{folder.name}-{workers}"
-            features(folder, out, encoder="blazepose-lite", detect=detect, workers=workers)
-        assert content(tmp_path / f"{folder.name}-0") == content(tmp_path / f"{folder.name}-2")
+    for workers in (0, 2):  # workers have a detector of their own
+        features(tmp_path / "boxed", tmp_path / f"{workers}", "blazepose-lite", detect=True, workers=workers)
+    assert content(tmp_path / "0") == content(tmp_path / "2")
 
     class Damaged(Numbers):
         def crop(self, i):
@@ -223,20 +211,15 @@ def test_workers_give_the_identical_files_and_their_errors(prepared, tmp_path):
         features(prepared, tmp_path / "none", workers=-1)
 
 
-def test_two_ranks_give_the_identical_files(tmp_path, monkeypatch):
-    write(tmp_path / "one")
+def test_two_ranks_and_an_extended_cache_give_the_identical_files(tmp_path, monkeypatch):
+    write(tmp_path / "whole", count=15)
+    write(tmp_path / "grown", count=10)
+    write(tmp_path / "grown", count=15, fail_at=2)  # finished shards are not encoded again
     monkeypatch.setenv("WORLD_SIZE", "2")
     for rank in "10":
         monkeypatch.setenv("RANK", rank)
-        write(tmp_path / "two")
-    assert content(tmp_path / "one") == content(tmp_path / "two")
-
-
-def test_a_cache_can_be_extended_and_finished_shards_are_not_encoded_again(tmp_path):
-    write(tmp_path / "grown", count=10)
-    write(tmp_path / "grown", count=15, fail_at=2)
-    write(tmp_path / "whole", count=15)
-    assert content(tmp_path / "grown") == content(tmp_path / "whole")
+        write(tmp_path / "two", count=15)
+    assert content(tmp_path / "grown") == content(tmp_path / "two") == content(tmp_path / "whole")
 
 
 def test_caches_of_another_encoder_or_format_are_refused(tmp_path):
@@ -270,3 +253,108 @@ def test_a_dataset_without_images_is_refused(tmp_path):
     write_set(tmp_path, [Sample("a", np.zeros((17, 3), np.float32))])
     with pytest.raises(InputError, match="nothing to encode"):
         DatasetCrops(Dataset(tmp_path), BlazePose("lite"))
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """Grey pictures with joints all over them, as `people render` would keep them; some lie beyond the border."""
+    out = tmp_path_factory.mktemp("people")
+    rng = np.random.default_rng(0)
+    words = {"pose_class": "upright", "occlusion": "none", "crop": "detector"}
+    settings = {"seed": 1, "split": "test", **{name: [word] for name, word in words.items()}}
+    Image.new("RGB", (256, 256), (90, 90, 90)).save(out / "grey.jpg")
+    extra = {"roi": [128, 128, 256, 0], "truncated": False, **words, **dict.fromkeys(NUMBERS, 0.0)}
+    camera, samples = Camera((500.0, 500.0), (128.0, 128.0), (256, 256)), []
+    for i in range(COUNT):
+        points = rng.uniform(-30, 286, (17, 2)).astype(np.float32)
+        outside = ((points < 0) | (points >= 256)).any(-1)
+        state = np.where(outside, OUT_OF_FRAME, rng.choice([SEEN, SELF_OCCLUDED], 17)).astype(np.int8)
+        labels = {"image": "grey.jpg", "camera": camera, "action": "upright", "split": "test", "extra": extra}
+        pose, root = rng.normal(0, 300, (17, 3)).astype(np.float32), np.array([0.0, 0.0, 4000.0])
+        samples.append(Sample(f"people_test_1_{i:07d}", pose, root, points, state, **labels))
+    write_set(out, samples, "people", image_root=".", settings=settings)
+    agree(out, settings)
+    return out
+
+
+def test_the_patch_covers_a_limb_and_its_joints_are_occluded(rendered):
+    plain = PeopleCrops(People(rendered))
+    patched = PatchedCrops(plain, "occ-80")
+    for i in range(COUNT):
+        (before, labels, text), (after, new, same_text) = plain.crop(i), patched.crop(i)
+        assert same_text == text
+        rows, columns = np.nonzero((before != after).any(-1))
+        x0, x1, y0, y1 = columns.min(), columns.max() + 1, rows.min(), rows.max() + 1
+        assert max(x1 - x0, y1 - y0) <= 81
+        points, outside = labels["joints_2d"], labels["visibility"] == OUT_OF_FRAME
+        under = (points > (x0 - 1, y0 - 1)).all(-1) & (points < (x1 + 1, y1 + 1)).all(-1) & ~outside
+        changed = new["visibility"] != labels["visibility"]
+        assert (new["visibility"][changed] == OCCLUDED).all()
+        assert not changed[~under].any()
+        assert (new["visibility"] == OCCLUDED)[LIMBS].any()
+        np.testing.assert_array_equal(new["visibility"] == OUT_OF_FRAME, outside)
+        assert new["hidden"] == np.float32((new["visibility"] >= OCCLUDED).mean())
+        for name in set(labels) - {"visibility", "hidden"}:
+            np.testing.assert_array_equal(new[name], labels[name])
+            assert new[name].dtype == labels[name].dtype
+        assert new["hidden"].dtype == labels["hidden"].dtype
+
+
+def test_the_command_says_in_the_cache_which_protocol_it_is(rendered, tmp_path):
+    command = ["features", str(rendered), "--encoder", "blazepose-lite", "--occlusion", "occ-40"]
+    assert main([*command, "--out", str(tmp_path / "patched")]) == 0
+    cache = FeatureCache(tmp_path / "patched")
+    assert cache.header["occlusion"] == "occ-40"
+    assert (cache.column("visibility") == OCCLUDED).any(1).all()
+    features(rendered, tmp_path / "plain", encoder="blazepose-lite")
+    plain = FeatureCache(tmp_path / "plain")
+    assert plain.header.keys() == cache.header.keys() - {"occlusion"}
+    with pytest.raises(InputError, match="other occlusion"):
+        features(rendered, tmp_path / "patched", encoder="blazepose-lite", occlusion="occ-80")
+    with pytest.raises(InputError, match="no picture for --detect"):
+        features(rendered, tmp_path, encoder="blazepose-lite", detect=True)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """One empty grey picture with a record in it: the detector finds nobody, the record's box counts."""
+    folder = tmp_path_factory.mktemp("pictures")
+    Image.new("RGB", (320, 240), (128, 128, 128)).save(folder / "a.png")
+    rng = np.random.default_rng(1)
+    joints = rng.normal(0, 300, (17, 3)).astype(np.float32)
+    joints[0] = 0
+    camera, root = Camera((300.0, 300.0), (160.0, 120.0), (320, 240)), np.array([0.0, 0.0, 3000.0])
+    record = Sample(
+        "a", joints, root_mm=root, joints_2d=camera.project(joints + root).astype(np.float32), image="a.png",
+        box=(100.0, 60.0, 220.0, 180.0), camera=camera, split="test",
+    )  # fmt: skip
+    return Dataset(write_set(folder / "set", [record], image_root=str(folder)))
+
+
+def test_a_found_region_replaces_the_labels_region_and_the_patch_lies_on_the_picture(pictures, vitpose):
+    find, encoder = PersonMatcher(), BlazePose("lite")
+    plain, patched = DatasetCrops(pictures, encoder, find), DatasetCrops(pictures, encoder, find, "occ-80")
+    assert plain.about == {"source": "figures", "skeleton": "h36m_17", "regions": "detector"}
+    assert patched.about == plain.about | {"occlusion": "occ-80"}
+    sample = pictures[0]
+    image = pictures.read_image(sample)
+    roi = roi_from_box(sample.box)
+    made = occlude_limb(image, sample, H36M_17, 80, 0, roi=roi)
+    _, labels, _ = plain.crop(0)
+    np.testing.assert_allclose(labels["roi"], [*roi.centre, roi.side, roi.angle], rtol=1e-6)
+    assert (labels["visibility"] == UNKNOWN).all()
+    pixels, labels, _ = patched.crop(0)
+    np.testing.assert_array_equal(labels["visibility"], np.where(made.hidden, OCCLUDED, UNKNOWN))
+    found = find(sample, made.image)
+    np.testing.assert_allclose(labels["roi"], [*found.centre, found.side, found.angle], rtol=1e-6)
+    assert (pixels != plain.crop(0)[0]).any()
+    with pytest.raises(InputError, match="tries the detector"):
+        DatasetCrops(pictures, encoder, occlusion="occ-80")
+    encoder = VitPose(str(vitpose))  # which looks at found and patched people, too
+    made = [DatasetCrops(pictures, encoder, find, occlusion).crop(0) for occlusion in (None, "occ-80")]
+    for pixels, labels, _ in made:
+        assert pixels.shape == (256, 192, 3)
+        np.testing.assert_array_equal(labels["rotation"], np.eye(3))
+        np.testing.assert_allclose(labels["roi"], [160, 120, 1.25 * 120 * 256 / 192, 0], rtol=1e-6)
+    assert (made[0][0] != made[1][0]).any()
+    assert (made[1][1]["visibility"] == OCCLUDED).any()

@@ -17,9 +17,8 @@ from di2pose.errors import InputError
 from di2pose.network import Di2PoseNetwork
 from di2pose.training.log import read_rows
 from di2pose.training.loop import Job, train
-from di2pose.training.optimiser import EMA, EpochSampler, adamw, learning_rate
 from di2pose.training.options import RunOptions
-from di2pose.training.state import read_state
+from di2pose.training.state import EMA, EpochSampler, adamw, learning_rate, read_state
 
 TRAINING = TrainingConfig(
     learning_rate=0.05, betas=(0.9, 0.99), weight_decay=0.0, batch=8, epochs=1, warmup=0, ema=0.5, iterations=12
@@ -140,15 +139,12 @@ def test_it_learns_logs_and_exports(tmp_path):
     with (tmp_path / "metrics.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [float(line["loss"]) for line in table] == [row["loss"] for row in rows]
-    assert (tmp_path / "plot.png").stat().st_size > 2000
 
 
-def test_the_best_model_by_validation_is_kept_beside_the_last_also_over_a_stop(tmp_path):
-    """A curve with two valleys, of which the first is the deeper one."""
-    curve = {3: 5.0, 6: 2.0, 9: 4.0, 12: 3.0}
-    options = RunOptions(log_every=3, validate_every=3)
-
-    seen = []
+def test_a_run_stopped_by_sigterm_goes_on_to_the_same_end_with_the_same_best_model(tmp_path):
+    """A validation curve with two valleys, of which the first is the deeper one."""
+    curve, seen = {3: 5.0, 6: 2.0, 9: 4.0, 12: 3.0}, []
+    options, handler = RunOptions(log_every=3, validate_every=3), signal.getsignal(signal.SIGTERM)
 
     def validate(model, ranks):
         seen.append(float(model.weight.mean()))
@@ -159,28 +155,23 @@ def test_the_best_model_by_validation_is_kept_beside_the_last_also_over_a_stop(t
 
     best = []
     assert train(made(best), tmp_path / "whole", options) == 0
-    assert [notes["iteration"] for _, notes in best] == [3, 6]
-    assert [notes["held_out_mm"] for _, notes in best] == [5.0, 2.0]
+    assert [(notes["iteration"], notes["held_out_mm"]) for _, notes in best] == [(3, 5.0), (6, 2.0)]
     assert best[-1][0] == seen[1]
     assert read_state(tmp_path / "whole" / "last.safetensors")[1]["best_mm"] == 2.0
 
     seen.clear()
     cut = []
     assert train(made(cut, {8: terminate}), tmp_path / "cut", options) == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert 1 <= read_state(tmp_path / "cut" / "last.safetensors")[1]["iteration"] < 12
     assert train(made(cut), tmp_path / "cut", options) == 0
     assert cut == best  # the second valley is not taken for a best one after the stop
+    assert rows_of(tmp_path / "cut") == rows_of(tmp_path / "whole")
 
 
-def test_validation_takes_a_twentieth_of_the_forward_passes_unless_its_interval_is_given(tmp_path, capsys):
-    made = replace(job(training=replace(TRAINING, iterations=1300))[0], validation_passes=720)
-    assert 720 / (3 * 8 * made.validate_every) == 0.05
-    assert train(made, tmp_path, RunOptions(log_every=1300)) == 0
-    assert [row["iteration"] for row in rows_of(tmp_path) if "held_out_mm" in row] == [600, 1200, 1300]
-    assert "line: validation every 600 iterations, 5.0% of training" in capsys.readouterr().err
-    assert replace(made, validation_passes=10).validate_every == 500
-    given = RunOptions(log_every=12, validate_every=4)
-    assert train(replace(job()[0], validation_passes=720), tmp_path / "given", given) == 0
-    assert [row["iteration"] for row in rows_of(tmp_path / "given")] == [4, 8, 12]
+def test_validation_comes_fifty_times_a_run_but_not_more_often_than_every_500_iterations(tmp_path):
+    assert train(job(training=replace(TRAINING, iterations=1100))[0], tmp_path, RunOptions(log_every=1100)) == 0
+    assert [row["iteration"] for row in rows_of(tmp_path)] == [500, 1000, 1100]
 
 
 def test_accumulated_parts_give_the_step_of_the_whole_batch(tmp_path):
@@ -213,9 +204,6 @@ def test_out_of_memory_saves_what_was_done(tmp_path):
     with pytest.raises(InputError, match=r"out of memory in iteration 5: .*--accumulate"):
         train(made, tmp_path, RunOptions())
     assert read_state(tmp_path / "last.safetensors")[1]["iteration"] == 4
-    assert train(job()[0], tmp_path, RunOptions(log_every=1)) == 0  # goes on, to the end
-    train(job()[0], tmp_path / "whole", RunOptions(log_every=1))
-    assert rows_of(tmp_path)[-1] == rows_of(tmp_path / "whole")[-1]
 
 
 def test_a_full_disk_stops_and_keeps_the_checkpoint_before(tmp_path):
@@ -232,16 +220,6 @@ def test_a_full_disk_stops_and_keeps_the_checkpoint_before(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (tmp_path / "last.safetensors").read_bytes() == before
     assert not list(tmp_path.glob(".last*"))
-
-
-def test_sigterm_ends_the_iteration_saves_and_the_run_goes_on_to_the_same_end(tmp_path):
-    handler = signal.getsignal(signal.SIGTERM)
-    assert train(job(Numbers(trouble={5: terminate}))[0], tmp_path, RunOptions(log_every=3)) == signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) is handler
-    assert 1 <= read_state(tmp_path / "last.safetensors")[1]["iteration"] < 12
-    assert train(job()[0], tmp_path, RunOptions(log_every=3)) == 0
-    train(job()[0], tmp_path / "whole", RunOptions(log_every=3))
-    assert rows_of(tmp_path) == rows_of(tmp_path / "whole")
 
 
 def test_another_config_and_a_damaged_checkpoint_are_refused(tmp_path):
@@ -283,10 +261,8 @@ def test_half_precision_needs_hardware_but_the_loop_can(tmp_path, monkeypatch):
     assert read_state(tmp_path / "last.safetensors")[0]["model"]["layer.weight"].dtype == torch.float32
 
 
-def test_wrong_options_and_models_are_named(tmp_path):
+def test_wrong_options_are_named(tmp_path):
     with pytest.raises(InputError, match="--log-every must be 1 or more"):
         RunOptions(log_every=0)
-    with pytest.raises(InputError, match="--device quantum is not usable here"):
+    with pytest.raises(InputError, match=r"--device is auto, cpu, cuda .* or mps, got quantum"):
         train(job()[0], tmp_path, RunOptions(device="quantum"))
-    with pytest.raises(InputError, match="Linear cannot be trained"):
-        train(job(model=nn.Linear(1, 1))[0], tmp_path, RunOptions())

@@ -7,8 +7,7 @@ from di2pose_people.features import RenderedCrops, people_features
 from di2pose.data.feature_cache import FeatureCache
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePose
-from di2pose.training.features import features
-from di2pose.training.people_crops import PeopleCrops
+from di2pose.training.features import PeopleCrops, features
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from di2pose.config import TrunkConfig
 from di2pose.diffusion.adapter import Adapter
 from di2pose.errors import InputError
 from di2pose.model import Constraints, check_hypotheses
@@ -32,8 +31,3 @@ class Baseline(nn.Module):
 
     def tokens_of(self, joints_mm: Float[Tensor, "B H 17 3"]) -> None:
         return None
-
-
-def feature_size(trunk: TrunkConfig) -> tuple[int, int]:
-    """(image tokens, width); without an adapter any number of tokens: 0."""
-    return (trunk.feature_tokens if trunk.adapter_layers else 0), trunk.feature_width

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from di2pose import recipes
-from di2pose.baselines.baseline import Baseline, feature_size
+from di2pose.baselines.baseline import Baseline
 from di2pose.config import TrainingConfig, TrunkConfig
 from di2pose.diffusion.adapter import with_adapter_losses
 from di2pose.diffusion.denoiser import Condition, Trunk, initialise
@@ -140,7 +140,7 @@ class GaussianConfig:
 
     @property
     def feature_size(self) -> tuple[int, int]:
-        return feature_size(self.trunk)
+        return self.trunk.feature_size
 
 
 class Gaussian(Baseline):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose import recipes
-from di2pose.baselines.baseline import Baseline, feature_size
+from di2pose.baselines.baseline import Baseline
 from di2pose.config import TokenizerConfig, TrainingConfig, TrunkConfig
 from di2pose.diffusion.adapter import with_adapter_losses
 from di2pose.diffusion.denoiser import Condition, Trunk, initialise
@@ -52,7 +52,7 @@ class PCTConfig:
 
     @property
     def feature_size(self) -> tuple[int, int]:
-        return feature_size(self.trunk)
+        return self.trunk.feature_size
 
 
 class PCT(Baseline):

@@ -6,13 +6,13 @@ import tyro
 
 from di2pose import checkpoint
 from di2pose.errors import InputError
-from di2pose.model import average_in, find_model
+from di2pose.model import find_model
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.text_table import aligned
 
 
 def export(
-    model: tyro.conf.Positional[Path], out: Path | None = None, average: tuple[Path, ...] = (), onnx: Path | None = None
+    model: tyro.conf.Positional[Path], out: Path | None = None, onnx: Path | None = None
 ) -> None:
     """Write a model with weights of 16 bits, with its calibration and notes: what is shipped. Or, with --onnx, all
     networks between a photo and a person for onnxruntime, which needs no PyTorch then (docs/guide.md).
@@ -20,14 +20,11 @@ def export(
     Args:
         model: Checkpoint folder, run of `di2pose train`, or name of a packaged model.
         out: Folder to write; an older one is replaced when the new one is whole.
-        average: Other folders, runs that began with the same weights: the mean of all is written. The calibration
-            stays the model's own: fit it again.
         onnx: Folder to write for `di2pose.onnx.OnnxPredictor`; every network is checked against PyTorch.
     """
     if out is None and onnx is None:
         raise InputError("say what to write: --out FOLDER (16 bits), --onnx FOLDER, or both")
     network = Di2Pose.from_pretrained(model)
-    average_in(network.model, average)
     if out is not None:
         network.save(out, half=True, **checkpoint.read_notes(find_model(model)))
         _print_size(out, network)

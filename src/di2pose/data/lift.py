@@ -176,7 +176,7 @@ class MoveNetKeypoints:
 
     def __init__(self, cache: FeatureCache) -> None:
         if OBSERVER not in cache.fields:
-            raise InputError(f"{cache.folder} holds no keypoints of MoveNet: make it with `di2pose features --movenet`")
+            raise InputError(f"{cache.folder} holds no keypoints of MoveNet: give features an encoder with +movenet")
         self.cache = cache
         self.labels = [name for name in ("joints_mm", "valid", "visibility") if name in cache.fields]
 

@@ -80,7 +80,8 @@ class Trunk(nn.Module):
         self, y: Float[Tensor, "B L F"], noise: Noise | None = None, to_latents: ToLatents | None = None
     ) -> Condition:
         """Keys and values of a feature sequence for all blocks. `noise` is for dropout, in training. `to_latents` is
-        for the self-condition on the adapter's own pose, where that is configured."""
+        for the self-condition on the adapter's own pose, where that is configured: the denoiser then corrects this pose
+        instead of finding one."""
         width, joints_mm, visibility_logits = self.config.width, None, None
         if y.ndim != 3 or y.shape[2] != self.config.feature_width:
             raise InputError(f"features must have shape (B, L, {self.config.feature_width}), got {tuple(y.shape)}")
@@ -91,17 +92,10 @@ class Trunk(nn.Module):
         condition = Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm, visibility_logits)
         if joints_mm is None or to_latents is None or self.hint_embed is None:
             return condition
-        return self.self_condition(condition, to_latents(joints_mm.detach()), noise)
-
-    def self_condition(
-        self, condition: Condition, latents: Float[Tensor, "B N d"], noise: Noise | None = None
-    ) -> Condition:
-        """The condition with the embedded latents of a pose for each token, so that the denoiser corrects this pose
-        instead of finding one. With `noise`, in training, it is dropped for a share of the images (`hint_dropout`)."""
-        if self.hint_embed is None:
-            raise InputError("this denoiser takes no self-condition (hint_channels is 0)")
-        embedded = self.hint_embed(latents)                                             # B N D
-        embedded = drop_self_condition(embedded, self.config.hint_dropout, noise)       # B N D
+        embedded = self.hint_embed(to_latents(joints_mm.detach()))                      # B N D
+        if noise is not None and self.config.hint_dropout:  # the denoiser learns to use the image, too
+            kept = uniform((len(embedded), 1, 1), noise, embedded.device) >= self.config.hint_dropout
+            embedded = embedded * kept                                                  # B N D
         return condition._replace(self_condition=embedded)
 
     def step_norms(self, s: Int[Tensor, " T"]) -> StepNorms:
@@ -289,13 +283,6 @@ class Attention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(*x.shape[:-1], self.heads, -1).transpose(1, 2)                 # B heads L E
-
-
-def drop_self_condition(embedded: Float[Tensor, "B N D"], share: float, noise: Noise | None) -> Tensor:
-    """Zeros for a share of the images, in training (with noise)."""
-    if noise is None or not share:
-        return embedded
-    return embedded * (uniform((len(embedded), 1, 1), noise, embedded.device) >= share)
 
 
 def truncated(logits: Float[Tensor, "*rows C"], temperature: float = 1.0, top_r: float = 1.0) -> Tensor:

@@ -10,11 +10,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from di2pose.diffusion.sampler import PredictP0
 from di2pose.errors import InputError
 from di2pose.interruption import check
 
-PredictP0 = Callable[[Tensor, Tensor], Tensor]
-"""(k_s (B, N), s (B,)) -> probabilities of k_0 (B, N, C)."""
 DecodeSoft = Callable[[Tensor], Tensor]
 """Probabilities (B, N, C) -> joints (B, J, 3) in millimetres."""
 PULLS = 16

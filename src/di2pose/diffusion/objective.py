@@ -1,14 +1,13 @@
 """The training objective: one-step KL of the variational bound, plus cross-entropy to the clean tokens.
 
-B batch, N tokens, C codes.  All in closed form, a chunk of rows at a time: beside the logits and their gradient only
-chunks are alive, where autograd over the plain formulas would keep a dozen logit-sized tensors.
+B batch, N tokens, C codes.  All in closed form, a chunk of rows at a time, computed again in the backward pass: beside
+the logits and their gradient only chunks are alive, where plain autograd would keep a dozen logit-sized tensors.
 """
-
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from di2pose.diffusion.schedule import Schedule
 from di2pose.diffusion.transition import as_steps, check_possible, rates, rates_between
@@ -45,8 +44,12 @@ def diffusion_loss(
 
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     table = _row_coefficients(k0.cpu(), ks.cpu(), s, schedule).to(dtype).to(logits.device)
-    kl, ce = _KLAndCE.apply(logits.flatten(0, 1), k0.flatten(), ks.flatten(), table.flatten(1))
-    vlb, aux = kl.mean(), ce.mean()
+    size = max(1, CHUNK_ELEMENTS // schedule.codes)
+    chunks = zip(logits.flatten(0, 1).split(size), k0.flatten().split(size), ks.flatten().split(size),
+                 table.flatten(1).split(size, 1), strict=True)  # fmt: skip
+    with torch.autocast(logits.device.type, enabled=False):
+        rows = [checkpoint(_kl_and_ce, *chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
+    vlb, aux = (torch.cat(parts).mean() for parts in zip(*rows, strict=True))
     return {"loss": vlb + aux_weight * aux, "vlb": vlb, "aux": aux}
 
 
@@ -109,33 +112,3 @@ def _kl_and_ce(logits: Tensor, k0: Tensor, ks: Tensor, table: Tensor) -> tuple[T
 
     kl = rest + torch.where(visible, divergence(*term_m), 0) + torch.where(same, 0, divergence(*term_k0))
     return kl, -at_k0
-
-
-class _KLAndCE(torch.autograd.Function):
-    """`_kl_and_ce` over all rows in chunks, computed again in the backward pass instead of being stored."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, k0: Tensor, ks: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(logits, k0, ks, table)
-        with torch.autocast(logits.device.type, enabled=False):
-            chunks = [_kl_and_ce(*chunk) for _, chunk in _chunks(logits, k0, ks, table)]
-        kl, ce = zip(*chunks, strict=True)
-        return torch.cat(kl), torch.cat(ce)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        logits, k0, ks, table = ctx.saved_tensors
-        result = torch.empty_like(logits)
-        with torch.enable_grad(), torch.autocast(logits.device.type, enabled=False):
-            for rows, (chunk, *others) in _chunks(logits, k0, ks, table):
-                leaf = chunk.detach().requires_grad_()
-                outputs = _kl_and_ce(leaf, *others)
-                (result[rows],) = torch.autograd.grad(outputs, leaf, [g[rows] for g in gradients])
-        return result, None, None, None
-
-
-def _chunks(logits: Tensor, k0: Tensor, ks: Tensor, table: Tensor) -> Any:
-    size = max(1, CHUNK_ELEMENTS // logits.shape[1])
-    for start in range(0, len(logits), size):
-        rows = slice(start, start + size)
-        yield rows, (logits[rows], k0[rows], ks[rows], table[:, rows])

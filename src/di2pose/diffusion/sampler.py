@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from di2pose.diffusion.fast_sampler import inverse_transform
@@ -19,8 +19,6 @@ from di2pose.noise import Noise, uniform
 
 PredictP0 = Callable[[Tensor, Tensor], Tensor]
 """(k_s (B, N), s (B,)) -> probabilities of k_0 (B, N, C)."""
-Kept = tuple[Int[Tensor, "B N"], Bool[Tensor, "B N"]]
-"""(tokens, which of them stay)."""
 
 
 def sample(
@@ -29,25 +27,22 @@ def sample(
     steps: int | Sequence[int],
     shape: tuple[int, int],
     generator: Noise,
-    *,
-    kept: Kept | None = None,
     device: torch.device | str = "cpu",
 ) -> Iterator[Int[Tensor, "B N"]]:
     """Iterate over the start k_S, then k_r after each reverse jump, k_0 last: steps + 1 tensors of `shape` (B, N).
 
     `steps` is a count, spread evenly over S..0, or an explicit descending list from S to 0; jumps of any length use
-    the exact posterior. Extension, not in the paper: `kept` tokens stand clean from the start on.
+    the exact posterior.
     """
     grid = step_grid(steps, schedule)
-    tokens, stays = (part.to(device) for part in kept or (torch.zeros(shape).long(), torch.zeros(shape).bool()))
-    ks = torch.where(stays, tokens, draw_start(schedule, shape, generator).to(device))
+    ks = draw_start(schedule, shape, generator).to(device)
     yield ks
     for s, r in pairwise(grid):
         check()
         p0 = predict_p0(ks, torch.full((len(ks),), s, device=ks.device))
         if tuple(p0.shape) != (*ks.shape, schedule.codes):
             raise InputError(f"predict_p0 must return shape {(*ks.shape, schedule.codes)}, got {tuple(p0.shape)}")
-        ks = torch.where(stays, tokens, draw(posterior(p0, ks, r, s, schedule), generator))
+        ks = draw(posterior(p0, ks, r, s, schedule), generator)
         yield ks
 
 

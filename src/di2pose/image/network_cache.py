@@ -6,7 +6,7 @@ from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
-from di2pose.assets import ASSETS, cache_dir, has_sha256, remove_checked
+from di2pose.assets import ASSETS, cache_dir, sha256_of
 from di2pose.errors import InputError
 from di2pose.files import write_bytes, write_text
 
@@ -26,7 +26,7 @@ def cached_network(network: str, detail: str, sources: Sequence[str], make: Call
         return make()
     digest = path.with_suffix(".sha256")
     with suppress(OSError, ValueError):
-        if has_sha256(path, digest.read_text().strip()):
+        if sha256_of(path) == digest.read_text().strip():
             return path
     content = make()
     try:
@@ -50,5 +50,5 @@ def _remove_oldest(folder: Path, network: str, newest: Path) -> None:
     with suppress(OSError):  # another process removes some, too
         others = [path for path in folder.glob(f"{network}-*.tflite") if path != newest]
         for path in sorted(others, key=lambda each: each.stat().st_mtime, reverse=True)[MOST - 1 :]:
-            remove_checked(path)
+            path.unlink()
             path.with_suffix(".sha256").unlink(missing_ok=True)

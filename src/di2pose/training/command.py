@@ -1,24 +1,46 @@
-"""`di2pose train tokenizer`, `adapter`, `denoiser`, `model` and `all`: alone, or under torchrun."""
+"""`di2pose train tokenizer`, `adapter`, `denoiser` and `model`: alone, or under torchrun.
+
+A command makes the configuration, the records, the model and the run's identity; `loop.train` does the rest. The order
+of random draws (manual_seed, then the model) is part of what a seed means.
+"""
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
+import torch
 import tyro
 
 from di2pose import checkpoint, recipes
-from di2pose.config import Config
+from di2pose.config import Config, TokenizerConfig, TrainingConfig
+from di2pose.diffusion.adapter import Adapter
 from di2pose.errors import InputError
-from di2pose.model import KINDS
-from di2pose.training.distributed import join
-from di2pose.training.loop import Job, train
-from di2pose.training.optimiser import Model
-from di2pose.training.options import RunOptions, Settings, StageOptions
-from di2pose.training.overrides import check_tokenizer, overridden
-from di2pose.training.stages import adapter_job, denoiser_job, model_folder, model_job, tokenizer_job
+from di2pose.files import Json
+from di2pose.model import KINDS, Recipe, TokenRecipe, find_model, kind_of, training_of
+from di2pose.network import Di2PoseNetwork
+from di2pose.recipes import RecipeName
+from di2pose.tokenizer.tokenizer import PoseTokenizer
+from di2pose.training.loop import Job, RecordSource, train
+from di2pose.training.options import RunOptions, StageOptions, overridden
+from di2pose.training.sources import FeatureSource, feature_sources, pose_sources
+from di2pose.training.stages import (
+    AdapterStage,
+    Measure,
+    TokenizerStage,
+    digest,
+    held_out_figures,
+    load_adapter,
+    load_denoiser,
+    prediction_mm,
+    reconstruction_mm,
+    regression_mm,
+    run_identity,
+    standard_features,
+)
 
-RecipeName = Literal["paper", "small", "compare", "tiny"]
 Stage = Annotated[StageOptions, tyro.conf.arg(name="")]
 How = Annotated[RunOptions, tyro.conf.arg(name="")]
 STAGE, HOW = StageOptions(), RunOptions()
@@ -35,7 +57,7 @@ def train_tokenizer(
     """Stage 1: train the pose tokenizer on poses, mirrored, of other bodies and turned as crops are.
 
     Writes RUN/model (averaged weights), RUN/best (those of the best validation so far), RUN/last.safetensors (to go on
-    from), metrics.jsonl, metrics.csv, plot.png. The same command resumes a stopped run.
+    from), metrics.jsonl, metrics.csv. The same command resumes a stopped run.
 
     Args:
         data: prepared datasets, rendered people or feature caches; split train is learned from, the rest measured on
@@ -43,9 +65,16 @@ def train_tokenizer(
         recipe: the configuration to start from
         share: of the training poses to learn from, chosen by their ids: of feature caches the same as for the denoiser
     """
-    config = _recipe(recipe, stage)
+    config = overridden(recipes.named(recipe), stage.settings)
     config = replace(config, tokenizer_training=stage.over(config.tokenizer_training))
-    return _run(tokenizer_job(config, data, out, stage.seed, stage.init, share), out, options)
+    sources = pose_sources(data, share)
+    torch.manual_seed(stage.seed)
+    model = TokenizerStage(config)
+    identity = run_identity("tokenizer", config, stage.seed, sources[0], share)
+    if stage.init is not None:
+        checkpoint.load(find_model(stage.init), model.parts())
+        identity["init"] = digest(model.tokenizer)
+    return _run(model, sources, config.tokenizer_training, identity, reconstruction_mm, out, options)
 
 
 def train_adapter(
@@ -67,9 +96,20 @@ def train_adapter(
         recipe: the configuration to start from
         share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
-    config = _recipe(recipe, stage)
+    config = overridden(recipes.named(recipe), stage.settings)
+    if not config.denoiser.adapter_layers:
+        raise InputError(f"the recipe {config.name} has no adapter (adapter_layers is 0): train its denoiser at once")
+    sources = feature_sources(features, share)
+    config = adopt(config, sources[0])
     config = replace(config, adapter_training=stage.over(config.adapter_training))
-    return _run(adapter_job(config, features, out, stage.seed, stage.init, share), out, options)
+    torch.manual_seed(stage.seed)
+    model = AdapterStage(config)
+    identity = run_identity("adapter", config, stage.seed, sources[0], share)
+    model.adapter.standardise(standard_features(sources[0]))
+    if stage.init is not None:
+        load_adapter(model.adapter, find_model(stage.init))
+        identity["init"] = digest(model.adapter)
+    return _run(model, sources, config.adapter_training, identity, regression_mm, out, options)
 
 
 def train_denoiser(
@@ -96,13 +136,33 @@ def train_denoiser(
             that in --init. Left out: it is trained along
         share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
-    config = _recipe(recipe, stage)
-    check_tokenizer(config, checkpoint.read_config(model_folder(tokenizer)).tokenizer, stage.settings)
+    config = overridden(recipes.named(recipe), stage.settings)
+    trained = checkpoint.read_config(find_model(tokenizer))
+    _check_tokenizer(config, trained.tokenizer, stage.settings)
     if adapter is not None and not config.denoiser.adapter_layers:
         raise InputError(f"--adapter {adapter} cannot be used: the recipe {recipe} has no adapter; leave it out")
+    sources = feature_sources(features, share)
+    config = adopt(config, sources[0], trained)
     config = replace(config, denoiser_training=stage.over(config.denoiser_training))
-    job = denoiser_job(config, tokenizer, features, out, stage.seed, stage.init, adapter, share)
-    return _run(job, out, options)
+    torch.manual_seed(stage.seed)
+    model = Di2PoseNetwork(config)
+    checkpoint.load(find_model(tokenizer), {"tokenizer": model.tokenizer})
+    if stage.init is not None:
+        _check_same_tokenizer(model, find_model(stage.init))
+        load_denoiser(model.denoiser, find_model(stage.init))
+    if (reader := getattr(model.denoiser, "adapter", None)) is not None:
+        if adapter is not None:
+            load_adapter(reader, find_model(adapter))
+        elif stage.init is None:
+            reader.standardise(standard_features(sources[0]))
+        # One that comes trained stays as it is. What it drops in training it drops here too: self-conditions are then
+        # as wrong as on new crops.
+        reader.requires_grad_(adapter is None and stage.init is None)
+    identity = run_identity("denoiser", config, stage.seed, sources[0], share)
+    identity["tokenizer"] = digest(model.tokenizer)
+    if stage.init is not None or adapter is not None:
+        identity["init"] = digest(model.denoiser)
+    return _run(model, sources, config.denoiser_training, identity, prediction_mm, out, options)
 
 
 def train_model(
@@ -128,59 +188,110 @@ def train_model(
             stays as it is. Left out: it is trained along
         share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
-    job = model_job(kind, features, out, stage.seed, stage.over, stage.init, stage.settings, share, tokenizer, adapter)
-    return _run(job, out, options)
+    sources = feature_sources(features, share)
+    config = _kind_recipe(kind, sources[0], tokenizer, stage.settings)
+    config = replace(config, training=stage.over(training_of(config)))
+    torch.manual_seed(stage.seed)
+    model: Any = kind_of(kind)(config)
+    identity = run_identity(kind, config, stage.seed, sources[0], share)
+    if tokenizer is not None:
+        checkpoint.load(find_model(tokenizer), {"tokenizer": model.parts()["tokenizer"]})
+        identity["tokenizer"] = digest(model.parts()["tokenizer"])
+    if stage.init is not None:
+        if (other := checkpoint.read_kind(find_model(stage.init))[0]) != kind:
+            raise InputError(f"--init {stage.init} holds a model of kind '{other}', expected one of '{kind}'")
+        checkpoint.load(find_model(stage.init), model.parts())
+        identity["init"] = digest(model)
+    elif hasattr(model, "prepare"):
+        model.prepare(standard_features(sources[0]))
+    if adapter is not None:
+        reader = getattr(model.parts().get("trunk"), "adapter", None)
+        if not isinstance(reader, Adapter):
+            raise InputError(f"--adapter {adapter} cannot be used: this model of kind '{kind}' has no place for one")
+        load_adapter(reader, find_model(adapter))
+        reader.requires_grad_(False)
+        identity["adapter"] = digest(reader)
+    return _run(model, sources, config.training, identity, prediction_mm, out, options)
 
 
-def train_all(
-    data: tuple[Path, ...],
-    features: tuple[Path, ...],
+def _run(
+    model: Any,
+    sources: tuple[RecordSource, RecordSource],
+    training: TrainingConfig,
+    identity: Json,
+    measure: Measure,
     out: Path,
-    recipe: RecipeName = "small",
-    iterations: tuple[int, int, int] | None = None,
-    epochs: tuple[int, int, int] | None = None,
-    seed: int = 0,
-    settings: Settings = (),
-    share: float = 1.0,
-    options: How = HOW,
+    options: RunOptions,
 ) -> int:
-    """All stages, one after the other: RUN/tokenizer, RUN/adapter where the recipe has one, RUN/denoiser, whose `model`
-    is the whole Di2Pose.
+    """Train the model, judged by `measure`; its averaged parts are saved below `out`. The command's exit code."""
+    source, held_out = sources
+    name, seed = identity["stage"], identity["seed"]
 
-    The same command resumes a stopped run in the stage where it stopped.
+    count = {"poses" if name == "tokenizer" else "crops": len(source)}
 
-    Args:
-        data: poses for the tokenizer, as for `train tokenizer`
-        features: caches of `di2pose features`, as for `train denoiser`
-        out: folder of the run
-        recipe: the configuration
-        iterations: lengths of the three stages, instead of the recipe's epochs; without an adapter the second is unused
-        epochs: passes over the data, of the three stages
-        seed: of the weights, the order of the data and every draw
-        settings: change a field of the recipe by its path, as for `train denoiser`
-        share: of the training crops of the features, as for `train denoiser`; the tokenizer sees all poses
-    """
-    lengths = zip(iterations or (None,) * 3, epochs or (None,) * 3, strict=True)
-    first, second, third = (StageOptions(count, passes, seed=seed, settings=settings) for count, passes in lengths)
-    adapter = out / "adapter" if _recipe(recipe, first).denoiser.adapter_layers else None
-    with join(options.device):
-        stopped = train_tokenizer(data, out / "tokenizer", recipe, stage=first, options=options)
-        if adapter is not None and not stopped:
-            stopped = train_adapter(features, adapter, recipe, share, second, options)
-        if stopped:
-            return stopped
-        return train_denoiser(out / "tokenizer", features, out / "denoiser", recipe, adapter, share, third, options)
+    def export(averaged: Any, notes: Mapping[str, float], folder: str) -> None:
+        checkpoint.save(out / folder, averaged.config, averaged.parts(), {**notes, **count}, kind=averaged.kind)
 
-
-def _recipe(name: RecipeName, stage: StageOptions) -> Config:
-    known = {"paper": recipes.paper, "small": recipes.small, "compare": recipes.compare, "tiny": recipes.tiny}
-    return overridden(known[name](), stage.settings)
-
-
-def _run(job: Job[Model], out: Path, options: RunOptions) -> int:
+    validate = partial(held_out_figures, held_out=held_out, measure=measure, seed=seed)
+    job = Job(name, model, source, training, seed, validate, export, identity)
     stopped = train(job, out, options)
     if int(os.environ.get("RANK", "0")) == 0:
         state = f"stopped by signal {stopped}: the same command goes on" if stopped else f"{job.iterations} iterations"
         written = ("model", "best") if (out / "best").is_dir() else ("model",)
-        print(f"{job.name}: {state}; " + ", ".join(str(out / name) for name in (*written, "metrics.csv", "plot.png")))
+        print(f"{job.name}: {state}; " + ", ".join(str(out / name) for name in (*written, "metrics.csv")))
     return 128 + stopped if stopped else 0
+
+
+def _kind_recipe(kind: str, source: FeatureSource, tokenizer: Path | None, settings: Sequence[str]) -> Any:
+    """The kind's own configuration for such features, with the settings."""
+    cls, sizes = kind_of(kind), (source.encoder, source.layout.length, source.layout.width)
+    if isinstance(cls, TokenRecipe):
+        if tokenizer is None:
+            raise InputError(f"a model of kind '{kind}' needs --tokenizer: a run of `di2pose train tokenizer`")
+        trained = checkpoint.read_config(find_model(tokenizer)).tokenizer
+        config = overridden(cls.token_recipe(*sizes, trained), settings)
+        _check_tokenizer(config, trained, settings)
+        return config
+    if tokenizer is not None:
+        raise InputError(f"--tokenizer {tokenizer} cannot be used: kind '{kind}' has none, leave it out")
+    if isinstance(cls, Recipe):
+        return overridden(cls.recipe(*sizes), settings)
+    raise InputError(
+        f"a model of kind '{kind}' learns in stages: `di2pose train tokenizer`, then "
+        "`di2pose train adapter` where the recipe has one, then `di2pose train denoiser`"
+    )
+
+
+def adopt(recipe: Config, source: FeatureSource, tokenizer: Config | None = None) -> Config:
+    """The recipe with the features that there are, and with the tokenizer that was trained."""
+    if tokenizer is not None:
+        part = tokenizer.tokenizer
+        hint = part.channels if recipe.denoiser.hint_channels else 0
+        denoiser = replace(recipe.denoiser, tokens=part.tokens, codes=part.codes, hint_channels=hint)
+        training = tokenizer.tokenizer_training
+        recipe = replace(recipe, tokenizer=part, tokenizer_training=training, denoiser=denoiser)
+    layout = source.layout
+    denoiser = replace(
+        recipe.denoiser,
+        feature_width=layout.width,
+        feature_tokens=layout.length,
+        observer_tokens=layout.observer_tokens if recipe.denoiser.observer_dropout else 0,
+    )
+    return replace(recipe, denoiser=denoiser, encoder=source.encoder)
+
+
+def _check_tokenizer(config: Any, tokenizer: TokenizerConfig, settings: Sequence[str]) -> None:
+    """Refuse settings of the tokenizer that its own run has otherwise: a later stage takes it as it is."""
+    for group, _, name in (setting.partition("=")[0].partition(".") for setting in settings):
+        if group == "tokenizer" and getattr(config.tokenizer, name) != (there := getattr(tokenizer, name)):
+            raise InputError(f"--set tokenizer.{name}: the tokenizer that was trained has {there}; leave it out")
+
+
+def _check_same_tokenizer(model: Di2PoseNetwork, init: Path) -> None:
+    """Refuse a denoiser that learned the tokens of another tokenizer: it cannot read those of this one."""
+    other = PoseTokenizer(checkpoint.read_config(init).tokenizer)
+    checkpoint.load(init, {"tokenizer": other})
+    if digest(other) != digest(model.tokenizer):
+        raise InputError(
+            f"--init {init} was trained with another tokenizer: give --tokenizer {init}, or leave --init out"
+        )

@@ -1,27 +1,49 @@
-"""`di2pose features`: run a frozen encoder once over all crops of a prepared dataset, and cache the features."""
+"""`di2pose features`: run a frozen encoder once over all crops of a prepared dataset, and cache the features.
+
+The crops are cut from pictures (`DatasetCrops`) or are pictures of rendered people (`PeopleCrops`), with or without the
+patch of an occlusion protocol.
+"""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import tyro
+from PIL import Image
 
 from di2pose.data.feature_cache import BATCH, TEXT, Crop, write_features
-from di2pose.data.sample import OCCLUDED, Dataset, Sample
+from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, Dataset, Sample
 from di2pose.device import choose_device
 from di2pose.errors import InputError
+from di2pose.files import Json
 from di2pose.image.blazepose import CROP
 from di2pose.image.crop import ROI_MARGIN, Roi, apply, crop_camera, invert, roi_from_box, roi_from_keypoints
 from di2pose.image.detect import Detection, PersonMatcher
 from di2pose.image.encoder import DEFAULT_ENCODER, Encoder, crop_pixels, load_encoder
 from di2pose.occlusion.protocols import occlude_limb
-from di2pose.pose.skeleton import Skeleton
-from di2pose.training.people_crops import PATCH_SEED, OcclusionProtocol, PatchedCrops, PeopleCrops, patch_size
+from di2pose.pose.skeleton import H36M_17, Skeleton
 
+OcclusionProtocol = Literal["occ-40", "occ-80"]
+PATCH_SEED = 0
+"""Of the patches' places and textures: the default of `di2pose evaluate`."""
+NUMBERS = ("roll", "yaw", "pitch", "distance_m", "photo_fov", "side_ratio", "stature_m", "hidden")
+WORDS = ("pose_class", "occlusion", "crop")
+"""Labels that a cache keeps as numbers; the words are in the settings of the set."""
 GPU_BATCH = 64
 """Crops that a GPU encodes at once."""
 BODY_TO_SIDE = 1.15
 """The detector's circle over the distance of the farthest joint from the hips: median on real footage."""
+
+
+@runtime_checkable
+class CropSource(Protocol):
+    """Crops by number, and what a cache's header says of them."""
+
+    about: Json
+
+    def __len__(self) -> int: ...
+
+    def crop(self, i: int) -> Crop: ...
 
 
 class DatasetCrops:
@@ -114,13 +136,80 @@ def labelled(sample: Sample, skeleton: Skeleton) -> Detection:
     return Detection(box, 1.0, roi_from_keypoints(hip.tolist(), (hip + radius * up).tolist()))
 
 
+class PeopleCrops:
+    """The pictures of a dataset that `di2pose people render` wrote."""
+
+    def __init__(self, people: Dataset) -> None:
+        self.people = people
+        self.about = about_people(people.header["settings"])
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    def crop(self, i: int) -> Crop:
+        sample = self.people[i]
+        return person_crop(self.people.read_image(sample), sample, self.about["people"])
+
+
+class PatchedCrops:
+    """The same crops under the patch of an occlusion protocol; the joints that it hides are labelled as occluded.
+
+    The crop is the whole picture here, and stays the region of every method: the detector is not put to the test. A
+    joint beyond the photo's border cannot be chosen for the patch, and is out of the frame under it, too.
+    """
+
+    def __init__(self, source: CropSource, protocol: OcclusionProtocol) -> None:
+        self.source, self.size = source, patch_size(protocol)
+        self.about = {**source.about, "occlusion": protocol}
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def crop(self, i: int) -> Crop:
+        pixels, labels, texts = self.source.crop(i)
+        outside = labels["visibility"] == OUT_OF_FRAME
+        points = np.where(outside[:, None], np.nan, labels["joints_2d"])
+        record = Sample(texts["id"], labels["joints_mm"], joints_2d=points)
+        whole = Roi((CROP / 2, CROP / 2), CROP, 0.0)
+        made = occlude_limb(Image.fromarray(pixels), record, H36M_17, self.size, PATCH_SEED, roi=whole)
+        visibility = np.where(made.hidden, OCCLUDED, labels["visibility"]).astype(np.int8)
+        hidden = np.asarray((visibility >= OCCLUDED).mean(), np.float32)
+        return np.asarray(made.image), {**labels, "visibility": visibility, "hidden": hidden}, texts
+
+
+def patch_size(protocol: OcclusionProtocol) -> int:
+    """Side of the protocol's patch in pixels of the 256-pixel region."""
+    return int(protocol.removeprefix("occ-"))
+
+
+def about_people(settings: Json) -> Json:
+    return {"source": "people", "people": settings, "skeleton": "h36m_17"}
+
+
+def person_crop(picture: Image.Image, sample: Sample, settings: Json) -> Crop:
+    """What a feature cache keeps of a picture. The camera points at the crop's centre: crop axes are camera axes."""
+    extra = sample.extra
+    labels: dict[str, np.ndarray] = {
+        "joints_mm": np.asarray(sample.joints_mm, np.float32),
+        "root_mm": np.asarray(sample.root_mm, np.float32),
+        "joints_2d": np.asarray(sample.joints_2d, np.float32),
+        "rotation": np.eye(3, dtype=np.float32),
+        "roi": np.array(extra["roi"], np.float32),
+        "focal": np.asarray(np.nan if sample.camera is None else sample.camera.focal[0], np.float32),
+        "visibility": np.asarray(sample.visibility, np.int8),
+        "valid": sample.valid,
+        **{name: np.asarray(extra[name], np.float32) for name in NUMBERS},
+        **{name: np.asarray(settings[name].index(extra[name]), np.int8) for name in WORDS},
+        "truncated": np.asarray(extra["truncated"], np.int8),
+    }
+    return np.asarray(picture), labels, {name: getattr(sample, name) for name in TEXT}
+
+
 def features(
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")],
     out: Path,
     encoder: str = DEFAULT_ENCODER,
-    movenet: bool = False,
     runtime: Literal["torch", "litert"] = "litert",
-    weights: str | None = None,
     images: Path | None = None,
     device: str = "cpu",
     workers: int = 0,
@@ -138,9 +227,7 @@ def features(
         out: folder of the cache
         encoder: the frozen backbone: blazepose-heavy (-full, -lite; +movenet behind it adds tokens), or
             vitpose:FOLDER-OR-HUB-NAME
-        movenet: +movenet, which the default has
         runtime: accepted and ignored: BlazePose runs in LiteRT, ViTPose in PyTorch
-        weights: hub name or folder of ViTPose's weights: vitpose:WEIGHTS
         images: where the images are, if not where the dataset says
         device: cpu, cuda, mps; under torchrun `cuda` is each rank's own GPU
         workers: processes that read and crop pictures while the encoder runs, so many for each rank; for a GPU 8 or
@@ -152,27 +239,16 @@ def features(
     if workers < 0:
         raise InputError(f"--workers must be 0 or more, got {workers}")
     place = choose_device(device)
-    network = load_encoder(_encoder_name(encoder, movenet, weights), place)
+    network = load_encoder(encoder, place)
     source = _source(folder, images, network, detect, occlusion)
     batch = GPU_BATCH if place.type == "cuda" else BATCH
     about = {"runtime": "litert" if encoder.startswith("blazepose") else "torch", **source.about}
     write_features(source, network, out, about, flip, batch=batch, workers=workers)
 
 
-def _encoder_name(encoder: str, movenet: bool, weights: str | None) -> str:
-    """The flags that older commands have, as parts of the encoder's name."""
-    is_vitpose = encoder.startswith("vitpose")
-    if is_vitpose and movenet:
-        raise InputError("--movenet adds tokens to BlazePose's, not to ViTPose's: leave it out")
-    if weights is not None and (not is_vitpose or ":" in encoder):
-        raise InputError(f"--weights are those of --encoder vitpose, got --encoder {encoder}: leave one of them out")
-    extra = "+movenet" if movenet and "+movenet" not in encoder else ""
-    return encoder + extra + ("" if weights is None else f":{weights}")
-
-
 def _source(
     folder: Path, images: Path | None, encoder: Encoder, detect: bool, occlusion: OcclusionProtocol | None
-) -> DatasetCrops | PeopleCrops | PatchedCrops:
+) -> CropSource:
     dataset = Dataset(folder, images)
     if dataset.name == "people" and encoder.size == (CROP, CROP):
         if detect:

@@ -1,24 +1,17 @@
-"""The log of a run: metrics.jsonl, metrics.csv, plot.png, a progress bar, and TensorBoard files on request."""
+"""The log of a run: metrics.jsonl, metrics.csv, a progress bar, and TensorBoard files on request."""
 
 import csv
 import json
-import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, ImageDraw, ImageFont
 from tqdm import tqdm
 
 from di2pose.errors import require
 from di2pose.files import reading, replacing, write_text
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 960, 330, 80, 150, 34, 40
-COLOURS = ((31, 119, 180), (214, 39, 40), (44, 160, 44), (148, 103, 189), (255, 127, 14), (23, 190, 207))
-LOSSES = ("loss", "vlb", "aux", "pose", "held_out_loss")
 Row = dict[str, float]
-Point = tuple[float, float]
 
 
 class Log:
@@ -43,7 +36,7 @@ class Log:
                 self._board.add_scalar(name, value, int(row["iteration"]))
 
     def finish(self) -> None:
-        """metrics.csv and plot.png of all rows."""
+        """metrics.csv of all rows."""
         rows = read_rows(self.path)
         columns = list(dict.fromkeys(name for row in rows for name in row))
         with (
@@ -53,8 +46,6 @@ class Log:
             writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows(rows)
-        with replacing(self.folder / "plot.png") as temporary:
-            plot(rows).save(temporary)
         if self._board is not None:
             self._board.close()
 
@@ -80,44 +71,3 @@ def progress_bar(name: str, done: int, total: int, shown: bool) -> tqdm:
     return tqdm(
         desc=name, initial=done, total=total, disable=not shown, mininterval=interval, dynamic_ncols=True, unit="it"
     )
-
-
-def plot(rows: Sequence[Row]) -> Image.Image:
-    """Two panels over the iterations, loss above, millimetres below, with logarithmic heights; empty where nothing was
-    logged."""
-    errors = list(dict.fromkeys(name for row in rows for name in row if name.endswith("mm")))
-    picture = Image.new("RGB", (WIDTH, 2 * HEIGHT), "white")
-    for place, (title, names) in enumerate([("loss", LOSSES), ("error, mm", errors)]):
-        lines = {name: [(row["iteration"], row[name]) for row in rows if row.get(name, 0) > 0] for name in names}
-        _panel(ImageDraw.Draw(picture), place * HEIGHT, title, {name: line for name, line in lines.items() if line})
-    return picture
-
-
-def _panel(pen: ImageDraw.ImageDraw, top: int, title: str, lines: dict[str, list[Point]]) -> None:
-    font = ImageFont.load_default(15)
-    left, right, top, bottom = LEFT, WIDTH - RIGHT, top + TOP, top + HEIGHT - BOTTOM
-    pen.text((left, top - 24), title, "black", font)
-    if lines:
-        last = max(x for line in lines.values() for x, _ in line)
-        heights = [math.log10(y) for line in lines.values() for _, y in line]
-        margin = 0.05 * (max(heights) - min(heights)) + 0.01
-        low, high = min(heights) - margin, max(heights) + margin
-
-        def place(x: float, y: float) -> Point:
-            return left + (right - left) * x / last, bottom - (bottom - top) * (math.log10(y) - low) / (high - low)
-
-        steps = (1, 3) if high - low > 1.5 else (1, 1.5, 2, 3, 4, 5, 6, 8)
-        for mark in (m * 10.0**d for d in range(math.floor(low), math.ceil(high) + 1) for m in steps):
-            if low <= math.log10(mark) <= high:
-                height = place(0, mark)[1]
-                pen.line((left, height, right, height), fill=(225, 225, 225))
-                pen.text((left - 8, height), f"{mark:g}", "black", font, anchor="rm")
-        for k in range(5):
-            pen.text((left + (right - left) * k / 4, bottom + 6), f"{last * k / 4:.0f}", "black", font, anchor="mt")
-        for number, (name, line) in enumerate(lines.items()):
-            colour, places = COLOURS[number % len(COLOURS)], [place(*point) for point in line]
-            pen.line(places, fill=colour, width=2)
-            for x, y in places if len(places) < 40 else ():
-                pen.ellipse((x - 3, y - 3, x + 3, y + 3), fill=colour)
-            pen.text((right + 10, top + 20 * number), name.replace("_", " "), colour, font)
-    pen.rectangle((left, top, right, bottom), outline="black")

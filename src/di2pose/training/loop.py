@@ -1,61 +1,96 @@
-"""The one training loop: tokenizer, denoiser, and whatever else has a `loss`.
+"""The one training loop: tokenizer, denoiser, and whatever else has a `loss`; alone, or as one of torchrun's ranks.
 
 Every draw is seeded by (seed, iteration, place in the global batch) and every record's turn by (seed, epoch), so that
 a run that was stopped goes on bit for bit, and ranks do what one process would.
 """
 
 import math
+import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Generic, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from di2pose.checkpoint import check_state
 from di2pose.config import TrainingConfig
-from di2pose.device import autocast, precision_of
+from di2pose.device import autocast, choose_device, precision_of
 from di2pose.diffusion.denoiser import Block
 from di2pose.errors import InputError
 from di2pose.noise import Noise, training_generators
 from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock
-from di2pose.training.distributed import Ranks, join
 from di2pose.training.log import Log, progress_bar
-from di2pose.training.optimiser import EMA, EpochSampler, Model, adamw, learning_rate
-from di2pose.training.options import RunOptions, out_of_memory, stop_signals
-from di2pose.training.state import check_identity, load_optimiser, optimiser_tensors, read_state, write_state
+from di2pose.training.options import RunOptions, stop_signals
+from di2pose.training.state import (
+    EMA,
+    EpochSampler,
+    adamw,
+    check_identity,
+    learning_rate,
+    load_optimiser,
+    optimiser_tensors,
+    read_state,
+    write_state,
+)
 
 Batch = dict[str, Tensor]
-VALIDATION_SHARE, LEAST_INTERVAL = 0.05, 500
-"""Validation takes at most this share of training's forward passes, and comes at most every so many iterations."""
+VALIDATIONS, LEAST_INTERVAL = 50, 500
+"""A run is validated so many times at most, and not more often than every so many iterations."""
 BLOCKS = (Block, LocalMLP, MixerBlock)
 """What networks are built of, and `--compile` compiles."""
-STEP_PASSES = 3
-"""Forward passes that a record costs in training: its own, and the backward pass, which is twice as dear."""
+TIMEOUT = timedelta(hours=2)
+"""The other ranks wait while rank 0 writes."""
 
 
-@runtime_checkable
-class Trainable(Protocol):
-    """A module with a loss: a dict of scalars, of which `loss` is minimised; each is a mean over the samples."""
+@dataclass(frozen=True)
+class Ranks:
+    """This process among all: `rank` of `world`, on `device`."""
 
-    def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]: ...
+    rank: int
+    world: int
+    device: torch.device
+
+    def sum(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The same numbers on every rank: their sums over the ranks."""
+        if self.world == 1:
+            return dict(values)
+        total = torch.tensor(list(values.values()), dtype=torch.float64 if self.device.type == "cpu" else torch.float32)
+        total = total.to(self.device)
+        dist.all_reduce(total)
+        return dict(zip(values, total.tolist(), strict=True))
+
+    def wait(self) -> None:
+        """Until every rank is here."""
+        if self.world > 1:
+            dist.barrier()
 
 
-@runtime_checkable
-class LearnsCodebook(Protocol):
-    """A Trainable with a codebook that is updated without gradients, once a step, after the weights."""
-
-    def update_codebook(self) -> None: ...
+@contextmanager
+def join(device: str) -> Iterator[Ranks]:
+    """The ranks that torchrun started, gloo on CPUs and NCCL on GPUs; one rank without torchrun."""
+    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    place = choose_device(device)
+    if world > 1:
+        dist.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=TIMEOUT)
+    try:
+        yield Ranks(rank, world, place)
+    finally:
+        if world > 1:
+            dist.destroy_process_group()
 
 
 @runtime_checkable
@@ -68,30 +103,23 @@ class RecordSource(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Job(Generic[Model]):
+class Job:
     """What is trained, on what."""
 
     name: str
-    model: Model
-    """A Trainable."""
+    model: nn.Module
+    """With `loss(batch, generator)`: scalars by name, each a mean over the samples, of which `loss` is minimised. Where
+    it has `update_codebook()`, that is called once a step, after the weights."""
     source: RecordSource
     training: TrainingConfig
     seed: int
-    validate: Callable[[Model, Ranks], dict[str, float]]
+    validate: Callable[[Any, Ranks], dict[str, float]]
     """Figures of the averaged model on held-out records, which the ranks share; `mm` is shown on the progress bar."""
-    export: Callable[[Model, Mapping[str, float], str], object]
+    export: Callable[[Any, Mapping[str, float], str], object]
     """Writes the averaged model, with notes, to the folder RUN/NAME, for use: `model` is the last, `best` that of the
     least held-out mm so far."""
     identity: Mapping[str, object]
     """What must be the same for a run to go on: JSON values."""
-    validation_passes: int = 0
-    """Forward passes of one validation, each of one record."""
-
-    @property
-    def validate_every(self) -> int:
-        """Iterations between validations, by counted forward passes and not by a clock: the same on every machine."""
-        affordable = VALIDATION_SHARE * STEP_PASSES * self.training.batch  # passes an iteration
-        return max(LEAST_INTERVAL, math.ceil(self.validation_passes / affordable))
 
     @property
     def iterations(self) -> int:
@@ -101,20 +129,19 @@ class Job(Generic[Model]):
 class _Loss(nn.Module):
     """A module whose forward pass is the loss: what DDP wraps."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
-        return cast(Trainable, self.model).loss(batch, generator)
+        losses: dict[str, Tensor] = self.model.loss(batch, generator)
+        return losses
 
 
-def train(job: Job[Model], out: Path, options: RunOptions) -> int:
+def train(job: Job, out: Path, options: RunOptions) -> int:
     """Train to the end, or go on from RUN/last.safetensors. 0, or the number of the signal that stopped it."""
     if options.threads:
         torch.set_num_threads(options.threads)
-    if not isinstance(job.model, Trainable):
-        raise InputError(f"{type(job.model).__name__} cannot be trained: it has no loss(batch, generator)")
     with join(options.device) as ranks, stop_signals() as signals:
         precision_of(options.precision, ranks.device)  # refused before anything is written
         if job.training.batch < ranks.world * options.accumulate:
@@ -131,11 +158,11 @@ def train(job: Job[Model], out: Path, options: RunOptions) -> int:
             ) from error
 
 
-class _Trainer(Generic[Model]):
-    def __init__(self, job: Job[Model], out: Path, options: RunOptions, ranks: Ranks) -> None:
+class _Trainer:
+    def __init__(self, job: Job, out: Path, options: RunOptions, ranks: Ranks) -> None:
         self.job, self.out, self.options, self.ranks = job, out, options, ranks
         self.path = out / "last.safetensors"
-        self.model = job.model.to(ranks.device).train()
+        self.model: Any = job.model.to(ranks.device).train()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         # The average reaches back over a tenth of the run at most: more would drag the first weights into the last.
         self.average = EMA(self.model, min(job.training.ema, max(0.0, 1 - 10 / job.iterations)))
@@ -156,7 +183,10 @@ class _Trainer(Generic[Model]):
             for leftover in [path for name in ("last.", "model.", "best.", "tmp") for path in out.glob(f".{name}*")]:
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         ranks.wait()  # all have read the checkpoint before one may replace it
-        self.loss = ranks.wrap(_Loss(self.model))
+        self.loss: Any = _Loss(self.model)
+        if ranks.world > 1:
+            on_gpu = [ranks.device.index] if ranks.device.index is not None else None
+            self.loss = DistributedDataParallel(self.loss, device_ids=on_gpu)
 
     def run(self, signals: list[int]) -> int:
         total, lead = self.job.iterations, self.ranks.rank == 0
@@ -166,10 +196,7 @@ class _Trainer(Generic[Model]):
                 self._export()
                 log.finish()
             return 0
-        interval = self.options.validate_every or self.job.validate_every
-        if lead:
-            share = self.job.validation_passes / (STEP_PASSES * self.job.training.batch * interval)
-            print(f"{self.job.name}: validation every {interval} iterations, {share:.1%} of training", file=sys.stderr)
+        interval = self.options.validate_every or max(LEAST_INTERVAL, total // VALIDATIONS)
         started, saved_at, stop = time.monotonic() - self.seconds, time.monotonic(), False
         with progress_bar(self.job.name, self.iteration, total, lead) as bar, ThreadPoolExecutor(1) as pool:
             for parts in self._batches(pool):
@@ -204,10 +231,10 @@ class _Trainer(Generic[Model]):
             yield parts
 
     def _read(self, iteration: int) -> list[tuple[int, Batch]]:
-        first, last = self.ranks.share(self.job.training.batch)
-        count = self.options.accumulate
+        size, rank, world, count = self.job.training.batch, self.ranks.rank, self.ranks.world, self.options.accumulate
+        first, last = size * rank // world, size * (rank + 1) // world
         cuts = [first + (last - first) * k // count for k in range(count + 1)]
-        start = iteration * self.job.training.batch
+        start = iteration * size
         parts = [(a, self.job.source.batch(self.sampler.rows(start + a, start + b))) for a, b in pairwise(cuts)]
         if self.ranks.device.type != "cuda":
             return parts
@@ -224,7 +251,8 @@ class _Trainer(Generic[Model]):
                 batch = {name: tensor.to(place, non_blocking=True) for name, tensor in records.items()}
                 count = len(next(iter(batch.values())))
                 generators = training_generators(self.job.seed, self.iteration, first, count)
-                with self.ranks.unsynchronised(self.loss, number < len(parts)):
+                adds_up = number < len(parts) and isinstance(self.loss, DistributedDataParallel)
+                with self.loss.no_sync() if adds_up else nullcontext():  # ranks exchange the last part's gradients
                     with autocast(place, self.options.precision):
                         losses = self.loss(batch, generators)
                     # DDP averages over ranks: shares of the batch, whatever their sizes, then add up to its mean.
@@ -232,7 +260,7 @@ class _Trainer(Generic[Model]):
                 for name, value in losses.items():
                     totals[name] = totals.get(name, 0.0) + float(value.detach()) * count / size
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
+            if not _out_of_memory(error):
                 raise
             self.optimiser.zero_grad()
             if self.ranks.rank == 0:
@@ -255,7 +283,7 @@ class _Trainer(Generic[Model]):
             self._check_finite("gradient", norm)
         self.scaler.step(self.optimiser)
         self.scaler.update()
-        if isinstance(self.model, LearnsCodebook):
+        if hasattr(self.model, "update_codebook"):
             self.model.update_codebook()
         self.iteration += 1
         self.average.update(self.model, self.iteration)
@@ -317,3 +345,8 @@ class _Trainer(Generic[Model]):
         self.iteration = self.saved = facts["iteration"]
         self.seconds, self.sums, self.figures = facts["seconds"], facts["sums"], facts["figures"]
         self.best_mm = facts.get("best_mm")  # earlier versions kept none
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether torch or Python ran out of memory."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)

@@ -1,21 +1,22 @@
-"""How long a run is, how it is carried out, and what may stop it."""
+"""Options of a training: where it starts and how long it is, how it is carried out; `--set`; signals that stop it."""
 
+import json
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
-import torch
 import tyro
 
-from di2pose.config import TrainingConfig
+from di2pose.config import Config, TokenizerConfig, TrainingConfig, from_json, to_json
 from di2pose.device import Precision
 from di2pose.errors import InputError
 
+C = TypeVar("C")
 Settings = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="KEY=VALUE")]
 
 
@@ -62,7 +63,7 @@ class RunOptions:
     log_every: int = 20
     """iterations from row to row of metrics.jsonl"""
     validate_every: int | None = None
-    """iterations from one validation to the next; left out: 500, or as many as keep validation below 5 % of training"""
+    """iterations from one validation to the next; left out: a fiftieth of the run, 500 at least"""
     save_minutes: float = 10.0
     """time from one checkpoint to the next; there is always one at the end and at a stop"""
     tensorboard: bool = False
@@ -76,11 +77,46 @@ class RunOptions:
                 raise InputError(f"--{name.replace('_', '-')} must be 1 or more, got {getattr(self, name)}")
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether torch or Python ran out of memory."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "allocate memory" in str(error)
+def overridden(config: C, settings: Sequence[str]) -> C:
+    """The configuration with the fields of `settings` replaced, each "path.to.field=value"; values are JSON, else text.
+    Fields of the denoiser that other parts determine are derived again, unless they are set, too."""
+    if not settings:
+        return config
+    data, given = to_json(config), set()
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        *groups, name = path.split(".")
+        part: Any = data
+        for group in groups:
+            if isinstance(part.get(group), dict):
+                part = part[group]
+            else:
+                name = ""  # there is no such group
+        if not equals or isinstance(part.get(name, {}), dict):
+            fields = ", ".join(part)
+            raise InputError(f"--set {setting}: expected KEY=VALUE, as in tokenizer.tokens=48; keys there: {fields}")
+        part[name] = _value(text)
+        given.add(path)
+    if isinstance(config, Config):
+        _derive(data, given)
+    return from_json(type(config), data)
+
+
+def _derive(data: dict[str, Any], given: set[str]) -> None:
+    tokenizer = from_json(TokenizerConfig, data["tokenizer"])
+    denoiser, steps = data["denoiser"], data["diffusion"]["steps"]
+    hint = tokenizer.channels if denoiser["hint_channels"] and denoiser["adapter_layers"] else 0
+    derived = {"tokens": tokenizer.tokens, "codes": tokenizer.codes, "steps": steps, "hint_channels": hint}
+    denoiser |= {name: value for name, value in derived.items() if f"denoiser.{name}" not in given}
+    if "sample_steps" not in given and isinstance(steps, int):
+        data["sample_steps"] = min(data["sample_steps"], steps)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
 @contextmanager

@@ -53,21 +53,30 @@ def pose_sources(folders: Sequence[Path], share: float = 1.0) -> tuple[MemorySou
     if not folders:
         raise InputError("--data needs one folder or more: prepared datasets, rendered people, feature caches")
     joints, splits, ids = (np.concatenate(parts) for parts in zip(*map(read_poses, folders), strict=True))
-    train = splits == TRAIN
-    _need_both(int(train.sum()), int((~train).sum()), folders)
     poses = torch.from_numpy(joints.astype(np.float32))
-    learned = _shared(np.flatnonzero(train), ids[train].tolist(), share)
-    return MemorySource(joints_mm=poses[learned]), MemorySource(joints_mm=poses[~train])
+    train, held_out = _split(splits, ids, share, folders)
+    return MemorySource(joints_mm=poses[train]), MemorySource(joints_mm=poses[held_out])
 
 
-def _shared(rows: np.ndarray, ids: Sequence[str], share: float) -> np.ndarray:
-    """The share of the rows, chosen by their ids alone: a smaller one is a part of a larger one, whatever the seed."""
+def _split(
+    splits: np.ndarray, ids: np.ndarray, share: float, folders: Sequence[Path]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the records of split `train`, or of a share of them, and of all others. The share is chosen by the ids
+    alone: a smaller one is a part of a larger one, whatever the seed."""
     if not 0 < share <= 1:
         raise InputError(f"--share must lie above 0 and be 1 at most, got {share}")
-    if share == 1:
-        return rows
-    lots = np.array([seed_of("share", each) for each in ids])
-    return np.sort(rows[np.argsort(lots, kind="stable")[: max(1, round(share * len(rows)))]])
+    named = ", ".join(map(str, folders))
+    train, held_out = np.flatnonzero(splits == TRAIN), np.flatnonzero(splits != TRAIN)
+    if not len(train):
+        raise InputError(f"{named}: no record of split '{TRAIN}' to learn from")
+    if not len(held_out):
+        raise InputError(
+            f"{named}: all records are of split '{TRAIN}', none is held out to measure on: add such a folder"
+        )
+    if share < 1:
+        lots = np.array([seed_of("share", each) for each in ids[train].tolist()])
+        train = np.sort(train[np.argsort(lots, kind="stable")[: max(1, round(share * len(train)))]])
+    return train, held_out
 
 
 class FeatureSource:
@@ -117,21 +126,13 @@ def feature_sources(folders: Sequence[Path], share: float = 1.0) -> tuple[Featur
     if not all(_fullest(caches).layout.extends(cache.layout) for cache in caches):
         named = ", ".join(map(str, folders))
         raise InputError(f"the features of {named} differ in kind: make them all with the same encoder options")
-    joints, places, train = [], [], []
-    for number, cache in enumerate(caches):
-        poses, rows = whole_poses(cache.column("joints_mm"), cache.skeleton)
-        joints.append(poses)
-        places.append(np.stack([np.full(len(rows), number), rows], 1))
-        train.append(np.array([cache.index[row]["split"] == TRAIN for row in rows.tolist()], bool))
-    chosen = np.concatenate(train)
-    _need_both(int(chosen.sum()), int((~chosen).sum()), folders)
-    all_joints, all_places = np.concatenate(joints), np.concatenate(places)
-    ids = [str(caches[number].index[row]["id"]) for number, row in all_places[chosen].tolist()]
-    learned = _shared(np.flatnonzero(chosen), ids, share)
-    return (
-        FeatureSource(caches, all_places[learned], all_joints[learned]),
-        FeatureSource(caches, all_places[~chosen], all_joints[~chosen]),
-    )
+    found = [whole_poses(cache.column("joints_mm"), cache.skeleton) for cache in caches]
+    joints = np.concatenate([poses for poses, _ in found])
+    places = np.concatenate([np.stack([np.full(len(rows), k), rows], 1) for k, (_, rows) in enumerate(found)])
+    index = [caches[number].index[row] for number, row in places.tolist()]
+    splits, ids = (np.array([str(line[name]) for line in index]) for name in ("split", "id"))
+    one, other = _split(splits, ids, share, folders)
+    return FeatureSource(caches, places[one], joints[one]), FeatureSource(caches, places[other], joints[other])
 
 
 def _fullest(caches: Sequence[FeatureCache]) -> FeatureCache:
@@ -147,13 +148,3 @@ def _visibility(caches: Sequence[FeatureCache], places: np.ndarray) -> np.ndarra
         if "visibility" in cache.fields and cache.skeleton == H36M_17:
             found[mine] = cache.column("visibility")[places[mine, 1]]
     return found
-
-
-def _need_both(train: int, held_out: int, folders: Sequence[Path]) -> None:
-    named = ", ".join(map(str, folders))
-    if not train:
-        raise InputError(f"{named}: no record of split '{TRAIN}' to learn from")
-    if not held_out:
-        raise InputError(
-            f"{named}: all records are of split '{TRAIN}', none is held out to measure on: add such a folder"
-        )

@@ -12,7 +12,7 @@ from PIL import Image
 from di2pose.data.feature_cache import Crop, write_features
 from di2pose.errors import InputError
 from di2pose.image.encoder import load_encoder
-from di2pose.training.people_crops import CropSource, OcclusionProtocol, PatchedCrops, about_people, person_crop
+from di2pose.training.features import CropSource, OcclusionProtocol, PatchedCrops, about_people, person_crop
 from di2pose_people.render import Plan, begin_worker, check_counts, make_plan
 
 
