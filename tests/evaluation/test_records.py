@@ -169,7 +169,7 @@ def test_every_estimate_is_a_row_of_one_table(run, features, poses, tmp_path, ca
     seated = errors_of(points["regression"], truth)["mpjpe"][1::2]
     assert table["mean_mm"]["0/regression/mpjpe"][0] == pytest.approx(float(seated.mean()), rel=1e-4)
     text = (tmp_path / "report.md").read_text()
-    for words in ("## Seen and hidden joints", "said occluded", "mean of 3 (p-agg) over the peer"):
+    for words in ("## Seen and hidden joints", "said occluded", "## By action: seated, upright"):
         assert words in text
 
 
