@@ -78,6 +78,17 @@ RESAMPLES = 1000
 MOST_ALONE = 5
 """Sequences up to which records are drawn one by one: so few wholes say little."""
 
+FOOTNOTES = (
+    "Oracle rows choose by the truth (j-agg by the annotated 2D joints): not available in use.",
+    "Intervals: 95 % percentile bootstrap of the mean, seeded; whole sequences are drawn where there are more than "
+    f"{MOST_ALONE}, else records one by one, which is too narrow where frames are alike.",
+    "Energy: mean |x_h - truth| - 1/2 mean |x_h - x_h'| over distinct pairs of hypotheses, mean over joints; lower is "
+    "better, and of a single pose, repeated, it is its error.",
+    "Coverage: joints inside the 90 % ball of the raw spread about the mean of the hypotheses; calibrated: inside the "
+    "ball that a user gets (r90_mm) about the estimate, of pelvis-aligned protocols. 90 % is right.",
+    "The paper states neither its joint set on 3DPW, nor its frame sampling, nor its hypothesis count.",
+)
+
 Frame = Any
 """A pandas.DataFrame; pandas is an extra."""
 Reports = Mapping[str, Json]
@@ -455,26 +466,7 @@ def confusion_text(states: Json) -> str:
 def notes(reports: Reports) -> list[str]:
     """What the numbers depend on, in sentences; each sentence once."""
     lines = [line for name, report in reports.items() for line in _notes(name, report)]
-    numbers = [number for report in reports.values() for number in report["numbers"]]
-    if any(number["oracle"] for number in numbers):
-        lines.append("Oracle rows choose by the truth (j-agg by the annotated 2D joints): not available in use.")
-    if any(number.get("interval") for number in numbers):
-        lines.append(
-            "Intervals: 95 % percentile bootstrap of the mean, seeded; whole sequences are drawn where there are more "
-            f"than {MOST_ALONE}, else records one by one, which is too narrow where frames are alike."
-        )
-    if any(report["calibration"] for report in reports.values()):
-        lines.append(
-            "Energy: mean |x_h - truth| - 1/2 mean |x_h - x_h'| over distinct pairs of hypotheses, mean over joints; "
-            "lower is better, and of a single pose, repeated, it is its error."
-        )
-        lines.append(
-            "Coverage: joints inside the 90 % ball of the raw spread about the mean of the hypotheses; calibrated: "
-            "inside the ball that a user gets (r90_mm) about the estimate, of pelvis-aligned protocols. 90 % is right."
-        )
-    if any(number["paper"] is not None for number in numbers):
-        lines += ["The paper states neither its joint set on 3DPW, nor its frame sampling, nor its hypothesis count."]
-    return list(dict.fromkeys(lines))
+    return [*dict.fromkeys(lines), *FOOTNOTES]
 
 
 def _notes(name: str, report: Json) -> Iterable[str]:
