@@ -1,9 +1,7 @@
 """A small prepared dataset of plausible poses before a camera, with plain grey pictures; feature caches."""
 
 import json
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,11 +21,6 @@ STANDING = np.array(
     dtype=np.float32,
 )  # fmt: skip
 CAMERA = Camera(focal=(360.0, 360.0), centre=(105.0, 135.0), size=(210, 270))
-
-
-@pytest.fixture(scope="session")
-def patch_seer():
-    return runpy.run_path(str(Path(__file__).with_name("patch_seer.py")))["PatchSeer"]
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from di2pose.baselines.regression import Regression
 from di2pose.calibration import Calibration, PersonFit
@@ -172,8 +171,6 @@ def test_the_command_writes_a_calibration_that_the_model_loads(cached, tmp_path,
     evaluated = json.loads((tmp_path / "evaluated" / "report.json").read_text())["calibration"]["all-17"]["2"]["all"]
     assert evaluated["coverage_90"] == pytest.approx(report["real"]["groups"]["all"]["raw_curve"][NOMINAL.index(0.9)])
     assert evaluated["calibrated_90"] == pytest.approx(report["real"]["groups"]["all"]["covered"])
-    picture = np.asarray(Image.open(tmp_path / "out" / "calibration.png"))
-    assert (picture == (255, 127, 14)).all(-1).sum() > 50  # the raw curve
 
 
 def test_a_model_without_a_visibility_head_takes_all_joints_for_seen(cached, tmp_path, capsys):

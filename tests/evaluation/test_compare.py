@@ -82,7 +82,7 @@ def test_reports_that_cannot_be_compared_are_refused(reports, path, value, messa
 
 def test_different_patches_are_refused(reports):
     first = changed(reports[0], ("run", "protocols", 0, "occlusion"), {"kind": "occ", "size": 40})
-    with pytest.raises(InputError, match="the patches differ, because seed is 0 in one run and 9 in the other"):
+    with pytest.raises(InputError, match="3dpw-14 was not run alike: seed differ"):
         compare_reports(first, changed(first, ("run", "seed"), 9))
 
 
@@ -100,7 +100,7 @@ def test_older_reports_are_read_and_compared_and_newer_ones_refused(reports, tmp
     (tmp_path / "x.json").write_text(json.dumps([1]))
     with pytest.raises(InputError, match=r"x.json is not a report.json"):
         read_report(tmp_path / "x.json")
-    with pytest.raises(InputError, match="cannot read the evaluation"):
+    with pytest.raises(InputError, match="cannot read"):
         read_report(tmp_path / "y.json")
 
 

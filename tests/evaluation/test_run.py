@@ -191,7 +191,7 @@ def test_a_prediction_file_is_evaluated_from_the_command_line(files, capsys):
         (("--predictions", "POSES", "--seeds", "1,1"), "every seed counts once, got (1, 1)"),
         (("--predictions", "POSES", "--plain"), "plain people are known only in feature caches"),
         (("--predictions", "POSES", "--protocol", "limb-12,advocc-40"), "advocc-40 put patches on the pictures"),
-        (("--predictions", "none.npz"), "no prediction file at none.npz"),
+        (("--predictions", "none.npz"), "none.npz is no readable npz file"),
         (("nowhere",), "no checkpoint at nowhere"),
     ],
 )

@@ -13,7 +13,6 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import tyro
 from jaxtyping import Bool, Float
-from PIL import Image, ImageDraw
 from tqdm import tqdm
 
 from di2pose import __version__
@@ -22,11 +21,10 @@ from di2pose.data.sample import UNKNOWN
 from di2pose.errors import InputError
 from di2pose.evaluation.predictors import CachedPredictor, fingerprint
 from di2pose.evaluation.records import CachedRecords
+from di2pose.evaluation.report import confusion_text
 from di2pose.evaluation.scoring import STATES, ball_level, confusion, true_states
-from di2pose.evaluation.tables import confusion_text
-from di2pose.files import Json, replacing, write_json, write_text
+from di2pose.files import Json, write_json, write_text
 from di2pose.model import PoseModel, find_model, load_model
-from di2pose.output.overlay import font
 from di2pose.pose.skeleton import H36M_17
 from di2pose.text_table import markdown
 
@@ -233,40 +231,6 @@ def _curves(report: Json) -> dict[str, list[float]]:
     return {"all, raw spread": report["groups"]["all"]["raw_curve"], **chosen}
 
 
-SIDE, LEFT, TOP, LEGEND = 420, 70, 50, 190
-INK, GRID = (30, 30, 30), (228, 228, 228)
-COLOURS = {
-    "all": INK, "spread": (255, 127, 14), "seen": (31, 119, 180), "occluded": (214, 39, 40),
-    "out_of_frame": (44, 160, 44),
-}  # fmt: skip
-"""By the last word of a curve's name."""
-
-
-def draw_curves(reports: dict[str, Json], path: Path) -> None:
-    """Nominal against actual coverage, a panel for each report; on the diagonal the spread is right."""
-    width, bottom = LEFT + SIDE + LEGEND, TOP + SIDE
-    picture = Image.new("RGB", (len(reports) * width, bottom + 60), "white")
-    pen = ImageDraw.Draw(picture)
-    for number, (name, report) in enumerate(reports.items()):
-        left = number * width + LEFT
-        right = left + SIDE
-        for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
-            x, y = left + SIDE * tick, bottom - SIDE * tick
-            pen.line([(left, y), (right, y)], fill=GRID)
-            pen.line([(x, bottom), (x, TOP)], fill=GRID)
-            pen.text((left - 8, y), f"{tick:.0%}", INK, font(14), anchor="rm")
-            pen.text((x, bottom + 8), f"{tick:.0%}", INK, font(14), anchor="mt")
-        pen.line([(left, bottom), (right, TOP)], fill=INK, width=1)
-        pen.text((left, 16), f"{name}: joints inside the ball, over its nominal level", INK, font(14))
-        for row, (title, curve) in enumerate(_curves(report).items()):
-            points = [(left + SIDE * x, bottom - SIDE * y) for x, y in zip(NOMINAL, curve, strict=True)]
-            colour = COLOURS[title.split()[-1]]
-            pen.line([(left, bottom), *points], fill=colour, width=2)
-            pen.text((right + 14, TOP + 20 * row), title.replace("_", " "), colour, font(14))
-    with replacing(path) as temporary:
-        picture.save(temporary, "PNG")
-
-
 def calibrate(
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")],
     features: tuple[Path, ...],
@@ -292,7 +256,7 @@ def calibrate(
         seed: of the sampler's noise
         limit: only the first so many crops of each cache
         device: cpu, cuda, mps
-        out: folder for calibration.md, calibration.png (the curves) and report.json, too
+        out: folder for calibration.md and report.json, too
     """
     if hypotheses < 2 or (limit is not None and limit < 2 * BLOCK):
         raise InputError(
@@ -323,4 +287,3 @@ def calibrate(
         head = {"format_version": FORMAT_VERSION, "program": f"di2pose {__version__}", "fitted_on": fitted_on}
         write_json(out / "report.json", head | reports)
         write_text(out / "calibration.md", text + "\n")
-        draw_curves(reports, out / "calibration.png")

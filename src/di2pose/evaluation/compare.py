@@ -1,6 +1,5 @@
 """`di2pose compare`: two evaluations of the same records, number by number, with paired bootstrap intervals."""
 
-import json
 from pathlib import Path
 from typing import Literal
 
@@ -8,9 +7,9 @@ import numpy as np
 import tyro
 
 from di2pose.errors import InputError, require
-from di2pose.evaluation.report import FORMAT_VERSION, KEY, METRICS, Frame, bootstrap_interval, keyed_table
+from di2pose.evaluation.report import FORMAT_VERSION, KEY, METRICS, Frame, bootstrap_interval, wide_frame
 from di2pose.evaluation.scoring import SHARES
-from di2pose.files import Json, reading
+from di2pose.files import Json, read_json, reading
 from di2pose.text_table import aligned
 
 By = Literal["record", "sequence"]
@@ -54,7 +53,7 @@ def compare_reports(a: Json, b: Json, seed: int = 0, by: By = "record") -> Frame
 def _values(report: Json, protocol: str) -> Frame:
     """Every record's values, by id."""
     records = report["records"][protocol]
-    table = keyed_table(records["values"], records["ids"])
+    table = wide_frame(records["values"], records["ids"])
     return table[~table.index.duplicated(keep="last")]
 
 
@@ -64,19 +63,16 @@ def _shared_protocols(a: Json, b: Json) -> list[str]:
     if not shared:
         raise InputError(f"no protocol in common: {', '.join(first)} against {', '.join(second)}")
     for name in shared:
-        for part in first[name].keys() | second[name].keys():
-            here, there = first[name].get(part), second[name].get(part)
-            if here != there:
+        here, there = first[name], second[name]
+        if here["occlusion"] is not None:  # the patches depend on these
+            here, there = ({**each, **{part: report["run"][part] for part in ("seed", "textures", "occ_roi")}}
+                           for each, report in ((here, a), (there, b)))  # fmt: skip
+        for part in sorted(here.keys() | there.keys()):
+            if here.get(part) != there.get(part):
                 what = "the records or their true poses" if part == "truth" else part
                 raise InputError(
-                    f"{name} was not run alike: {what} differ ({a['run']['dataset']}: {here}; "
-                    f"{b['run']['dataset']}: {there}), so the numbers cannot be compared"
-                )
-        for part in ("seed", "textures", "occ_roi") if first[name]["occlusion"] is not None else ():
-            here, there = a["run"][part], b["run"][part]
-            if here != there:
-                raise InputError(
-                    f"{name}: the patches differ, because {part} is {here} in one run and {there} in the other"
+                    f"{name} was not run alike: {what} differ ({a['run']['dataset']}: {here.get(part)}; "
+                    f"{b['run']['dataset']}: {there.get(part)}), so the numbers cannot be compared"
                 )
     return shared
 
@@ -109,16 +105,12 @@ def compare(a: tyro.conf.Positional[Path], b: tyro.conf.Positional[Path], *, see
 
 
 def read_report(path: Path) -> Json:
+    """report.json of one model, or that in a folder; of this program's format version or an older one."""
     file = path / "report.json" if path.is_dir() else path
-    try:
-        report: Json = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"cannot read the evaluation {file}: {error}") from error
-    if not isinstance(report, dict) or not {"run", "records", "numbers"} <= report.keys():
+    report: Json = read_json(file, "expected report.json of `di2pose evaluate`")
+    if not isinstance(report, dict) or not {"run", "records", "numbers", "format_version"} <= report.keys():
         raise InputError(f"{file} is not a report.json of `di2pose evaluate` (of one model)")
-    if not isinstance(report.get("format_version"), int):
-        raise InputError(f"{file} has no format version: run the evaluation again")
-    if report["format_version"] > FORMAT_VERSION:
+    if not isinstance(report["format_version"], int) or report["format_version"] > FORMAT_VERSION:
         raise InputError(
             f"{file} is of format version {report['format_version']}, this program reads up to {FORMAT_VERSION}: read "
             "it with the newer one that wrote it"

@@ -14,7 +14,6 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.lib.npyio import NpzFile
 from PIL import Image
 
 from di2pose import checkpoint
@@ -25,6 +24,7 @@ from di2pose.data.sample import Sample
 from di2pose.device import Precision, autocast, choose_device
 from di2pose.errors import InputError
 from di2pose.evaluation.records import CachedRecords, Records
+from di2pose.files import DAMAGED
 from di2pose.image.crop import assumed_camera
 from di2pose.image.detect import PersonMatcher, from_record_box
 from di2pose.model import PoseModel, TorchModel, find_model, load_model
@@ -61,6 +61,13 @@ class Predictions:
     """(B, 17) bool: not called seen, whatever the visibility is (`fit.BodyFit.unclear`)."""
     r90_mm: Float[np.ndarray, "B 17"] | None = None
     """Radii of the balls that should hold the truth in 90 % of cases; None of a model without a calibration."""
+
+    def row(self, k: int) -> "Predictions":
+        """Those of one record, with B = 1."""
+        here = slice(k, k + 1)
+        others = {name: (poses[here], skeleton) for name, (poses, skeleton) in self.others.items()}
+        parts = (self.visibility, self.fitted_mm, self.states, self.unclear, self.r90_mm)
+        return Predictions(self.samples_mm[here], others, *(None if each is None else each[here] for each in parts))
 
 
 @runtime_checkable
@@ -214,8 +221,6 @@ class PredictionFile:
         self.path, arrays = path, _read_arrays(path)
         words = {key: str(arrays[key].squeeze()) for key in ("skeleton", "units") if key in arrays}
         self.skeleton: Skeleton = get(words.get("skeleton", H36M_17.name))
-        if words.get("units", "mm") != "mm":
-            raise InputError(f"{path}: joints_mm must be in 'mm', the file says units '{words['units']}'")
         given, ids, count = arrays["joints_mm"], arrays["ids"], self.skeleton.count
         joints = given[:, None] if given.ndim == 3 else given
         if joints.ndim != 4 or joints.shape[2:] != (count, 3) or not np.issubdtype(joints.dtype, np.floating):
@@ -224,23 +229,21 @@ class PredictionFile:
                 f"{self.skeleton.name}, got {given.dtype} of shape {given.shape}; another joint order is named by the "
                 "key 'skeleton'"
             )
-        if ids.shape != (len(joints),):
+        if ids.shape != (len(joints),) or not len(joints):
             raise InputError(f"{path}: {len(joints)} poses need as many ids, got ids of shape {ids.shape}")
         self.joints_mm, self.hypotheses = joints, joints.shape[1]
         names = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
         self.rows = {str(name): row for row, name in enumerate(names)}
         if len(self.rows) != len(ids):
             raise InputError(f"{path}: {len(ids) - len(self.rows)} of the {len(ids)} ids occur more than once")
-        if not len(joints):
-            raise InputError(f"{path}: the file holds no poses")
         if broken := [name for name, row in self.rows.items() if not np.isfinite(joints[row]).all()]:
-            raise InputError(f"{path}: NaN or infinite joints in {len(broken)} poses: {_some(broken)}")
+            raise InputError(f"{path}: NaN or infinite joints in {len(broken)} poses{_some(broken)}")
         hips = joints[:, :, self.skeleton.indices("left_hip", "right_hip")].mean(axis=2, dtype=np.float64)
         reach = float(np.median(np.linalg.norm(joints - hips[:, :, None], axis=-1).max(axis=-1)))
-        if reach < 200:
+        if reach < 200 or words.get("units", "mm") != "mm":
             raise InputError(
-                f"{path}: the farthest joint lies {reach:.3g} from the hips (median), a body's lies 500 to 1200 "
-                "mm from them: the poses look like metres or centimetres, multiply by 1000 or 10"
+                f"{path}: joints_mm must be in 'mm' (the file says '{words.get('units', 'mm')}'): the farthest joint "
+                f"lies {reach:.3g} from the hips (median), a body's 500 to 1200 mm; multiply metres by 1000"
             )
         offset = float(np.median(np.linalg.norm(hips, axis=-1)))
         if offset > 400:
@@ -254,49 +257,38 @@ class PredictionFile:
         """Of the content: distinguishes files of the same name."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]
 
-    def check_hypotheses(self, wanted: int) -> None:
-        if wanted > self.hypotheses:
-            raise InputError(f"{self.path} holds {self.hypotheses} hypotheses per record, {wanted} were asked for")
-
-    def check_records(self, wanted: Collection[str], known: Collection[str]) -> None:
-        """Every wanted record must be in the file, and every id of the file in the dataset."""
-        missing = [name for name in wanted if name not in self.rows]
-        known_set = set(known)
-        foreign = [name for name in self.rows if name not in known_set]
+    def check(self, wanted: Collection[str], known: Collection[str], hypotheses: int) -> None:
+        """Every wanted record must be in the file with so many hypotheses, and every id of the file in the dataset."""
+        if hypotheses > self.hypotheses:
+            raise InputError(f"{self.path} holds {self.hypotheses} hypotheses per record, {hypotheses} were asked for")
+        missing, foreign = [name for name in wanted if name not in self.rows], [*(self.rows.keys() - set(known))]
         if missing or foreign:
             raise InputError(
                 f"{self.path} does not fit the dataset: {len(missing)} of {len(wanted)} records have no pose"
-                f"{f' ({_some(missing)})' if missing else ''}, {len(foreign)} of {len(self.rows)} ids are not in the "
-                f"dataset{f' ({_some(foreign)})' if foreign else ''}; ids are those of its index.jsonl"
+                f"{_some(missing)}, {len(foreign)} of {len(self.rows)} ids are not in the dataset{_some(foreign)}; ids "
+                "are those of its index.jsonl"
             )
 
     def predict(
         self, images: object, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
     ) -> np.ndarray:
-        self.check_hypotheses(hypotheses)
         return self.joints_mm[[self.rows[sample.id] for sample in samples], :hypotheses]
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
-    if not path.is_file():
-        raise InputError(f"no prediction file at {path}")
     try:
-        with path.open("rb") as stream:
-            loaded = np.load(stream, allow_pickle=False)
-            arrays = {name: loaded[name] for name in loaded.files} if isinstance(loaded, NpzFile) else {}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} is not a readable npz file without pickled objects: {error}") from error
-    absent = {"ids", "joints_mm"} - set(arrays)
-    if absent:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as loaded:
+            return {name: loaded[name] for name in ("ids", "joints_mm", *({"skeleton", "units"} & {*loaded.files}))}
+    except (*DAMAGED, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(
-            f"{path} lacks the keys {sorted(absent)}; it has {sorted(arrays)}: "
-            "save with np.savez(file, ids=..., joints_mm=...)"
-        )
-    return arrays
+            f"{path} is no readable npz file with ids and joints_mm, without pickled objects ({error}): save it with "
+            "np.savez(file, ids=..., joints_mm=...)"
+        ) from error
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    """' (a, b, c, ...)'; nothing of none."""
+    return f" ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" if names else ""
 
 
 def _point_estimates(

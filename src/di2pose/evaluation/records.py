@@ -132,13 +132,13 @@ class RecordLog:
     then computed again. Any number of ranks may go on with what any other number began. A line holds `row`, `id`, and
     `skipped`, why the record was left out, or `results`: protocol -> `skipped`, or, with K joints and S seeds,
 
-        values               [hypotheses, estimate, metric, weight (joints of the metric's group, else 1), numbers]:
-                             a number for each seed, or a single one where nothing is drawn
+        values               [hypotheses, estimate, metric, joints (that count), numbers]: a number for each seed, or a
+                             single one where nothing is drawn
         pose                 the mean of the hypotheses, at the protocol's root, mm
         patch                its corners in the picture
         visibility, said     K, where known: as in the dataset, and predicted states as places in STATES
-        joints               number of hypotheses, above 1 -> error_mm (of their mean), spread_mm, energy_mm, level,
-                             calibrated_90: S x K
+        joints               error_mm, spread_mm: S x K, of the mean of the most hypotheses, above 1, and their spread
+                             (the root of the trace of the unbiased covariance)
         worst_placements     number of hypotheses -> worst by MPJPE, by PA-MPJPE, by MPJPE over the clean picture's
         placement_errors_mm  of AdvOcc's search
     """

@@ -1,6 +1,11 @@
-"""The numbers of a run with all that they depend on: views of one long table of records x estimates x metrics."""
+"""report.json and its tables: views of one long frame of records x estimates x metrics x seeds.
 
-from collections.abc import Mapping, Sequence
+`build_report` summarises the frame of each protocol; the tables, in Markdown and LaTeX, are pivots of its numbers.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +16,14 @@ from di2pose.data.human36m import ACTIONS, action_of
 from di2pose.data.sample import SEEN, UNKNOWN
 from di2pose.errors import InputError, require
 from di2pose.evaluation import scoring
-from di2pose.evaluation.paper import paper_number
-from di2pose.evaluation.predictors import PEER
+from di2pose.evaluation.paper import ACTION_HEADINGS, PAPER_ACTIONS, paper_number
+from di2pose.evaluation.predictors import PEER, PEER_FLIPPED
 from di2pose.evaluation.protocol import Protocol
 from di2pose.evaluation.records import Records
-from di2pose.files import Json
+from di2pose.evaluation.scoring import GROUPS, HYPOTHESES, ORACLES, STATES, with_group
+from di2pose.files import Json, write_json, write_text
+from di2pose.text_table import latex as latex_text
+from di2pose.text_table import markdown as markdown_text
 
 METRICS = {
     "mpjpe": ("MPJPE", "mean joint distance after root alignment"),
@@ -32,33 +40,64 @@ METRICS = {
     "energy": ("energy", "energy score of all hypotheses, mean over the joints, root-aligned"),
 }
 """Metric -> heading, and what it is and how it is aligned."""
-for _metric, _group in scoring.GROUP_OF.items():
-    _heading, _meaning = METRICS[_metric.removesuffix(f"_{_group}")]
-    _words = _group.replace("_", " ")
-    METRICS[_metric] = (f"{_heading} {_words}", f"{_meaning}; mean over the {_words} joints of all records")
+for _metric in ("mpjpe", "pa_mpjpe"):
+    for _group in GROUPS:
+        _words = _group.replace("_", " ")
+        _heading, _meaning = METRICS[_metric]
+        _meaning = f"{_meaning}; mean over the {_words} joints of all records"
+        METRICS[with_group(_metric, _group)] = (f"{_heading} {_words}", _meaning)
+FIGURES = {
+    "energy": ("energy_mm", "energy, mm", "{:.1f}"),
+    "coverage_90": ("coverage_90", "coverage of 90 % balls", "{:.1%}"),
+    "calibrated_90": ("calibrated_90", "calibrated", "{:.1%}"),
+}
+"""Metric of the hypotheses as a whole -> its name in report.json, heading and format; coverages are shares of 1."""
+SPREAD = {"spread_mm": "spread, mm", "error_mm": "error, mm", "rank_correlation": "rank correlation"}
+GROUP_OF = {with_group(metric, group): group for metric in ("mpjpe", "pa_mpjpe", *FIGURES) for group in GROUPS}
+"""Metric over a group of joints -> the group."""
 WITH_INTERVAL = ("mpjpe", "pa_mpjpe", "mpjpe_hidden")
 """Metrics whose numbers have a bootstrap interval."""
+LABELS = {
+    "single": "1 sample",
+    "sample": "one sample of {}",
+    "p-agg": "mean of {} (p-agg)",
+    "fitted": "estimate of {}: bones kept, fitted",
+    "p-best": "best of {} (p-best, oracle)",
+    "j-best": "best joints of {} (j-best, oracle)",
+    "j-agg": "joints of {} nearest in 2D (j-agg, oracle)",
+    PEER: "encoder's own 3D (peer)",
+    PEER_FLIPPED: "encoder's own 3D, flip test",
+}
 FORMAT_VERSION = 3
 """Of report.json. 2 had neither `calibration` nor intervals."""
 KINDS = range(2, 31)
 """A dataset with so many different actions has a table by action, too."""
 KEY = ["hypotheses", "estimate", "metric"]
-HYPOTHESES = "hypotheses"
-"""The estimate, in a key, that is all hypotheses together: '8/hypotheses/energy'."""
-LEVEL = 0.9
-"""Of the balls whose coverage is reported."""
-FIGURES = ("energy_mm", "coverage_90", "calibrated_90")
-"""Of each group of joints, each with its interval; coverages are shares of 1."""
 RESAMPLES = 1000
 """Of the intervals in reports, of which there are many."""
 MOST_ALONE = 5
 """Sequences up to which records are drawn one by one: so few wholes say little."""
 
+FOOTNOTES = (
+    "Oracle rows choose by the truth (j-agg by the annotated 2D joints): not available in use.",
+    "Intervals: 95 % percentile bootstrap of the mean, seeded; whole sequences are drawn where there are more than "
+    f"{MOST_ALONE}, else records one by one, which is too narrow where frames are alike.",
+    "Energy: mean |x_h - truth| - 1/2 mean |x_h - x_h'| over distinct pairs of hypotheses, mean over joints; lower is "
+    "better, and of a single pose, repeated, it is its error.",
+    "Coverage: joints inside the 90 % ball of the raw spread about the mean of the hypotheses; calibrated: inside the "
+    "ball that a user gets (r90_mm) about the estimate, of pelvis-aligned protocols. 90 % is right.",
+    "The paper states neither its joint set on 3DPW, nor its frame sampling, nor its hypothesis count.",
+)
+
 Frame = Any
 """A pandas.DataFrame; pandas is an extra."""
+Reports = Mapping[str, Json]
+"""Name of a model -> its report; a single model goes without a name."""
 
 
-def build_report(run: Json, protocols: Sequence[Protocol], dataset: Records, lines: dict[str, list[Json]]) -> Json:
+def build_report(
+    run: Json, protocols: Sequence[Protocol], dataset: Records, lines: Mapping[str, Sequence[Json]]
+) -> Json:
     """Everything that a run found; all but `run` and `numbers` by protocol. `lines`: protocol -> one line of the log
     per record that it counts, in dataset order.
 
@@ -91,25 +130,25 @@ def build_report(run: Json, protocols: Sequence[Protocol], dataset: Records, lin
         if protocol.searches:
             records["worst_placements"] = [result["worst_placements"] for result in results]
             records["worst_placement"] = [{n: k[0] for n, k in each.items()} for each in records["worst_placements"]]
-        _add_numbers(report, protocol, values_table(results), dataset.column("action")[rows], drawn)
-        _add_joints(report, protocol, results, drawn)
+        _add_numbers(report, protocol, long_frame(results), dataset.column("action")[rows], drawn)
+        _add_joints(report, protocol, results)
     return report
 
 
-def values_table(results: Sequence[Json]) -> Frame:
-    """The long table of one protocol: a row for each record, estimate, metric and seed; `weight` is the number of
-    joints that a value is the mean of, for metrics over a group of joints."""
+def long_frame(results: Sequence[Json]) -> Frame:
+    """The long frame of one protocol: a row for each record, estimate, metric and seed; `joints`: how many of them the
+    value is the mean of."""
     rows = [
-        (record, hypotheses, estimate, metric, weight, seed, value)
+        (record, hypotheses, estimate, metric, joints, seed, value)
         for record, result in enumerate(results)
-        for hypotheses, estimate, metric, weight, numbers in result["values"]
+        for hypotheses, estimate, metric, joints, numbers in result["values"]
         for seed, value in enumerate(numbers)
     ]
-    columns = ["record", *KEY, "weight", "seed", "value"]
+    columns = ["record", *KEY, "joints", "seed", "value"]
     return require("pandas", "pandas").DataFrame(rows, columns=columns).astype({"value": float})
 
 
-def keyed_table(values: Mapping[str, Sequence[float | None]], index: Sequence[Any]) -> Frame:
+def wide_frame(values: Mapping[str, Sequence[float | None]], index: Sequence[Any]) -> Frame:
     """'H/estimate/metric' -> numbers, as it stands in report.json: a column each, by (hypotheses, estimate, metric)."""
     pandas = require("pandas", "pandas")
     keys = [(int(hypotheses), estimate, metric) for hypotheses, estimate, metric in (key.split("/") for key in values)]
@@ -117,8 +156,9 @@ def keyed_table(values: Mapping[str, Sequence[float | None]], index: Sequence[An
     return pandas.DataFrame(columns, index=list(index), columns=pandas.MultiIndex.from_tuples(keys, names=KEY))
 
 
-def _add_numbers(report: Json, protocol: Protocol, table: Frame, actions: np.ndarray, drawn: np.ndarray) -> None:
-    """Every record's value of each key, a number for each key, and where there are actions a table of their means."""
+def _add_numbers(report: Json, protocol: Protocol, frame: Frame, actions: np.ndarray, drawn: np.ndarray) -> None:
+    """Every record's value of each key, a number for each key, and where there are actions a table of their means: over
+    records, of groups of joints over the joints of all records. `drawn`: see `drawn_groups`."""
     if protocol.by_action:
         if unknown := [action for action in actions if action_of(action) not in ACTIONS]:
             raise InputError(f"'{unknown[0]}' is not one of the 15 actions of Human3.6M: {', '.join(ACTIONS)}")
@@ -128,28 +168,46 @@ def _add_numbers(report: Json, protocol: Protocol, table: Frame, actions: np.nda
     by_action: Json = {"names": names, "counts": [int((actions == name).sum()) for name in names], "mean_mm": {}}
     if protocol.by_action or len(names) in KINDS:
         report["actions"][protocol.id] = by_action
-    records, numbers = report["records"][protocol.id], {}
-    for key, part in sorted(table.groupby(KEY, sort=False), key=lambda group: _order(group[0])):
-        text, metric = "/".join(map(str, key)), key[2]
-        wide = part.pivot(index="record", columns="seed", values="value")
-        records["values"][text] = _listed(wide.mean(axis=1, skipna=False).reindex(range(len(actions))))
-        wide = wide.dropna()
-        if wide.empty:
+    records, calibration, seed = report["records"][protocol.id], report["calibration"], report["run"]["seed"]
+    numbers: dict[scoring.Key, Json] = {}
+    for key, part in sorted(frame.groupby(KEY, sort=False), key=lambda item: _order(item[0])):
+        (hypotheses, estimate, metric), text = key, "/".join(map(str, key))
+        by_seed = part.pivot(index="record", columns="seed", values="value")
+        of_records = _listed(by_seed.mean(axis=1, skipna=False).reindex(range(len(actions))))
+        by_seed = by_seed.dropna()
+        if estimate != HYPOTHESES or metric == "energy":
+            records["values"][text] = of_records
+        elif metric == "coverage_90":
+            records.setdefault("coverage_90", {})[str(hypotheses)] = of_records
+        if by_seed.empty:
             continue  # e.g. no record has a hidden joint
-        weights = part.groupby("record")["weight"].first().loc[wide.index].astype(float)
-        kinds = actions[wide.index]
-        totals = wide.mul(weights, axis=0).groupby(kinds).sum()
+        joints = part.groupby("record")["joints"].first().loc[by_seed.index].astype(float)
+        group, kinds = GROUP_OF.get(metric, ""), actions[by_seed.index]
+        weights = joints if group else joints * 0 + 1
+        totals = by_seed.mul(weights, axis=0).groupby(kinds).sum()
         means = totals.div(weights.groupby(kinds).sum(), axis=0).reindex(names)
-        if metric not in scoring.GROUP_OF:
+        mean, count = totals.sum() / weights.sum(), int(weights.sum())
+        if protocol.by_action and estimate != HYPOTHESES:  # every action counts alike
+            mean = means.mean()
+            weights = weights / weights.groupby(kinds).transform("sum")
+        interval = None
+        if metric in WITH_INTERVAL or estimate == HYPOTHESES:
+            interval = mean_interval(by_seed.mean(axis=1).to_numpy(), drawn[by_seed.index], seed, weights.to_numpy())
+        if estimate == HYPOTHESES:
+            name = FIGURES[metric.removesuffix(f"_{group}")][0]
+            groups = calibration.setdefault(protocol.id, {}).setdefault(str(hypotheses), {})
+            blank = {f"{n}{end}": None for n, _, _ in FIGURES.values() for end in ("", "_interval")}
+            figures = groups.setdefault(group or "all", {"joints": int(joints.sum()) * by_seed.shape[1], **blank})
+            figures |= {name: float(mean.mean()), f"{name}_interval": interval}
+            continue
+        if not group:
             by_action["mean_mm"][text] = _listed(means.mean(axis=1))
-        by_seed = means.mean() if protocol.by_action else totals.sum() / weights.sum()
-        numbers[key] = number = _number(report["run"], protocol, key, by_seed.to_numpy(), int(weights.sum()))
+        numbers[key] = _number(report["run"], protocol, key, mean.to_numpy(), count)
         if metric in WITH_INTERVAL:
-            if protocol.by_action:  # every action counts alike
-                weights = 1 / weights.groupby(kinds).transform("size")
-            mm = wide.mean(axis=1).to_numpy()
-            number["interval"] = mean_interval(mm, drawn[wide.index], report["run"]["seed"], weights.to_numpy())
-            number["interval_by"] = records["interval_by"]
+            numbers[key] |= {"interval": interval, "interval_by": records["interval_by"]}
+    for counts in calibration.get(protocol.id, {}).values():
+        ordered = {group: counts.pop(group) for group in ("all", *GROUPS) if group in counts}
+        counts.update(ordered)
     for number in numbers.values():
         peer = numbers.get((0, PEER, number["metric"]))
         if peer is not None and peer["value"] and number["unit"] == "mm":
@@ -159,7 +217,8 @@ def _add_numbers(report: Json, protocol: Protocol, table: Frame, actions: np.nda
 
 def _order(key: scoring.Key) -> tuple[int, int]:
     """By the number of hypotheses, then oracles last; estimates that are not drawn keep their order."""
-    return key[0], scoring.DRAWN.index(key[1]) if key[1] in scoring.DRAWN else 0
+    ranks = {name: rank for rank, name in enumerate((*scoring.DRAWN, HYPOTHESES))}
+    return key[0], ranks.get(key[1], 0)
 
 
 def _listed(series: Frame) -> list[float | None]:
@@ -168,7 +227,7 @@ def _listed(series: Frame) -> list[float | None]:
 
 def _number(run: Json, protocol: Protocol, key: scoring.Key, by_seed: np.ndarray, count: int) -> Json:
     hypotheses, estimate, metric = key
-    drawn = hypotheses > 0 and estimate not in scoring.ORACLES
+    drawn = hypotheses > 0 and estimate not in ORACLES
     value, source = (drawn and paper_number(protocol.id, metric, run["source"])) or (None, None)
     return {
         "protocol": protocol.id,
@@ -177,7 +236,7 @@ def _number(run: Json, protocol: Protocol, key: scoring.Key, by_seed: np.ndarray
         "every": protocol.sampling.every,
         "hypotheses": hypotheses,  # 0: an estimate that is not drawn
         "estimate": estimate,
-        "oracle": estimate in scoring.ORACLES,
+        "oracle": estimate in ORACLES,
         "metric": metric,
         "meaning": METRICS[metric][1],
         "unit": "%" if metric in scoring.SHARES else "mm",
@@ -194,65 +253,22 @@ def _number(run: Json, protocol: Protocol, key: scoring.Key, by_seed: np.ndarray
     }
 
 
-def joints_table(results: Sequence[Json], count: str) -> Frame:
-    """A row for each record, seed and joint of `count` hypotheses: visibility, error and spread in mm, and FIGURES.
-    Without coverage where all hypotheses of all records agree, or where the run had no calibrated radii."""
-    parts = [result["joints"][count] for result in results]
-    columns = {name: np.array([part[name] for part in parts], float) for name in parts[0]}  # n S K each
-    shape = columns["level"].shape
-    level = columns.pop("level")
-    agree = not (columns["spread_mm"] > 0).any()
-    columns["coverage_90"] = np.where(np.isfinite(level) & (not agree), level <= LEVEL, np.nan)
-    columns["record"] = np.broadcast_to(np.arange(shape[0])[:, None, None], shape)
-    columns["visibility"] = np.broadcast_to(_visibility(results)[:, None], shape)
-    table = require("pandas", "pandas").DataFrame({name: values.ravel() for name, values in columns.items()})
-    return table.reindex(columns=["record", "visibility", "error_mm", "spread_mm", *FIGURES])
-
-
-def _visibility(results: Sequence[Json]) -> np.ndarray:
-    return np.array([result.get("visibility", [UNKNOWN] * len(result["pose"])) for result in results])  # n K
-
-
-def _add_joints(report: Json, protocol: Protocol, results: Sequence[Json], drawn: np.ndarray) -> None:
-    """Spread against error, energy score and coverage, and the confusion of states, over the joints of all records."""
-    name, records, visibility = protocol.id, report["records"][protocol.id], _visibility(results)
+def _add_joints(report: Json, protocol: Protocol, results: Sequence[Json]) -> None:
+    """Spread against error and the confusion of states, over the joints of all records."""
+    unknown = [UNKNOWN] * len(protocol.joints)
+    visibility = np.array([result.get("visibility", unknown) for result in results])  # n K
     labelled = bool((visibility == SEEN).any())
-    rest_seen = not labelled and bool((visibility > SEEN).any())
-    for count in results[0].get("joints", {}):
-        table = joints_table(results, count)
-        groups = {"all": np.ones(len(table), bool)}
-        groups |= scoring.joint_groups(table["visibility"].to_numpy(), rest_seen)
-        if not protocol.searches:
-            report["spread"][name] = spread_figures(table, groups)  # of most hypotheses, which come last
-        figures = report["calibration"].setdefault(name, {})[count] = {}
-        for group, mask in groups.items():
-            if found := _ensemble_figures(table[mask], group == "all", drawn, report["run"]["seed"]):
-                figures[group] = found
-        means = table.groupby("record")[["energy_mm", "coverage_90"]].mean()
-        records["values"][f"{count}/{HYPOTHESES}/energy"] = _listed(means["energy_mm"])
-        if means["coverage_90"].notna().any():
-            records.setdefault("coverage_90", {})[count] = _listed(means["coverage_90"])
+    if "joints" in results[0]:
+        parts = {name: np.array([result["joints"][name] for result in results], float) for name in results[0]["joints"]}
+        shown = np.broadcast_to(visibility[:, None], parts["error_mm"].shape).ravel()  # n S K
+        rest_seen = not labelled and bool((visibility > SEEN).any())
+        groups = {"all": np.ones(len(shown), bool), **scoring.joint_groups(shown, rest_seen)}
+        table = require("pandas", "pandas").DataFrame({name: values.ravel() for name, values in parts.items()})
+        report["spread"][protocol.id] = spread_figures(table, groups)
     heard = [row for row, result in enumerate(results) if "said" in result]
     if labelled and heard:
-        said = np.array(scoring.STATES)[np.array([results[row]["said"] for row in heard])]
-        report["states"][name] = scoring.confusion(scoring.true_states(visibility[heard]), said)
-
-
-def _ensemble_figures(table: Frame, by_record: bool, drawn: np.ndarray, seed: int) -> Json:
-    """FIGURES of some joints, None where there is none, and their intervals: means over records, else over the joints
-    of all records, as MPJPE is. `drawn`: see `drawn_groups`. Empty where no joint counts."""
-    joints = int(table["energy_mm"].count())
-    found: Json = {"joints": joints} if joints else {}
-    for part in FIGURES if joints else ():
-        each = table.groupby("record")[part].agg(["mean", "count"])
-        each = each[each["count"] > 0]
-        found |= {part: None, f"{part}_interval": None}
-        if not each.empty:
-            means, weights = each["mean"].to_numpy(), each["count"].to_numpy(float)
-            weights = np.ones(len(means)) if by_record else weights
-            found[part] = float(np.average(means, weights=weights))
-            found[f"{part}_interval"] = mean_interval(means, drawn[each.index], seed, weights)
-    return found
+        said = np.array(STATES)[np.array([results[row]["said"] for row in heard])]
+        report["states"][protocol.id] = scoring.confusion(scoring.true_states(visibility[heard]), said)
 
 
 def spread_figures(table: Frame, groups: Mapping[str, np.ndarray]) -> dict[str, Json]:
@@ -306,3 +322,192 @@ def mean_interval(
     if len(np.unique(groups)) < 2:
         return None
     return list(bootstrap_interval(values, groups, np.random.default_rng(seed), RESAMPLES, weights=weights))
+
+
+def write_report(reports: Reports, out: Path) -> None:
+    """report.json, report.md and report.tex in the folder `out`; of several models one joint table."""
+    whole = next(iter(reports.values())) if len(reports) == 1 else {"models": reports}
+    json.dumps(whole, allow_nan=False)  # NaN is no JSON: fail here, not in the reader's program
+    write_json(out / "report.json", whole)
+    write_text(out / "report.md", markdown(reports))
+    write_text(out / "report.tex", latex(reports))
+
+
+def markdown(reports: Reports) -> str:
+    """All tables and notes; what the terminal shows, too."""
+    parts = ["# Evaluation"]
+    for heading, table in tables(reports).items():
+        parts += [f"## {heading}"] * bool(heading) + [_text(table, markdown_text)]
+    for name, report in reports.items():
+        for protocol, states in report["states"].items():
+            parts += [f"## {protocol}{', ' + name if name else ''}: states of the joints", confusion_text(states)]
+    used = {number["metric"] for report in reports.values() for number in report["numbers"]}
+    meanings = [f"- {heading}: {text}." for metric, (heading, text) in METRICS.items() if metric in used]
+    parts += ["## What the numbers are", "\n".join([*meanings, *(f"- {line}" for line in notes(reports))])]
+    return "\n\n".join(parts) + "\n"
+
+
+def latex(reports: Reports) -> str:
+    """Tabulars for booktabs; headings and notes are comments."""
+    parts = ["\n".join(f"% {line}" for line in notes(reports))]
+    parts += [f"% {heading}\n{_text(table, latex_text)}" for heading, table in tables(reports).items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def tables(reports: Reports) -> dict[str, Frame]:
+    """Heading -> table of all models; those that have a row."""
+    numbers = number_frame(reports)
+    main = numbers["metric"].isin(WITH_INTERVAL) & ~numbers["oracle"] & (numbers["name"] != "sample")
+    found = {
+        "": number_table(numbers),
+        "Seen and hidden joints (mm)": by_metric(numbers[numbers["group"].isin(["seen", "hidden"])], "text"),
+        **action_tables(reports),
+        "95 % intervals (mm)": by_metric(numbers[main], "range"),
+        "Calibration: the hypotheses as a whole": calibration_table(reports),
+    }
+    return {heading: table for heading, table in found.items() if len(table)}
+
+
+def number_frame(reports: Reports) -> Frame:
+    """The numbers of all models, indexed by the names of their row: model, where there are several; protocol; estimate.
+    `group` is that of the metric's joints, '' for all joints; `text` the value as it is printed."""
+    rows = [{"model": model, **number} for model, report in reports.items() for number in report["numbers"]]
+    numbers = require("pandas", "pandas").DataFrame(rows)
+    numbers["group"] = [GROUP_OF.get(metric, "") for metric in numbers["metric"]]
+    numbers["text"] = [
+        f"{number['value']:.1f}" + ("" if number["deviation"] is None else f" ± {number['deviation']:.1f}")
+        for number in rows
+    ]
+    numbers["range"] = [with_interval(number["value"], number.get("interval"), "{:.1f}") for number in rows]
+    numbers["name"] = numbers["estimate"]
+    numbers["estimate"] = [label(number) for number in rows]
+    return numbers.set_index([*["model"] * (len(reports) > 1), "protocol", "estimate"])
+
+
+def label(number: Json) -> str:
+    """The estimate in words."""
+    return LABELS.get(number["estimate"], str(number["estimate"])).format(number["hypotheses"])
+
+
+def number_table(numbers: Frame) -> Frame:
+    """All metrics over all joints, their ratios to the peer's, and the paper's numbers."""
+    main = numbers[numbers["group"] == ""]
+    by = main.groupby(level=main.index.names, sort=False)
+    table = by_metric(main, "text").set_index(main.index.names)
+    if main["ratio"].notna().any():
+        table["over the peer"] = by["ratio"].agg(lambda ratios: _joined(ratios, 3))
+    table["records"] = by["count"].max().astype(str)
+    if main["paper"].notna().any():
+        table["paper"] = by["paper"].agg(lambda values: _joined(values, 1))
+    return table.reset_index()
+
+
+def by_metric(numbers: Frame, part: str) -> Frame:
+    """A row for each estimate under each protocol, a column for each metric; '-' where an estimate has none."""
+    rows = numbers.groupby(level=numbers.index.names, sort=False).size().index
+    shown = [metric for metric in METRICS if metric in set(numbers["metric"])]
+    table = numbers.set_index("metric", append=True)[part].unstack().reindex(columns=shown)
+    return table.loc[rows].astype(object).fillna("-").rename(columns=lambda m: METRICS[m][0]).reset_index()
+
+
+def action_tables(reports: Reports) -> dict[str, Frame]:
+    """A table for each set of actions: a row for each estimate but oracles, the mean of each action and the average; of
+    Human3.6M in the paper's order, with the paper's rows."""
+    rows: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for model, report in reports.items():
+        for number in report["numbers"]:
+            protocol, metric, key = number["protocol"], number["metric"], "/".join(str(number[part]) for part in KEY)
+            actions = report["actions"].get(protocol)
+            if actions is None or number["oracle"] or key not in actions["mean_mm"]:
+                continue
+            table = rows.setdefault(tuple(actions["names"]), {})
+            name = ", ".join(filter(None, (model, protocol, METRICS[metric][0], label(number))))
+            table[name] = [_rounded(mean) for mean in (*actions["mean_mm"][key], number["value"])]
+            if number["paper"] is not None and protocol in PAPER_ACTIONS:
+                printed = (*PAPER_ACTIONS[protocol], number["paper"])
+                table[f"{protocol}, paper ({number['paper_source']})"] = [_rounded(value) for value in printed]
+    found = {}
+    for names, table in rows.items():
+        of_h36m = names == ACTIONS
+        columns = [*(ACTION_HEADINGS if of_h36m else names), "Avg"]
+        frame = require("pandas", "pandas").DataFrame.from_dict(table, orient="index", columns=columns)
+        heading = "Human3.6M by action (mm)" if of_h36m else f"By action: {', '.join(names[:3])} (mm)"
+        found[heading] = frame.rename_axis("").reset_index()
+    return found
+
+
+def calibration_table(reports: Reports) -> Frame:
+    """A row for all, seen and hidden joints under each protocol and number of hypotheses: energy score and coverage; of
+    the most hypotheses their spread against the error of their mean."""
+    rows = []
+    for model, report in reports.items():
+        for protocol, counts in report["calibration"].items():
+            for count, groups in counts.items():
+                for group in (each for each in ("all", "seen", "hidden") if each in groups):
+                    f, most = groups[group], int(count) == max(report["run"]["hypotheses"])
+                    row = {"model": model, "protocol": protocol, "hypotheses": count, "over": group}
+                    row |= {"joints": str(f["joints"])}
+                    row |= {head: with_interval(f[n], f[f"{n}_interval"], form) for n, head, form in FIGURES.values()}
+                    spread = report["spread"].get(protocol, {}).get(group, {}) if most else {}
+                    rows.append(row | {head: _rounded(spread.get(part), 2) for part, head in SPREAD.items()})
+    return require("pandas", "pandas").DataFrame(rows).drop(columns=[] if len(reports) > 1 or not rows else "model")
+
+
+def confusion_text(states: Json) -> str:
+    """Rows are the true states, columns the predicted ones; a row's shares in brackets."""
+    rows = [
+        [state, *(f"{count} ({count / max(sum(counts), 1):.0%})" for count in counts)]
+        for state, counts in zip(STATES, states["counts"], strict=True)
+    ]
+    table = markdown_text(["true state", *(f"said {state}" for state in STATES)], rows)
+    return f"{table}\n\nAccuracy {states['accuracy']:.3f}, mean over the states {states['balanced_accuracy']:.3f}."
+
+
+def notes(reports: Reports) -> list[str]:
+    """What the numbers depend on, in sentences; each sentence once."""
+    lines = [line for name, report in reports.items() for line in _notes(name, report)]
+    return [*dict.fromkeys(lines), *FOOTNOTES]
+
+
+def _notes(name: str, report: Json) -> Iterable[str]:
+    run = report["run"]
+    seeds = ", ".join(map(str, (run["seed"], *run["more_seeds"])))
+    steps = "" if run["steps"] is None else f", {run['steps']} sampling steps"
+    title = f"{name + ': ' if name else ''}{run['predictor']} on {run['dataset']}"
+    yield f"{title}{steps}, seed{'s' * bool(run['more_seeds'])} {seeds}."
+    for protocol in run["protocols"]:
+        sampling, key = protocol["sampling"], protocol["id"]
+        where = [f"every {sampling['every']} frames of each sequence" if sampling["every"] > 1 else "every record"]
+        where += [f"split {sampling['split']}"] if sampling["split"] else []
+        where += [f"subjects {' and '.join(sampling['subjects'])}"] if sampling["subjects"] else []
+        where += ["plain people only"] * run["plain"] + [f"the first {run['limit']}"] * bool(run["limit"])
+        yield (
+            f"{key}: {protocol['title']}; {protocol['joint_count']} joints ({protocol['joint_meaning']}), "
+            f"root {' + '.join(protocol['root'])}; {', '.join(where)}; {protocol['average']}."
+        )
+        if skipped := report["skipped"][key]:
+            yield f"{key}: {len(skipped)} records left out, first {skipped[0]['id']}: {skipped[0]['reason']}"
+        actions = report["actions"].get(key)
+        if actions is not None and actions["names"] == list(ACTIONS) and 0 in actions["counts"]:
+            absent = actions["counts"].count(0)
+            yield f"{key}: {absent} of the 15 actions have no record; the average is over the others."
+
+
+def with_interval(value: float | None, interval: Sequence[float] | None, form: str) -> str:
+    """'12.3 (11.0 to 13.9)'; the value alone where it has no interval."""
+    if value is None or interval is None:
+        return "-" if value is None else form.format(value)
+    return f"{form.format(value)} ({form.format(interval[0])} to {form.format(interval[1])})"
+
+
+def _text(table: Frame, render: Callable[[list[str], list[list[str]]], str]) -> str:
+    return render(list(table.columns), table.to_numpy().tolist())
+
+
+def _joined(values: Iterable[float | None], places: int) -> str:
+    cells = [_rounded(value, places) for value in values]
+    return "-" if all(cell == "-" for cell in cells) else " / ".join(cells)
+
+
+def _rounded(value: float | None, places: int = 1) -> str:
+    return "-" if value is None or value != value else f"{value:.{places}f}"

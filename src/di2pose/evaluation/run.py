@@ -1,17 +1,19 @@
 """`di2pose evaluate`: named protocols on one or several models, or on a file of poses, in one table.
 
-Work goes by occlusion (clean, occ-40, advocc-80, ...); results are appended to <out>/records, record by record. A run
-that was stopped goes on from there. Under torchrun rank r of R takes every R-th record; the rank that finds all records
-done writes the report, so no rank waits for another and the report is the same for any R.
+Work goes by occlusion (clean, occ-40, advocc-80, ...): protocols with the same one share the predictions. Results are
+appended to <out>/records, record by record; a run that was stopped goes on from there. Under torchrun rank r of R takes
+every R-th record; the rank that finds all records done writes the report, so no rank waits for another and the report
+is the same for any R.
 """
 
 import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -23,35 +25,23 @@ from di2pose.baselines.blazepose import BlazePosePeer
 from di2pose.data.sample import Sample
 from di2pose.device import Precision, choose_device, precision_of
 from di2pose.errors import InputError, require
-from di2pose.evaluation.measure import Setup, measure_pictures, search_worst_patch
-from di2pose.evaluation.pages import write_heatmaps, write_worst_page
-from di2pose.evaluation.predictors import PredictionFile, Predictor, fingerprint, load_predictor
-from di2pose.evaluation.protocol import PROTOCOLS, Protocol, parse_protocols, select_records
+from di2pose.evaluation.pages import write_worst_page
+from di2pose.evaluation.predictors import PredictionFile, Predictions, Predictor, fingerprint, load_predictor
+from di2pose.evaluation.protocol import PROTOCOLS, Occlusion, Protocol, parse_protocols, select_records
 from di2pose.evaluation.records import CachedRecords, RecordLog, Records, open_records
-from di2pose.evaluation.report import build_report
+from di2pose.evaluation.report import build_report, markdown, write_report
 from di2pose.evaluation.scoring import Scorer
-from di2pose.evaluation.tables import markdown, write_report
 from di2pose.files import Json, write_json
 from di2pose.image.crop import Roi
 from di2pose.image.detect import PersonMatcher
-from di2pose.network import Di2PoseNetwork
+from di2pose.occlusion.patches import Rectangle
+from di2pose.occlusion.protocols import advocc_image, advocc_placements, advocc_visible, occlude_limb, person_crop
 from di2pose.occlusion.textures import DtdTextures, ProceduralTextures, TextureSource
 from di2pose.pose.skeleton import H36M_17, Skeleton
 
 HYPOTHESES, SEARCH_STEPS = 8, 10
-LOG_FORMAT = 2
+LOG_FORMAT = 3
 """Of the lines in <out>/records."""
-
-
-class Contestant(NamedTuple):
-    """A row of the joint table."""
-
-    name: str
-    title: str
-    """The name with a fingerprint of the weights and the settings."""
-    predictor: Predictor
-    hypotheses: tuple[int, ...]
-    steps: int | None = None
 
 
 def evaluate(
@@ -77,15 +67,12 @@ def evaluate(
     flip_test: bool = True,
     true_boxes: bool = False,
     fit: bool = True,
-    temperature: float | None = None,
-    top_r: float | None = None,
     encoder: str | None = None,
     device: str = "cpu",
     precision: Precision = "auto",
     textures: Path | None = None,
     images: Path | None = None,
     worst: int = 20,
-    heatmaps: int = 8,
 ) -> int:
     """Evaluate models of any kind, a peer or a file of poses on a prepared dataset or a feature cache.
 
@@ -116,32 +103,40 @@ def evaluate(
             only).
         fit: fit hypotheses to the landmarks, as for a user; without it they are as the model draws them, which is what
             methods are compared by (feature caches only).
-        temperature: of the sampler: below 1 tokens are drawn more sharply than the model says; left out: the model's.
-        top_r: of the sampler: only the most probable codes that hold this mass are drawn; left out: the model's.
         encoder: another image encoder than the model's own, e.g. vitpose:FOLDER.
         device: cpu, cuda, mps; under torchrun `cuda` is each rank's own GPU.
         precision: of the model; auto: bfloat16 on a GPU that has it, else float32.
         textures: folder of the Describable Textures Dataset for the patches (left out: procedural textures).
         images: folder of the pictures, if not the one in the prepared dataset.
         worst: how many of the worst records the HTML page shows per protocol.
-        heatmaps: of how many records of an AdvOcc protocol the search is drawn, to --out/heatmaps.
     """
     if bool(models) == (predictions is not None):
         raise InputError("give either a MODEL (checkpoint folder, run, name) or --predictions FILE.npz")
     chosen, numbers = parse_protocols(protocol, every, split), _integers(seeds, "--seeds") or (seed,)
-    records, counts = open_records(data, images), _integers(hypotheses, "--hypotheses")
-    contestants: list[Contestant] = []
-    several = _integers(steps, "--steps")
+    records, several = open_records(data, images), _integers(steps, "--steps")
+    counts = _integers(hypotheses, "--hypotheses")
+    common = {"search_steps": search_steps, "seed": numbers[0], "more_seeds": numbers[1:], "batch": batch}
+    common |= {"limit": limit, "plain": plain, "worst": worst}
+    common |= {"textures": None if textures is None else DtdTextures(textures)}
+    if predictions is None and not isinstance(records, CachedRecords):
+        common["roi_of"] = PersonMatcher()
+    runs: dict[str, Callable[[Path], Json | None]] = {}
+
+    def add(row: str, title: str, predictor: Predictor, fewest: int, steps: int | None = None) -> None:
+        """A row of the joint table; `title`: its name with a fingerprint of the weights and the settings."""
+        options: Json = {"name": title, "hypotheses": counts or (fewest,), "steps": steps, **common}
+        names = [row, *(f"{row}-{k}" for k in range(2, len(runs) + 2))]
+        runs[next(each for each in names if each not in runs)] = partial(
+            evaluate_dataset, predictor, records, chosen, **options
+        )
+
     if predictions is not None:
         file = PredictionFile(predictions)
-        title = f"{predictions.name} ({file.fingerprint})"
-        contestants.append(Contestant(predictions.name, title, file, counts or (1,)))
-    drawing = {key: value for key, value in {"temperature": temperature, "top_r": top_r}.items() if value is not None}
+        add(predictions.name, f"{predictions.name} ({file.fingerprint})", file, 1)
     settings = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [str(encoder)] * bool(encoder)
     settings += ["true boxes"] * true_boxes + ["not fitted"] * (not fit)
     if (dtype := precision_of(precision, choose_device(device))) != torch.float32:
         settings.append(str(dtype).removeprefix("torch."))
-    settings += [f"{key} {value:g}" for key, value in drawing.items()]
     for model in models:
         looks: Json = {"second_look": second_look, "flip_test": flip_test, "true_boxes": true_boxes, "fit": fit}
         predictor = load_predictor(model, records, device=device, encoder=encoder, precision=precision, **looks)
@@ -149,48 +144,18 @@ def evaluate(
         name, run = (path.resolve().name, path.resolve().parent.name) if path.exists() else (model, "")
         name = {"model": run, "best": f"{run}-best"}.get(name, name)
         if isinstance(predictor, BlazePosePeer):  # one pose, repeated
-            contestants.append(Contestant(name, name + " (true boxes)" * true_boxes, predictor, counts or (1,)))
+            add(name, name + " (true boxes)" * true_boxes, predictor, 1)
             continue
-        if drawing:
-            if not isinstance(predictor.model, Di2PoseNetwork):
-                raise InputError(f"--temperature and --top-r: {model} is of kind '{predictor.model.kind}', not di2pose")
-            predictor.model.draw_with(**drawing)
         title = f"{name} ({', '.join([fingerprint(predictor.model), *settings])})"
         for count in several or (None,):
-            row = f"{name}-{count}-steps" if len(several) > 1 else name
-            contestants.append(Contestant(row, title, predictor, counts or (HYPOTHESES,), count))
-    regions = None if predictions is not None or isinstance(records, CachedRecords) else PersonMatcher()
-    runs: dict[str, Callable[[], Json | None]] = {}
-    reports: dict[str, Json | None] = {}
-    for each in contestants:
-        name = next(word for word in (each.name, *(f"{each.name}-{k}" for k in range(2, 1000))) if word not in reports)
-        runs[name] = partial(
-            evaluate_dataset,
-            each.predictor,
-            records,
-            chosen,
-            out if len(contestants) == 1 else out / name,
-            name=each.title,
-            hypotheses=each.hypotheses,
-            steps=each.steps,
-            search_steps=search_steps,
-            seed=numbers[0],
-            more_seeds=numbers[1:],
-            batch=batch,
-            roi_of=regions,
-            textures=None if textures is None else DtdTextures(textures),
-            worst=worst,
-            heatmaps=heatmaps,
-            limit=limit,
-            plain=plain,
-        )
-        reports[name] = runs[name]()
-    if None in reports.values() and reports[name] is not None:  # the last rank: all other ranks have finished
-        reports = {name: report or runs[name]() for name, report in reports.items()}
+            add(f"{name}-{count}-steps" if len(several) > 1 else name, title, predictor, HYPOTHESES, count)
+    folders = {name: out / name if len(runs) > 1 else out for name in runs}
+    reports = {name: run(folders[name]) for name, run in runs.items()}
+    # Another rank may have finished a model in the meantime: the last one finds them all done.
+    reports = {name: report or runs[name](folders[name]) for name, report in reports.items()}
     done = {name: report for name, report in reports.items() if report is not None}
     if len(done) < len(reports):
-        rank, ranks = torchrun_rank()
-        print(f"rank {rank} of {ranks} is done; the rank that finishes last writes the report")
+        print("rank {} of {} is done; the rank that finishes last writes the report".format(*torchrun_rank()))
         return 0
     if len(done) == 1:
         done = dict(zip([""], done.values(), strict=True))  # a single model needs no name in its table
@@ -233,7 +198,6 @@ def evaluate_dataset(
     textures: TextureSource | None = None,
     roi_of: Callable[[Sample, Image.Image], Roi] | None = None,
     worst: int = 20,
-    heatmaps: int = 8,
     limit: int | None = None,
     plain: bool = False,
 ) -> Json | None:
@@ -246,30 +210,37 @@ def evaluate_dataset(
     person in the clean picture, by which occ patches are sized. The others: see `evaluate`.
     """
     require("pandas", extra="pandas")  # before the records, not after them
-    cached = dataset if isinstance(dataset, CachedRecords) else None
-    file = predictor if isinstance(predictor, PredictionFile) else None
+    cached, file = isinstance(dataset, CachedRecords), isinstance(predictor, PredictionFile)
     skeleton: Skeleton = getattr(predictor, "skeleton", H36M_17)
     steps = getattr(predictor, "steps", None) if steps is None else steps
     counts, seeds, source = tuple(sorted(set(hypotheses))), (seed, *more_seeds), textures or ProceduralTextures()
     searches = steps is not None and search_steps < steps and any(protocol.searches for protocol in protocols)
-    _check(protocols, [*counts, batch, *(each for each in (steps, limit) if each is not None)], seeds, cached, file)
-    if searches and search_steps < 1:
-        raise InputError(f"--search-steps must be 1 or more, got {search_steps}")
-    if file is not None:
-        file.check_hypotheses(counts[-1])
+    positive = [*counts, batch, *(each for each in (steps, limit, search_steps) if each is not None)]
+    if min(positive) < 1:
+        raise InputError(f"hypotheses, batch, steps and limit must be 1 or more, got {', '.join(map(str, positive))}")
+    if len(set(seeds)) != len(seeds):
+        raise InputError(f"every seed counts once, got {seeds}")
+    patched = ", ".join(protocol.id for protocol in protocols if protocol.occlusion is not None)
+    if patched and (cached or file):
+        raise InputError(
+            f"{patched} put patches on the pictures, so they need pictures and a predictor that reads them; a feature "
+            "cache is made with the patch (`di2pose features --occlusion occ-80`) and evaluated with limb-12"
+        )
+    if len(seeds) > 1 and any(protocol.searches for protocol in protocols):
+        raise InputError(f"{patched}: the search tries hundreds of placements for each record, give it one seed")
     scorers = {protocol.id: Scorer(protocol, dataset.skeleton, skeleton) for protocol in protocols}
     selected = {protocol.id: _select(protocol, dataset, plain, limit) for protocol in protocols}
-    if file is not None:
+    if isinstance(predictor, PredictionFile):
         ids = [line["id"] for line in dataset.index]
-        file.check_records([ids[row] for row in sorted(set().union(*selected.values()))], ids)
-    run: Json = {
+        predictor.check([ids[row] for row in sorted(set().union(*selected.values()))], ids, counts[-1])
+    stamp: Json = {
         "predictor": name,
         "prediction_skeleton": skeleton.name,
         "dataset": dataset.name,
-        "source": dataset.name if cached is None else cached.source,
+        "source": getattr(dataset, "source", dataset.name),
         "dataset_skeleton": dataset.skeleton.name,
         "hypotheses": list(counts),
-        "steps": steps if file is None else None,
+        "steps": None if file else steps,
         "seed": seed,
         "more_seeds": list(more_seeds),
         "plain": plain,
@@ -280,48 +251,20 @@ def evaluate_dataset(
             {**protocol.statement(), "truth": _digest(dataset, selected[protocol.id])} for protocol in protocols
         ],
     } | ({"search_steps": search_steps} if searches else {})
-    _claim(out, run)
+    _claim(out, stamp)
     rows = {key: frozenset(some) for key, some in selected.items()}
-    few_steps, rest_seen = search_steps if searches else None, cached is not None and cached.only_hidden_labelled
-    settings = (counts, steps, seeds, batch, source, roi_of, few_steps, file is None, rest_seen)
-    setup = Setup(predictor, dataset, scorers, rows, *settings)
-    logs = _measure_all(setup, protocols, out / "records")
+    few = search_steps if searches else None
+    run = Run(predictor, dataset, scorers, rows, counts, steps, seeds, batch, source, roi_of, few)
+    logs = _measure_all(run, protocols, out / "records")
     # Read only now: of two ranks the later one must see all that the other wrote, for every occlusion.
     lines = {key: log.read() for key, log in logs.items()}
     if any(row not in lines[key] for key in lines for row in selected[key]):
         return None
     ordered = {key: [lines[key][row] for row in rows] for key, rows in selected.items()}
-    report = build_report(run, protocols, dataset, ordered)
+    report = build_report(stamp, protocols, dataset, ordered)
     write_report({"": report}, out)
-    for protocol in protocols:
-        if protocol.searches:
-            write_heatmaps(setup, scorers[protocol.id], ordered[protocol.id][:heatmaps], out / "heatmaps", name)
-    write_worst_page(setup, report, ordered, out / "worst.html", worst)
+    write_worst_page(run, report, ordered, out / "worst.html", worst)
     return report
-
-
-def _measure_all(setup: Setup, protocols: Sequence[Protocol], folder: Path) -> dict[str, RecordLog]:
-    """Measure this rank's share of the records that are not in the logs yet; protocol -> its log."""
-    rank, ranks = torchrun_rank()
-    logs: dict[str, RecordLog] = {}
-    for occlusion in dict.fromkeys(protocol.occlusion for protocol in protocols):
-        members = [protocol.id for protocol in protocols if protocol.occlusion == occlusion]
-        todo = sorted(set().union(*(setup.selected[key] for key in members)))[rank::ranks]
-        title = "clean" if occlusion is None else f"{occlusion.kind}-{occlusion.size}"
-        log = RecordLog(folder, title, rank)
-        logs |= dict.fromkeys(members, log)
-        done = log.read()
-        left = [row for row in todo if row not in done]
-        size = 1 if occlusion is not None and occlusion.kind == "advocc" else setup.batch  # hundreds of predictions
-        with tqdm(total=len(todo), initial=len(todo) - len(left), desc=title, unit="record", disable=None) as bar:
-            for start in range(0, len(left), size):
-                chunk = left[start : start + size]
-                if occlusion is not None and occlusion.kind == "advocc":
-                    log.append([search_worst_patch(setup, chunk[0], occlusion)])
-                else:
-                    log.append(measure_pictures(setup, chunk, occlusion))
-                bar.update(len(chunk))
-    return logs
 
 
 def _select(protocol: Protocol, dataset: Records, plain: bool, limit: int | None) -> list[int]:
@@ -335,34 +278,6 @@ def _select(protocol: Protocol, dataset: Records, plain: bool, limit: int | None
     return [int(row) for row in rows[:limit]]
 
 
-def _check(
-    protocols: Sequence[Protocol],
-    counts: Sequence[int],
-    seeds: Sequence[int],
-    cached: CachedRecords | None,
-    file: PredictionFile | None,
-) -> None:
-    if not protocols:
-        raise InputError("expected one protocol or more, got none")
-    if min(counts) < 1:
-        raise InputError(f"hypotheses, batch, steps and limit must be 1 or more, got {', '.join(map(str, counts))}")
-    if len(set(seeds)) != len(seeds):
-        raise InputError(f"every seed counts once, got {seeds}")
-    patched = ", ".join(protocol.id for protocol in protocols if protocol.occlusion is not None)
-    if patched and cached is not None:
-        raise InputError(
-            f"{patched} put patches on the pictures, and a feature cache has none: make one with the patch on it "
-            "(`di2pose features --occlusion occ-80`), and evaluate that with limb-12"
-        )
-    if patched and file is not None:
-        raise InputError(
-            f"{patched} put patches on the pictures, so they need a predictor that reads pictures; "
-            f"{file.path} holds finished poses"
-        )
-    if any(protocol.searches for protocol in protocols) and len(seeds) > 1:
-        raise InputError(f"{patched}: the search tries hundreds of placements for each record, give it one seed")
-
-
 def _digest(dataset: Records, rows: Sequence[int]) -> str:
     """Of the ids and true poses of a set of records."""
     digest = hashlib.sha256(dataset.skeleton.name.encode())
@@ -372,16 +287,159 @@ def _digest(dataset: Records, rows: Sequence[int]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _claim(out: Path, run: Json) -> None:
+def _claim(out: Path, stamp: Json) -> None:
     """Write this run's settings to run.json, or go on with the run whose settings are the same."""
-    stamp, run = out / "run.json", run | {"log_format": LOG_FORMAT}
-    if not stamp.exists():
-        write_json(stamp, run)
+    file, stamp = out / "run.json", stamp | {"log_format": LOG_FORMAT}
+    if not file.exists():
+        write_json(file, stamp)
         return
-    before = json.loads(stamp.read_text(encoding="utf-8"))
-    if before != run:
-        changed = sorted(key for key in run.keys() | before.keys() if run.get(key) != before.get(key))
+    before = json.loads(file.read_text(encoding="utf-8"))
+    if before != stamp:
+        changed = sorted(key for key in stamp.keys() | before.keys() if stamp.get(key) != before.get(key))
         raise InputError(
             f"{out} holds a run with other settings ({', '.join(changed)} differ): repeat them to go on with it, or "
             "choose another --out"
         )
+
+
+@dataclass(frozen=True)
+class Run:
+    """What all measurements of a run depend on."""
+
+    predictor: Predictor
+    dataset: Records
+    scorers: dict[str, Scorer]
+    selected: dict[str, frozenset[int]]
+    """Protocol -> the dataset rows that it counts."""
+    hypotheses: tuple[int, ...]
+    steps: int | None
+    seeds: tuple[int, ...]
+    """Of the sampler's noise; the first also of patches and textures."""
+    batch: int
+    textures: TextureSource
+    roi_of: Callable[[Sample, Image.Image], Roi] | None = None
+    """The detector's ROI on the clean picture, for the size of the `occ` patch; None: from the record's box."""
+    search_steps: int | None = None
+    """Fewer reverse steps, for AdvOcc's search only: the placements it finds are then predicted with `steps`."""
+
+    def wanted(self, row: int, occlusion: Occlusion | None) -> dict[str, Scorer]:
+        """Of the protocols with this occlusion, those that count the record."""
+        same = {key: scorer for key, scorer in self.scorers.items() if scorer.protocol.occlusion == occlusion}
+        return {key: scorer for key, scorer in same.items() if row in self.selected[key]}
+
+    def predict(
+        self, images: Sequence[Image.Image | None], samples: Sequence[Sample], seed: int, steps: int | None = None
+    ) -> Predictions:
+        most = max(self.hypotheses)
+        found = self.predictor.predict(images, samples, most, steps or self.steps, seed)
+        if isinstance(found, np.ndarray):
+            found = Predictions(found)
+        poses = found.samples_mm
+        expected = (len(samples), most, next(iter(self.scorers.values())).prediction_skeleton.count, 3)
+        if poses.shape != expected:
+            raise InputError(f"the predictor gave poses of shape {poses.shape}, expected {expected}")
+        broken = [s.id for s, pose in zip(samples, poses, strict=True) if not np.isfinite(pose).all()]
+        if broken:
+            raise InputError(f"the predictor gave NaN or infinite joints for record {broken[0]}")
+        return found
+
+    def picture(self, sample: Sample, patched: bool) -> Image.Image | None:
+        if sample.image is not None and not isinstance(self.predictor, PredictionFile):
+            return self.dataset.read_image(sample)
+        if patched:
+            raise InputError("the record has no picture to put a patch on")
+        return None
+
+    def measure(self, rows: Sequence[int], occlusion: Occlusion | None) -> list[Json]:
+        """Some records as they are, or with one patch on a limb of each: a line of the log for each."""
+        lines: list[Json] = []
+        ready: list[tuple[int, Sample, Image.Image | None, Rectangle | None]] = []
+        for row in rows:
+            sample, patch = self.dataset[row], None
+            try:
+                image = self.picture(sample, patched=occlusion is not None)
+                if image is not None and occlusion is not None:
+                    roi = None if self.roi_of is None else self.roi_of(sample, image)
+                    skeleton, size = self.dataset.skeleton, occlusion.size
+                    found = occlude_limb(image, sample, skeleton, size, self.seeds[0], self.textures, roi)
+                    image, patch = found.image, found.patch
+                ready.append((row, sample, image, patch))
+            except (InputError, OSError) as error:
+                lines.append({"row": row, "id": sample.id, "skipped": str(error)})
+        if not ready:
+            return lines
+        images, samples = [image for _, _, image, _ in ready], [sample for _, sample, _, _ in ready]
+        by_seed = [self.predict(images, samples, seed) for seed in self.seeds]
+        rest_seen = isinstance(self.dataset, CachedRecords) and self.dataset.only_hidden_labelled
+        for place, (row, sample, _, patch) in enumerate(ready):
+            own = [found.row(place) for found in by_seed]
+            results = {
+                key: scorer.measure(sample, own, self.hypotheses, patch, rest_seen)
+                for key, scorer in self.wanted(row, occlusion).items()
+            }
+            lines.append({"row": row, "id": sample.id, "results": results})
+        return lines
+
+    def search(self, row: int, occlusion: Occlusion) -> Json:
+        """AdvOcc on one record: the errors at the worst placements of the patch."""
+        sample, seed = self.dataset[row], self.seeds[0]
+        wanted = self.wanted(row, occlusion)
+        try:
+            image = self.picture(sample, patched=True)
+            assert image is not None
+            if sample.box is None:
+                raise InputError("the record has no box, which the 256x192 crop needs")
+            crop = person_crop(sample.box)
+            truths = {key: (*scorer.truth(sample), scorer.points(sample)) for key, scorer in wanted.items()}
+        except (InputError, OSError) as error:
+            return {"row": row, "id": sample.id, "skipped": str(error)}
+        placements = advocc_placements(occlusion.size)
+
+        def predict(chosen: Sequence[int], steps: int | None) -> tuple[np.ndarray, np.ndarray]:
+            """On the clean picture, and with the patch at the chosen placements."""
+            chunks = []
+            for start in range(0, len(chosen), self.batch):
+                places = [placements[k] for k in chosen[start : start + self.batch]]
+                pictures = [advocc_image(image, sample.id, crop, place, seed, self.textures) for place in places]
+                chunks.append(self.predict(pictures, [sample] * len(places), seed, steps).samples_mm)
+            return self.predict([image], [sample], seed, steps).samples_mm, np.concatenate(chunks)
+
+        clean, occluded = predict(range(len(placements)), self.search_steps)
+        results: dict[str, Json] = {}
+        for key, (truth, known, points) in truths.items():
+            visible = torch.from_numpy(np.stack([advocc_visible(points, crop, place) for place in placements])) & known
+            found = wanted[key].measure_worst(clean, occluded, truth, visible, self.hypotheses)
+            if self.search_steps is not None and "worst_placements" in found:
+                worst, errors = found["worst_placements"], found["placement_errors_mm"]
+                again = sorted({k for each in worst.values() for k in each})
+                whole = occluded.copy()
+                quiet, whole[again] = predict(again, None)
+                found = wanted[key].measure_worst(quiet, whole, truth, visible, self.hypotheses, worst)
+                found["placement_errors_mm"] = errors  # all of them in the search's steps
+            results[key] = found
+        return {"row": row, "id": sample.id, "results": results}
+
+
+def _measure_all(run: Run, protocols: Sequence[Protocol], folder: Path) -> dict[str, RecordLog]:
+    """Measure this rank's share of the records that are not in the logs yet; protocol -> its log."""
+    rank, ranks = torchrun_rank()
+    logs: dict[str, RecordLog] = {}
+    for occlusion in dict.fromkeys(protocol.occlusion for protocol in protocols):
+        members = [protocol.id for protocol in protocols if protocol.occlusion == occlusion]
+        todo = sorted(set().union(*(run.selected[key] for key in members)))[rank::ranks]
+        title = "clean" if occlusion is None else f"{occlusion.kind}-{occlusion.size}"
+        log = RecordLog(folder, title, rank)
+        logs |= dict.fromkeys(members, log)
+        done = log.read()
+        left = [row for row in todo if row not in done]
+        with tqdm(total=len(todo), initial=len(todo) - len(left), desc=title, unit="record", disable=None) as bar:
+            if occlusion is not None and occlusion.kind == "advocc":
+                for row in left:
+                    log.append([run.search(row, occlusion)])
+                    bar.update()
+                continue
+            for start in range(0, len(left), run.batch):
+                chunk = left[start : start + run.batch]
+                log.append(run.measure(chunk, occlusion))
+                bar.update(len(chunk))
+    return logs

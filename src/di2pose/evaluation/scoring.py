@@ -1,17 +1,16 @@
-"""Errors of one protocol: poses of any skeleton are brought to the protocol's joints and root, then measured.
+"""The numbers of one record under one protocol: poses brought to the protocol's joints and root, then measured.
 
-A value has the key (H, estimate, metric), e.g. (8, 'p-agg', 'pa_mpjpe'); over a group of joints 'pa_mpjpe_hidden'. With
+Numbers have keys (H, estimate, metric), e.g. (8, 'p-agg', 'pa_mpjpe'); over a group of joints 'pa_mpjpe_hidden'. With
 one hypothesis the estimate is 'single'. With more: 'p-agg' the mean pose; 'fitted' the estimate that a user gets, of
 all of them, with bones kept and fitted to the landmarks; 'sample' one of them (the mean error of each); 'p-best' the
 best hypothesis per pose; 'j-best' the best per joint; 'j-agg' per joint the hypothesis that projects nearest to the
-ANNOTATED 2D joint. The last three choose by the truth: oracles, bounds of what a user could get. H is 0 for poses that
-are not drawn: the peer's, a regression's.
+ANNOTATED 2D joint. The last three choose by the truth: oracles, bounds of what a user could get. 'hypotheses' is all of
+them together: energy score, spread, coverage. H is 0 for poses that are not drawn: the peer's, a regression's.
 
-B or n records, H hypotheses, K joints of the protocol.
+B records, H hypotheses, K joints of the protocol.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -22,34 +21,41 @@ from torch import Tensor
 
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Sample
 from di2pose.errors import InputError
+from di2pose.evaluation.predictors import Predictions
 from di2pose.evaluation.protocol import PROTOCOLS, Protocol
+from di2pose.files import Json
 from di2pose.occlusion.patches import Rectangle
 from di2pose.pose.aggregate import reprojected_pose
 from di2pose.pose.metrics import auc, joint_errors, pck, procrustes
-from di2pose.pose.skeleton import Skeleton, convert
+from di2pose.pose.skeleton import H36M_17, Skeleton, convert
 
 DRAWN = ("single", "sample", "p-agg", "fitted", "p-best", "j-best", "j-agg")
 """Estimates made of hypotheses, in the order of the tables."""
+HYPOTHESES = "hypotheses"
 ORACLES = frozenset({"p-best", "j-best", "j-agg"})
-"""Estimates that use the truth to choose (j-agg does here, because its 2D joints are annotations)."""
 SHARES = {"pck": pck, "auc": auc}
 """Metrics that are shares of joints, in per cent; not measured for oracles and single samples."""
 STATES = ("seen", "occluded", "out_of_frame")
 """Predicted states of a joint; `occluded`: by the body itself or by something else."""
 GROUPS = ("seen", "hidden", "self_occluded", "occluded", "out_of_frame")
-GROUP_OF = {f"{metric}_{group}": group for metric in ("mpjpe", "pa_mpjpe") for group in GROUPS}
-"""Metric over a group of joints -> the group."""
+LEVEL = 0.9
+"""Of the balls whose coverage is reported."""
 LEAST_MM = 1e-3
 """Smallest spread and error that count: below both, a joint is the root."""
 
 Key = tuple[int, str, str]
-Groups = Mapping[str, Bool[np.ndarray, " K"]]
-Values = dict[Key, Float[Tensor, " B"]]
+JointValues = dict[Key, Float[Tensor, "B K"]]
+"""NaN where a joint does not count."""
 
 
 def headline(hypotheses: int) -> str:
     """The estimate that a user could have: the sample itself, or the mean of the samples."""
     return "single" if hypotheses == 1 else "p-agg"
+
+
+def with_group(metric: str, group: str) -> str:
+    """The metric over a group of joints, '' for all."""
+    return f"{metric}_{group}" if group else metric
 
 
 class Scorer:
@@ -58,6 +64,7 @@ class Scorer:
     def __init__(self, protocol: Protocol, truth: Skeleton, prediction: Skeleton) -> None:
         self.protocol, self.truth_skeleton, self.prediction_skeleton = protocol, truth, prediction
         self.columns = list(protocol.skeleton.indices(*protocol.joints))
+        self.errors = [metric for metric in protocol.metrics if metric not in SHARES]
         for whose, skeleton in (("the dataset", truth), ("the prediction", prediction)):
             if missing := self.missing(skeleton):
                 base = protocol.id.removesuffix("-smpl14")
@@ -115,32 +122,33 @@ class Scorer:
 
     def score(
         self,
-        prediction: Float[Tensor, "B H K 3"],
+        poses: Float[Tensor, "B H K 3"],
         truth: Float[Tensor, "B K 3"],
         mask: Bool[Tensor, "B K"],
-        hypotheses: int,
-        groups: Groups | None = None,
         sample: Sample | None = None,
-    ) -> Values:
-        """The error of every row, for the first `hypotheses` of the prediction, over all joints and over each of the
-        groups. PA errors of a group are measured after the alignment of all joints. J-Agg only of a single record, the
-        `sample`, with 2D joints and a camera."""
-        poses = prediction[:, :hypotheses]
-        values = self.score_pose(poses.mean(1), truth, mask, hypotheses, headline(hypotheses), groups)
-        if hypotheses == 1:
+    ) -> JointValues:
+        """Every estimate made of these hypotheses, by each metric. J-Agg only of a single record, the `sample`, with 2D
+        joints and a camera."""
+        count = poses.shape[1]
+        values = self.score_pose(poses.mean(1), truth, mask, count, headline(count))
+        if count == 1:
             return values
-        for metric in (metric for metric in self.protocol.metrics if metric not in SHARES):
+        for metric in self.errors:
             each = _errors(metric, poses, truth, mask)  # B H K
             best = each.nanmean(-1).nan_to_num(nan=torch.inf).argmin(1)
-            found = {"sample": each.mean(1), "p-best": each[torch.arange(len(each)), best], "j-best": each.amin(1)}
-            for estimate, errors in found.items():
-                values |= _means(hypotheses, estimate, metric, errors, groups)
+            values[count, "sample", metric] = each.mean(1)
+            values[count, "p-best", metric] = each[torch.arange(len(each)), best]
+            values[count, "j-best", metric] = each.amin(1)
         if sample is not None and sample.joints_2d is not None and sample.camera is not None:
             points = torch.from_numpy(self.points(sample))
             if int(points.isfinite().all(-1).sum()) >= 3:
                 pose = reprojected_pose(poses, points[None], [sample.camera])
-                joints = self.score_pose(pose, truth, mask, hypotheses, "j-agg", groups)
-                values |= {key: value for key, value in joints.items() if key[2] not in SHARES}
+                found = self.score_pose(pose, truth, mask, count, "j-agg")
+                values |= {key: value for key, value in found.items() if key[2] not in SHARES}
+        if "mpjpe" in self.errors:
+            level = hypothesis_levels(poses, truth, mask)
+            values[count, HYPOTHESES, "energy"] = energy_score(poses, truth, mask)
+            values[count, HYPOTHESES, "coverage_90"] = torch.where(level.isnan(), level, (level <= LEVEL).double())
         return values
 
     def score_pose(
@@ -150,17 +158,130 @@ class Scorer:
         mask: Bool[Tensor, "B K"],
         hypotheses: int,
         estimate: str,
-        groups: Groups | None = None,
-    ) -> Values:
-        """The same of single poses."""
-        values: Values = {}
-        for metric in self.protocol.metrics:
-            if metric in SHARES:
-                values[hypotheses, estimate, metric] = 100 * SHARES[metric](pose, truth, mask)
-            else:
-                errors = _errors(metric, pose[:, None], truth, mask)[:, 0]
-                values |= _means(hypotheses, estimate, metric, errors, groups)
-        return values
+    ) -> JointValues:
+        """One pose of each record, by each metric."""
+        return {
+            (hypotheses, estimate, metric): _shares(metric, pose, truth, mask)
+            if metric in SHARES
+            else _errors(metric, pose[:, None], truth, mask)[:, 0]
+            for metric in self.protocol.metrics
+        }
+
+    def measure(
+        self,
+        sample: Sample,
+        by_seed: Sequence[Predictions],
+        hypotheses: Sequence[int],
+        patch: Rectangle | None = None,
+        rest_seen: bool = False,
+    ) -> Json:
+        """All numbers of one record, as they stand in the log (`records.RecordLog`); `by_seed`: its predictions."""
+        try:
+            truth, known = self.truth(sample)
+        except InputError as error:
+            return {"skipped": str(error)}
+        target, mask, most = truth[None], known[None], max(hypotheses)
+        visibility = self.visibility(sample, patch)
+        labelled = bool((visibility == SEEN).any())
+        rest_seen = not labelled and (patch is not None or rest_seen)
+        groups = {name: joints & known.numpy() for name, joints in joint_groups(visibility, rest_seen).items()}
+        poses = [self.prediction(found.samples_mm) for found in by_seed]
+        values = []
+        for name, (others, skeleton) in by_seed[0].others.items():
+            if not self.missing(skeleton):
+                values.append(self.score_pose(self.prediction(others, skeleton), target, mask, 0, name))
+        for found, pose in zip(by_seed, poses, strict=True):
+            values += [self.score(pose[:, :count], target, mask, sample) for count in hypotheses]
+            if found.fitted_mm is not None and not self.missing(H36M_17):
+                fitted = self.prediction(found.fitted_mm, H36M_17)
+                values.append(self.score_pose(fitted, target, mask, most, "fitted"))
+            if most > 1 and "mpjpe" in self.errors and (hits := self._calibrated(found, target, mask)) is not None:
+                values.append({(most, HYPOTHESES, "calibrated_90"): hits})
+        result: Json = {"values": self.rows(values, groups), "pose": poses[0][0].mean(0).numpy().round(2).tolist()}
+        if patch is not None:
+            result["patch"] = [patch.x0, patch.y0, patch.x1, patch.y1]
+        if groups:
+            result["visibility"] = np.where(known.numpy(), visibility, UNKNOWN).tolist()
+            said = by_seed[0].states
+            if labelled and said is not None and self.protocol.skeleton == H36M_17:
+                result["said"] = [STATES.index(str(state)) for state in said[0][self.columns]]
+        if most > 1 and "mpjpe" in self.errors:
+            errors = [_errors("mpjpe", pose[:, :most].mean(1, keepdim=True), target, mask)[0, 0] for pose in poses]
+            spreads = [pose[0, :most].var(0).sum(-1).sqrt() for pose in poses]
+            parts = {"error_mm": errors, "spread_mm": spreads}
+            result["joints"] = {name: [listed(each.round(decimals=2)) for each in part] for name, part in parts.items()}
+        return result
+
+    def rows(self, values: Sequence[JointValues], groups: dict[str, Bool[np.ndarray, " K"]]) -> list[list]:
+        """[hypotheses, estimate, metric, joints, numbers] of one record, over all joints and over each of the groups; a
+        number for each of the values with that key. PA errors of a group are after the alignment of all joints."""
+        found: dict[Key, tuple[int, list[float | None]]] = {}
+        for (count, estimate, metric), joints in (item for each in values for item in each.items()):
+            some: dict[str, np.ndarray] = {} if metric in SHARES else groups
+            for group, chosen in {"": np.ones(joints.shape[1], bool), **some}.items():
+                numbers = joints[0].numpy()[chosen]
+                numbers = numbers[np.isfinite(numbers)]
+                if len(numbers) or (not group and metric in self.protocol.metrics):
+                    row = found.setdefault((count, estimate, with_group(metric, group)), (len(numbers), []))
+                    row[1].append(float(numbers.mean()) if len(numbers) else None)
+        return [[*key, *row] for key, row in found.items()]
+
+    def _calibrated(self, found: Predictions, target: Tensor, mask: Tensor) -> Float[Tensor, "1 K"] | None:
+        """Whether the balls round a user's estimate hold the truth; None without radii, and where the protocol is not
+        aligned at the pelvis, as they are."""
+        if self.protocol.skeleton != H36M_17 or self.protocol.root != ("pelvis",) or found.r90_mm is None:
+            return None
+        pose = found.samples_mm.mean(1) if found.fitted_mm is None else found.fitted_mm
+        return calibrated_hits(self.prediction(pose, H36M_17), found.r90_mm[:, self.columns], target, mask)
+
+    def measure_worst(
+        self,
+        clean: Float[np.ndarray, "1 H J 3"],
+        occluded: Float[np.ndarray, "P H J 3"],
+        truth: Float[Tensor, "K 3"],
+        visible: Bool[Tensor, "P K"],
+        hypotheses: Sequence[int],
+        known: dict[str, list[int]] | None = None,
+    ) -> Json:
+        """AdvOcc: errors on the visible joints where MPJPE, PA-MPJPE, and MPJPE over that of the clean picture are the
+        greatest. `known`: placements that were found before, for each number of hypotheses."""
+        poses, before = self.prediction(occluded), self.prediction(clean).expand(len(occluded), -1, -1, -1)
+        target = truth.expand(len(occluded), -1, -1)
+        result: Json = {"values": [], "worst_placements": {}}
+        for count in hypotheses:
+            name = headline(count)
+            scores = (self.score_pose(p[:, :count].mean(1), target, visible, count, name) for p in (poses, before))
+            after, calm = ({metric: joints.nanmean(-1) for (_, _, metric), joints in each.items()} for each in scores)
+            errors, pa_errors, clean_errors = after["mpjpe"], after["pa_mpjpe"], calm["mpjpe"]
+            if errors.isnan().all():
+                return {"skipped": "no placement leaves a visible joint"}
+            criteria = (errors, pa_errors, errors / clean_errors.clamp_min(1e-9))
+            greatest = [int(each.nan_to_num(nan=-1.0).argmax()) for each in criteria]
+            worst, aligned, relative = greatest if known is None else known[str(count)]
+            result["worst_placements"][str(count)] = [worst, aligned, relative]
+            figures = {
+                "mpjpe": errors[worst],
+                "pa_mpjpe": pa_errors[worst],
+                "pa_mpjpe_worst": pa_errors[aligned],
+                "clean_mpjpe": clean_errors[worst],
+                "clean_pa_mpjpe": calm["pa_mpjpe"][worst],
+                "degradation_mpjpe": errors[worst] - clean_errors[worst],
+                "mpjpe_relative": errors[relative],
+                "pa_mpjpe_relative": pa_errors[relative],
+                "clean_mpjpe_relative": clean_errors[relative],
+            }
+            result["values"] += [[count, name, metric, 1, listed(value[None])] for metric, value in figures.items()]
+            here = slice(worst, worst + 1)
+            every = self.score(poses[here, :count], target[here], visible[here])
+            result["values"] += self.rows([{key: each for key, each in every.items() if key[1] == HYPOTHESES}], {})
+        result["pose"] = poses[worst, :count].mean(0).numpy().round(2).tolist()
+        result["placement_errors_mm"] = listed(errors)
+        return result
+
+
+def listed(values: Tensor | np.ndarray) -> list[float | None]:
+    """For JSON: None where not finite."""
+    return [float(value) if np.isfinite(value) else None for value in values.tolist()]
 
 
 def _errors(metric: str, poses: Tensor, truth: Tensor, mask: Tensor) -> Float[Tensor, "B H K"]:
@@ -175,12 +296,11 @@ def _errors(metric: str, poses: Tensor, truth: Tensor, mask: Tensor) -> Float[Te
     return errors.unflatten(0, poses.shape[:2])
 
 
-def _means(hypotheses: int, estimate: str, metric: str, errors: Float[Tensor, "B K"], groups: Groups | None) -> Values:
-    values = {(hypotheses, estimate, metric): errors.nanmean(-1)}
-    for name, chosen in (groups or {}).items():
-        some = torch.where(torch.from_numpy(chosen), errors, torch.nan)
-        values[hypotheses, estimate, f"{metric}_{name}"] = some.nanmean(-1)
-    return values
+def _shares(metric: str, pose: Tensor, truth: Tensor, mask: Tensor) -> Float[Tensor, "B K"]:
+    """PCK or AUC of every joint for itself, in per cent: the mean over joints is that of the pose."""
+    shape = mask.shape
+    pose, truth, mask = (each.unsqueeze(2).flatten(0, 1) for each in (pose, truth, mask))
+    return 100 * SHARES[metric](pose, truth, mask).unflatten(0, shape)
 
 
 def joint_groups(visibility: Int[np.ndarray, "*n"], rest_seen: bool = False) -> dict[str, Bool[np.ndarray, "*n"]]:
@@ -227,12 +347,14 @@ def ball_level(
 
 def hypothesis_levels(
     poses: Float[Tensor, "B H K 3"], truth: Float[Tensor, "B K 3"], mask: Bool[Tensor, "B K"]
-) -> Float[np.ndarray, "B K"]:
-    """`ball_level` of the truth about the mean of the hypotheses; NaN where a joint does not count, or where neither
-    hypotheses nor truth vary: at the root. 1 where the hypotheses agree and are wrong."""
-    error, variance = joint_errors(poses.mean(1), truth, mask).numpy(), poses.var(1).mean(-1).numpy()
-    fixed = (np.sqrt(variance) < LEAST_MM) & (error < LEAST_MM)
-    return np.where(mask.numpy() & ~fixed, ball_level(error, variance, poses.shape[1]), np.nan)
+) -> Float[Tensor, "B K"]:
+    """`ball_level` of the truth about the mean of the hypotheses; NaN where a joint does not count, where neither
+    hypotheses nor truth vary (at the root), and where all hypotheses of a record are one pose, as a regression's."""
+    error, variance = joint_errors(poses.mean(1), truth, mask), poses.var(1).mean(-1)
+    fixed = (variance.sqrt() < LEAST_MM) & (error < LEAST_MM)
+    varies = (variance > 0).any(-1, keepdim=True)
+    level = torch.from_numpy(ball_level(error.numpy(), variance.numpy(), poses.shape[1]))
+    return torch.where(mask & ~fixed & varies, level, torch.nan)
 
 
 def calibrated_hits(
@@ -240,11 +362,11 @@ def calibrated_hits(
     r90_mm: Float[np.ndarray, "B K"],
     truth: Float[Tensor, "B K 3"],
     mask: Bool[Tensor, "B K"],
-) -> Float[np.ndarray, "B K"]:
+) -> Float[Tensor, "B K"]:
     """1 where a ball of that radius about the joint holds the truth, else 0; NaN as in `hypothesis_levels`."""
-    error = joint_errors(pose, truth, mask).numpy()
-    fixed = (r90_mm < LEAST_MM) & (error < LEAST_MM)
-    return np.where(mask.numpy() & ~fixed, error <= r90_mm, np.nan)
+    error, radius = joint_errors(pose, truth, mask), torch.from_numpy(r90_mm)
+    fixed = (radius < LEAST_MM) & (error < LEAST_MM)
+    return torch.where(mask & ~fixed, (error <= radius).double(), torch.nan)
 
 
 def true_states(visibility: Int[np.ndarray, "n J"]) -> np.ndarray:
@@ -253,12 +375,12 @@ def true_states(visibility: Int[np.ndarray, "n J"]) -> np.ndarray:
     return np.where(visibility < SEEN, "", named)
 
 
-def confusion(true: np.ndarray, said: np.ndarray) -> dict[str, Any]:
+def confusion(true: np.ndarray, said: np.ndarray) -> Json:
     """`counts`[true][predicted] in the order of STATES, `accuracy`, and `balanced_accuracy`: the mean of the shares
     found of each state that occurs. Both (n, J) strings; joints whose true state is '' do not count."""
-    if true.shape != said.shape or not (true != "").any():
-        raise InputError(f"expected equal tables of states with a known one, got {true.shape} and {said.shape}")
     table = np.array([[((true == t) & (said == s)).sum() for s in STATES] for t in STATES])
+    if not table.any():
+        raise InputError("expected a joint whose state is known, got none")
     occurring = table.sum(1) > 0
     shares = np.diag(table)[occurring] / table.sum(1)[occurring]
     accuracy = float(np.trace(table) / table.sum())
