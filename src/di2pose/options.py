@@ -1,7 +1,8 @@
 """The options of a prediction: names, types, defaults, ranges and checks, for Python, the command line and REST."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, TypedDict
 
@@ -17,8 +18,8 @@ Boxes = Sequence[Box] | Sequence[Sequence[Box] | None]
 Point = Sequence[float] | np.ndarray
 
 
-def _within(default: Any, least: float | None, most: float | None = None) -> Any:
-    """A field whose metadata hold its range: "least" and "most", None where there is no bound."""
+def _within(default: Any, least: float | None = None, most: float | None = None) -> Any:
+    """A number, or None where that is the default; the metadata hold its range, None where there is no bound."""
     return field(default=default, metadata={"least": least, "most": most})
 
 
@@ -30,7 +31,7 @@ class Options:
     """Poses drawn for each person; their mean is the estimate."""
     steps: int | None = _within(None, 1)
     """Reverse steps of the diffusion; None: the model's own default."""
-    seed: int = 0
+    seed: int = _within(0)
     """The noise of hypothesis h of person p depends on (seed, p, h) alone, so a batch gives what single runs do."""
     boxes: Boxes | None = None
     """Where the people are, a list of (x0, y0, x1, y1) in pixels of the upright picture, instead of a detector; for a
@@ -62,28 +63,20 @@ class Options:
     def check(self) -> "Options":
         """The same options; InputError where a number has the wrong type or lies outside of its range.
 
-        The bounds of `steps` are the model's, those of `field_of_view` are checked with the camera.
+        The upper bound of `steps` is the model's.
         """
-        for name in ("hypotheses", "max_people", "seed"):
-            value = getattr(self, name)
-            if not _is_whole(value):
-                raise InputError(f"{name} must be a whole number, got {value!r}")
-            if name != "seed" and value < 1:
-                raise InputError(f"{name} must be 1 or more, got {value!r}")
-        if self.steps is not None and not _is_whole(self.steps):
-            raise InputError(f"steps must be a whole number, or None for the model's own, got {self.steps!r}")
-        for name, example in (
-            ("height_m", "a stature in metres like 1.78"),
-            ("field_of_view", "an angle in degrees like 60"),
-            ("min_score", "a number from 0 to 1"),
-        ):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, Real) and not isinstance(value, bool)):
-                raise InputError(f"{name} must be {example}, or None, got {value!r}")
-        if self.min_score is not None and not 0 <= self.min_score <= 1:
-            raise InputError(f"min_score must be a number from 0 to 1, got {self.min_score!r}")
-        if self.height_m is not None and not 0.3 <= self.height_m <= 3:
-            raise InputError(f"height_m is a stature in metres, 0.3 to 3, got {self.height_m}")
+        for each in fields(Options):
+            value = getattr(self, each.name)
+            if each.metadata and not (value is None and each.default is None):
+                whole = is_whole(each)
+                if not isinstance(value, Integral if whole else Real) or isinstance(value, bool):
+                    kind = "a whole number" if whole else "a number"
+                    null = ", or None" * (each.default is None)
+                    raise InputError(f"{each.name} must be {kind}{null}, got {value!r}")
+                least, most = each.metadata["least"], each.metadata["most"]
+                if least is not None and not least <= value <= (math.inf if most is None else most):
+                    bounds = f"{least} or more" if most is None else f"from {least} to {most}"
+                    raise InputError(f"{each.name} must be {bounds}, got {value!r}")
         return self
 
 
@@ -106,8 +99,9 @@ class CallOptions(TypedDict, total=False):
     keep_tokens: Mapping[int, int] | None
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
+def is_whole(option: Field[Any]) -> bool:
+    """Whether an option with a range is a whole number."""
+    return option.type in (int, int | None)
 
 
 VIDEO_OPTIONS = ("hypotheses", "steps", "seed", "max_people", "min_score", "height_m", "field_of_view")

@@ -1,5 +1,6 @@
 """A real server of the service on a free port, and a client of the standard library."""
 
+import asyncio
 import base64
 import http.client
 import io
@@ -14,7 +15,7 @@ from PIL import Image
 from di2pose.serve.command import bind
 from di2pose.serve.limits import Limits
 from di2pose.serve.server import build
-from di2pose.serve.worker import ExclusiveJob
+from di2pose.serve.worker import Job
 
 QUICK = {"hypotheses": 2, "steps": 2, "second_look": False}
 """Options of a request that is answered soon."""
@@ -42,7 +43,12 @@ class Running:
 
     port: int
     worker: object
+    loop: object = None
     headers: dict = field(default_factory=dict)
+
+    def submit(self, job, work):
+        """The future of a job's answer."""
+        return asyncio.run_coroutine_threadsafe(self.worker.run(job, work), self.loop)
 
     def ask(self, method, path, body=None, headers=(), timeout=120, client="127.0.0.1"):
         """`client`: the address that it comes from; on Linux any of 127.x.x.x."""
@@ -71,28 +77,27 @@ class Running:
         """The worker is busy for as long as the block runs."""
         begun, end = threading.Event(), threading.Event()
 
-        def run(model, between):
+        def work(between):
             begun.set()
             end.wait(60)
 
-        job = ExclusiveJob(60, 60, run)
-        self.worker.submit(job)
+        done = self.submit(Job("", "held", 60, 60), work)
         assert begun.wait(60)
         try:
             yield
         finally:
             end.set()
-            job.future.result(60)
+            done.result(60)
 
     @contextmanager
-    def noting(self, method, note):
-        """Calls `note` with the argument of each call of a method of the worker."""
-        real = getattr(self.worker, method)
-        setattr(self.worker, method, lambda argument: (note(argument), real(argument))[1])
+    def noting_jobs(self, note):
+        """Calls `note` with every job that comes."""
+        run = self.worker.run
+        self.worker.run = lambda job, work: (note(job), run(job, work))[1]
         try:
             yield
         finally:
-            setattr(self.worker, method, real)
+            self.worker.run = run
 
     def wait_for(self, count, timeout=60):
         """Until so many requests wait."""
@@ -114,23 +119,25 @@ def form(files, fields):
 
 
 @contextmanager
-def running(model, limits=None, waiting=64, a_client=64, batch=8, token=None, hosts=()):
+def running(model, limits=None, waiting=64, a_client=64, token=None, hosts=()):
     with bind("127.0.0.1", 0) as listening:
-        server, worker = build(model, limits or Limits(), (waiting, a_client, batch), ("127.0.0.1", *hosts), token)
-        worker.start()
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        server, worker = build(model, limits or Limits(), (waiting, a_client), ("127.0.0.1", *hosts), token)
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_until_complete, args=(server.serve([listening]),), daemon=True)
         port = listening.getsockname()[1]
         thread.start()
         try:
-            yield Running(port, worker, {} if token is None else {"Authorization": f"Bearer {token}"})
+            yield Running(port, worker, loop, {} if token is None else {"Authorization": f"Bearer {token}"})
         finally:
             server.should_exit = True
             thread.join(30)
-            worker.close()
             assert not thread.is_alive()
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+            worker.close()
 
 
-def work_for_ever(model, between):
+def work_for_ever(between):
     """The work of a long job."""
     while True:
         between()

@@ -44,7 +44,7 @@ def test_a_missing_extra_says_what_to_install(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "flags", [["--token", ""], ["--token", " a"], ["--batch", "0"], ["--max-price", "0"], ["--device", "abacus"]]
+    "flags", [["--token", ""], ["--token", " a"], ["--max-waiting", "0"], ["--max-price", "0"], ["--device", "abacus"]]
 )
 def test_wrong_flags_are_told(flags, capsys):
     assert main(["serve", "--port", "0", *flags]) == 2

@@ -19,7 +19,6 @@ from di2pose.serve.schema import ROUTES
 from di2pose.serve.worker import Worker
 
 VALID, INVALID = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
-LISTED = [entry for entry in ROUTES if entry.listed]
 SETTINGS = settings(
     max_examples=6, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -38,8 +37,7 @@ def api():
     torch.manual_seed(0)
     config = recipes.tiny(feature_width=BlazePose("lite").layout.width)
     model = Di2Pose(dataclasses.replace(config, encoder="blazepose-lite"))
-    worker = Worker(model, 64, 64, 8)
-    worker.start()
+    worker = Worker(64, 64)
     limits = Limits(hypotheses=2, steps=2, people=2, grid=2)
     yield openapi.from_asgi("/openapi.json", build_app(Service(model, worker, limits), ("testserver",)))
     worker.close()
@@ -49,7 +47,7 @@ def base64_of(content):
     return base64.b64encode(content).decode()
 
 
-@pytest.mark.parametrize("entry", LISTED, ids=lambda entry: entry.endpoint)
+@pytest.mark.parametrize("entry", ROUTES, ids=lambda entry: entry.endpoint)
 def test_a_plain_request_is_answered_as_the_document_says(api, files, entry):
     operation = api[entry.path][entry.method]
     path = {"name": "astronaut", "format": "json"}
@@ -64,7 +62,7 @@ def test_a_plain_request_is_answered_as_the_document_says(api, files, entry):
 
 @pytest.mark.filterwarnings("ignore:Do not use the .random. module:hypothesis.errors.HypothesisDeprecationWarning")
 @pytest.mark.parametrize("mode", [VALID, INVALID], ids=["valid", "invalid"])
-@pytest.mark.parametrize("entry", [entry for entry in LISTED if entry.files], ids=lambda entry: entry.endpoint)
+@pytest.mark.parametrize("entry", [entry for entry in ROUTES if entry.files], ids=lambda entry: entry.endpoint)
 def test_answers_are_what_the_document_says(api, files, entry, mode):
     """Status, content type, headers and schema of every answer; what the document forbids is refused. A request that it
     allows may be refused, too: no schema says that a box has x0 < x1, or that somebody is in the picture."""

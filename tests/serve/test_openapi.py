@@ -7,6 +7,7 @@ from serve.running import QUICK
 
 from di2pose.options import VIDEO_OPTIONS, Options
 from di2pose.result import WRITERS
+from di2pose.serve import openapi
 from di2pose.serve.limits import CODES, ApiError, Limits
 from di2pose.serve.schema import LAB, ROUTES, SHARED, read_fields
 
@@ -29,7 +30,7 @@ def read(**given):
 
 
 def test_routes_and_fields_are_those_of_the_tables(document):
-    listed = {(route.method.lower(), route.path) for route in ROUTES if route.listed}
+    listed = {(route.method.lower(), route.path) for route in ROUTES}
     assert {(method, path) for path, each in document["paths"].items() for method in each} == listed
     for each in document["paths"].values():
         for operation in each.values():
@@ -112,8 +113,20 @@ def test_the_page_of_the_api_stands_alone(service):
     text = service.get("/docs").body.decode()
     assert "<script" not in text
     assert not re.findall(r"(?:src|href)=.(?:https?:)?/", text)
-    assert all(route.path in text for route in ROUTES if route.listed)
+    assert all(route.path in text for route in ROUTES)
     assert all(f"<code>{name}</code>" in text for name in LAB)
+
+
+def test_the_price_limit_stands_in_the_api_description():
+    limits = Limits(price=4321, video_price=87654)
+    described = openapi.document(limits, [])
+    for route in ("/v1/predict", "/v1/video", "/v1/files/{format}", "/v1/reveal", "/v1/lab"):
+        text = properties(described, route)["hypotheses"]["description"]
+        assert "people x hypotheses x steps may be 4321 at most" in text
+        assert "frames x max_people x hypotheses x steps 87654" in text
+    page = openapi.page(limits)
+    assert "people x hypotheses x steps may be 4321 at most" in page
+    assert "<td>price</td><td>4321</td>" in page
 
 
 def test_the_model_tells_what_a_page_needs(service, model):
@@ -121,8 +134,7 @@ def test_the_model_tells_what_a_page_needs(service, model):
     assert (about["name"], about["kind"], about["diffusion_steps"]) == ("small", "di2pose", 100)
     assert about["defaults"] == {"hypotheses": 8, "steps": model.config.sample_steps, "seed": 0, "max_people": 8}
     assert (len(about["joints"]), len(about["bones"])) == (17, 16)
-    limits = {"bytes", "pixels", "hypotheses", "steps", "people", "video_bytes", "video_seconds"}
-    assert limits <= about["limits"].keys()
+    assert about["limits"] == Limits().public()
     assert about["formats"] == [ending[1:] for ending in WRITERS]
 
 

@@ -1,5 +1,6 @@
-"""The queue: what a request may cost, whose turn it is, when work stops, and how the service ends."""
+"""The queue: whose turn it is, when work stops, how the service ends; and what a request may cost."""
 
+import asyncio
 import os
 import re
 import signal
@@ -13,13 +14,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from serve.running import BOUNDARY, QUICK, Running, form, opened, running, work_for_ever
+from serve.running import BOUNDARY, QUICK, Running, form, running
 from video.films import write_film
 
 from di2pose.diffusion import fast_sampler
+from di2pose.interruption import check
 from di2pose.serve import worker as worker_module
 from di2pose.serve.limits import ApiError, Limits
-from di2pose.serve.worker import ExclusiveJob, PhotoJob
+from di2pose.serve.worker import PHOTO, Job, Worker
 
 BOX = (20.0, 10.0, 200.0, 250.0)
 DEFAULTS = {"hypotheses": 8, "steps": None, "seed": 0, "max_people": 16}
@@ -33,31 +35,36 @@ def film(tmp_path_factory, astronaut):
     return write_film(tmp_path_factory.mktemp("film") / "a.mp4", frames, rate=10).read_bytes()
 
 
-@pytest.fixture
-def steps(monkeypatch):
-    """Diffusion steps: how many were begun, and a function that each one calls with its number."""
-    jump, seen = fast_sampler.jump, SimpleNamespace(count=0, at=lambda number: None)
-
-    def noted(*arguments):
-        seen.count += 1
-        seen.at(seen.count)
-        return jump(*arguments)
-
-    monkeypatch.setattr(fast_sampler, "jump", noted)
-    return seen
+@pytest.fixture(scope="module")
+def worker():
+    worker = Worker(64, 64)
+    yield worker
+    worker.close()
 
 
-def photo_job(content, client="", price=1, **options):
-    whole = QUICK | {"seed": 0, "max_people": 1, "boxes": [BOX]} | options
-    return PhotoJob(60, content, 256 * 256, whole, price, client)
+@pytest.fixture(autouse=True)
+def whole_turns(monkeypatch):
+    """Turns do not depend on the machine's speed."""
+    monkeypatch.setattr(worker_module, "SLICE_S", float("inf"))
 
 
-def in_order(jobs):
-    """The names of the jobs, in the order in which they are answered; complete when all are."""
-    done = []
-    for name, job in jobs.items():
-        job.future.add_done_callback(lambda _, name=name: done.append(name))
-    return done
+def answers(worker, *jobs):
+    """What comes of (job, work) that wait together: answers and errors."""
+
+    async def run():
+        end = threading.Event()
+        held = asyncio.ensure_future(worker.run(Job("", "held", 60, 60), lambda between: end.wait(60)))
+        await asyncio.sleep(0)
+        tasks = [asyncio.ensure_future(worker.run(job, work)) for job, work in jobs]
+        await asyncio.sleep(0)
+        assert worker.waiting == len(jobs)
+        end.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert await held
+        assert (worker.waiting, worker.busy) == (0, False)
+        return found
+
+    return asyncio.run(run())
 
 
 # The price
@@ -76,46 +83,31 @@ def test_a_request_that_costs_too_much_is_refused_with_the_limit(service, photos
     assert service.worker.waiting == 0
 
 
-def test_the_limit_is_an_option_of_the_service_and_counts_each_factor(model, photos, film):
-    with running(model, Limits(price=48, video_price=24)) as service:
-        one = QUICK | {"boxes": [BOX]}
-        assert service.post("/v1/predict", photos[4], **one | {"hypotheses": 4, "steps": 12}).status == 200
-        assert service.post("/v1/predict", photos[4], **one | {"hypotheses": 4, "steps": 13}).error == "too_large"
-        assert service.post("/v1/predict", photos[4], hypotheses=4, steps=2, max_people=2).status == 200
-        found = service.post("/v1/predict", photos[4], hypotheses=4, steps=2, max_people=3)
-        assert "(max_people + 4) x hypotheses x steps may be 48 at most, 7 x 4 x 2" in found.json["error"]["message"]
-        pinned = one | {"pin": {"left_wrist": [200, 100, -100]}, "hypotheses": 4}
-        assert "x 8 with pins may be 48" in service.post("/v1/predict", photos[0], **pinned).json["error"]["message"]
+def test_the_price_of_a_video_counts_its_frames(model, film):
+    with running(model, Limits(video_price=24)) as service:
         cheap = {"hypotheses": 2, "steps": 2}
         assert service.post("/v1/video", film, "video", **cheap, max_people=2).status == 200
         video = service.post("/v1/video", film, "video", **cheap, max_people=3).json["error"]["message"]
         assert "frames x max_people x hypotheses x steps may be 24 at most, 3 x 3 x 2 x 2 = 36" in video
 
 
-def test_the_limit_stands_in_the_api_description(model):
-    with running(model, Limits(price=4321, video_price=87654)) as service:
-        paths = service.get("/openapi.json").json["paths"]
-        for route in ("/v1/predict", "/v1/video", "/v1/files/{format}", "/v1/reveal", "/v1/lab"):
-            schema = paths[route]["post"]["requestBody"]["content"]["application/json"]["schema"]
-            text = schema["properties"]["hypotheses"]["description"]
-            assert "people x hypotheses x steps may be 4321 at most" in text
-            assert "frames x max_people x hypotheses x steps 87654" in text
-        page = service.get("/docs").body.decode()
-        assert "people x hypotheses x steps may be 4321 at most" in page
-        assert "<td>price</td><td>4321</td>" in page
-        limits = service.get("/v1/model").json["limits"]
-        assert (limits["price"], limits["video_price"]) == (4321, 87654)
+def test_the_price_counts_each_factor():
+    limits = Limits(price=48)
+    assert limits.check_price({"hypotheses": 4, "steps": None, "boxes": [BOX]}, own_steps=12) == 48
+    assert limits.check_price({"hypotheses": 4, "steps": 2, "max_people": 2}, own_steps=12) == 48
+    pinned = {"hypotheses": 4, "steps": 2, "boxes": [BOX], "pin": {"left_wrist": (200, 100, -100)}}
+    for options, message in (
+        ({"hypotheses": 4, "steps": 2, "max_people": 3}, r"\(max_people \+ 4\) x hypotheses x steps may be 48 at most"),
+        (pinned, "boxes x hypotheses x steps x 8 with pins may be 48 at most, 1 x 4 x 2 x 8 = 64 came"),
+    ):
+        with pytest.raises(ApiError, match=message):
+            limits.check_price(options, own_steps=12)
 
 
 def test_what_the_page_asks_for_by_default_is_far_below_the_limit():
     limits = Limits()
-    reveal = DEFAULTS | {"steps": 24, "boxes": [BOX]}
-    requests = [
-        (DEFAULTS, 0),
-        (reveal, 0),
-        (DEFAULTS | {"boxes": [BOX], "pin": {"nose": (0, 0, 0)}}, 0),
-        (DEFAULTS, 36),
-    ]
+    one = DEFAULTS | {"boxes": [BOX]}
+    requests = [(DEFAULTS, 0), (one | {"steps": 24}, 0), (one | {"pin": {"nose": (0, 0, 0)}}, 0), (DEFAULTS, 36)]
     assert max(limits.check_price(options, 4, places) for options, places in requests) < limits.price / 8
     longest = round(limits.video_seconds * limits.video_rate)
     assert limits.check_price(DEFAULTS | {"max_people": 8}, 4, frames=longest) < limits.video_price / 2
@@ -124,33 +116,30 @@ def test_what_the_page_asks_for_by_default_is_far_below_the_limit():
 # Work that stops
 
 
-def test_a_request_whose_client_has_gone_stops_within_a_step(service, photos, steps):
-    jobs = []
+def test_a_request_whose_client_has_gone_stops_within_a_step(service, photos, monkeypatch):
+    jump, steps, jobs = fast_sampler.jump, [], []
     reached, go = threading.Event(), threading.Event()
 
-    def at(number):
-        if number == 3:
+    def held(*arguments):
+        steps.append(1)
+        if len(steps) == 3:
             reached.set()
             go.wait(60)
+        return jump(*arguments)
 
-    steps.at = at
-    with service.noting("submit", jobs.append):
-        fields = {"boxes": [BOX], "hypotheses": 1, "steps": 50, "second_look": False}
-        _ask_and_leave(service, photos[0], fields, reached)
-        until(lambda: jobs[0].gone)
-    go.set()
-    assert jobs[0].future.result(60).message == "the client has gone"
-    assert steps.count == 3
-    assert service.post("/v1/predict", photos[4], **QUICK).status == 200
-
-
-def _ask_and_leave(service, content, fields, reached):
-    body = form({"image": content}, fields)
+    monkeypatch.setattr(fast_sampler, "jump", held)
+    body = form({"image": photos[0]}, {"boxes": [BOX], "hypotheses": 1, "steps": 50, "second_look": False})
     head = f"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
     head += f"Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", service.port)) as connection:
-        connection.sendall(head.encode() + body)
-        assert reached.wait(60)
+    with service.noting_jobs(jobs.append):
+        with socket.create_connection(("127.0.0.1", service.port)) as connection:
+            connection.sendall(head.encode() + body)
+            assert reached.wait(60)
+        until(lambda: jobs[0].gone)
+    go.set()
+    until(lambda: not service.worker.busy)
+    assert len(steps) == 3
+    assert service.post("/v1/predict", photos[4], **QUICK).status == 200
 
 
 def until(true):
@@ -160,84 +149,116 @@ def until(true):
         time.sleep(0.01)
 
 
-def test_a_batch_stops_when_the_last_of_its_clients_has_gone(service, photos, steps):
-    a, b = photo_job(photos[0], "a", steps=6), photo_job(photos[1], "b", steps=6)
-    steps.at = lambda number: [service.worker.abandon(job) for job, at in ((a, 2), (b, 4)) if number == at]
-    with service.held():
-        service.worker.submit(a)
-        service.worker.submit(b)
-    assert b.future.result(60).status == a.future.result(60).status == 503
-    assert steps.count == 4
+def test_time_that_is_up_stops_the_work_within_a_step(worker):
+    job, steps = Job("", PHOTO, 60, 60), []
+
+    def work(between):
+        for step in range(50):
+            check()
+            steps.append(step)
+            job.until = 0.0 if step == 2 else job.until
+
+    (error,) = answers(worker, (job, work))
+    assert (error.status, len(steps)) == (504, 3)
 
 
-def test_time_that_is_up_stops_the_work_within_a_step(service, photos, steps):
-    job = photo_job(photos[0], steps=50)
-    steps.at = lambda number: setattr(job, "work_s", 50.0 if number < 3 else 0.0)
-    service.worker.submit(job)
-    refusal = job.future.result(60)
-    assert (refusal.status, steps.count) == (504, 3)
+def test_a_bug_is_an_answer_and_the_next_job_is_answered(worker, caplog):
+    bug, good = answers(
+        worker, (Job("a", PHOTO, 60, 60), lambda between: 1 / 0), (Job("a", PHOTO, 60, 60), lambda between: "good")
+    )
+    assert (bug.status, good) == (500, "good")
+    assert "a request failed in the program" in caplog.text
 
 
 # Whose turn it is
 
 
-def test_clients_have_one_turn_after_the_other(service, photos):
+def frames(name, turns, count=3):
+    """Work that notes its frames."""
+
+    def work(between):
+        for k in range(count):
+            between()
+            turns.append(f"{name}{k}")
+
+    return work
+
+
+def photo(name, turns):
+    return lambda between: turns.append(name)
+
+
+def test_clients_have_one_turn_after_the_other(worker):
     """However many requests one of them has sent before."""
-    jobs = {f"a{k}": photo_job(photos[4], "a", seed=k) for k in range(4)}
-    jobs |= {f"b{k}": photo_job(photos[4], "b", seed=10 + k) for k in range(2)}
-    jobs |= {"c0": photo_job(photos[4], "c", seed=20)}
-    done = in_order(jobs)
-    with service.held():
-        for job in jobs.values():
-            service.worker.submit(job)
-    for job in jobs.values():
-        job.future.result(60)
-    assert done == ["a0", "b0", "c0", "a1", "b1", "a2", "a3"]
+    turns, names = [], ["a0", "a1", "a2", "a3", "b0", "b1", "c0"]
+    answers(worker, *[(Job(name[0], PHOTO, 60, 60), photo(name, turns)) for name in names])
+    assert turns == ["a0", "b0", "c0", "a1", "b1", "a2", "a3"]
 
 
-def test_a_batch_has_one_photo_of_each_client_while_several_wait(service, photos):
-    jobs = {f"a{k}": photo_job(photos[4], "a") for k in range(4)} | {"b0": photo_job(photos[4], "b")}
-    jobs |= {"dear": photo_job(photos[4], "c", price=2040), "dear too": photo_job(photos[4], "d", price=2040)}
-    batches = []
-
-    def note(opened):
-        batches.append([name for name, job in jobs.items() if job in [each for each, _ in opened]])
-
-    with service.noting("_predict_opened", note):
-        with service.held():
-            for job in jobs.values():
-                service.worker.submit(job)
-        for job in jobs.values():
-            job.future.result(60)
-    assert batches == [["a0", "b0", "dear"], ["a1", "dear too"], ["a2", "a3"]]
+def test_long_jobs_and_photos_take_turns(worker):
+    """Two videos and a client with many photos: a frame, a frame, a photo. The first client's second video waits for
+    the end of its first."""
+    turns = []
+    videos = [(Job(name[0], "video", 60, 60), frames(name, turns)) for name in ("a", "b", "a'")]
+    answers(worker, *videos, *[(Job("c", PHOTO, 60, 60), photo("photo", turns)) for _ in range(4)])
+    assert turns == ["photo", "a0", "b0", "photo", "a1", "b1", "photo", "a2", "b2", "photo", "a'0", "a'1", "a'2"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.x.x.x")
-def test_no_client_fills_the_queue(model, photos):
-    with running(model, waiting=4, a_client=2) as service, ThreadPoolExecutor(4) as pool, service.held():
-        asked = [pool.submit(service.post, "/v1/predict", photos[4], **QUICK) for _ in range(2)]
-        service.wait_for(2)
-        third = service.post("/v1/predict", photos[4], **QUICK)
-        assert (third.status, third.error) == (503, "busy")
-        assert "2 requests of this client wait, 2 may" in third.json["error"]["message"]
-        assert int(third.headers["retry-after"]) >= 1
-        asked += [pool.submit(service.post, "/v1/predict", photos[4], client="127.0.0.2", **QUICK)]
-        service.wait_for(3)
-    assert [one.result().status for one in asked] == [200, 200, 200]
+def test_no_more_than_two_of_a_kind_have_begun(worker):
+    turns = []
+    answers(worker, *[(Job(name, "video", 60, 60), frames(name, turns, 2)) for name in "abc"])
+    assert turns == ["a0", "b0", "a1", "b1", "c0", "c1"]
 
 
-def test_a_video_gives_way_to_a_reveal_and_a_lab(service, film, photos, monkeypatch):
+def test_a_turn_that_lasts_ends_at_a_step(worker, monkeypatch):
+    """Frames, and photos, of many people, hypotheses and steps are long."""
+    monkeypatch.setattr(worker_module, "SLICE_S", 0.0)
+    turns = []
+
+    def long(between):
+        for step in range(3):
+            check()
+            turns.append(step)
+
+    answers(worker, (Job("a", PHOTO, 60, 60), long), (Job("b", PHOTO, 60, 60), photo("other", turns)))
+    assert turns == ["other", 0, 1, 2]
+
+
+def test_the_clock_of_a_long_job_stands_still_while_others_work(worker, monkeypatch):
+    clock = SimpleNamespace(now=time.monotonic())
+    monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    left = []
+
+    def work(between):
+        between()
+        clock.now += 4
+        left.append(job.until - clock.now)
+        between()  # `other` works for an hour
+        left.append(job.until - clock.now)
+        clock.now += 7
+        between()
+        left.append("never")
+
+    def hour(between):
+        between()
+        clock.now += 3600
+
+    job, other = Job("a", "video", 10_000, 10), Job("b", "lab", 10_000, 5_000)
+    late, done = answers(worker, (job, work), (other, hour))
+    assert (late.status, done) == (504, None)
+    assert left == pytest.approx([6, 6])
+
+
+def test_a_video_gives_way_to_a_reveal_and_a_lab(service, film, photos):
     """Of the same client: each of the three has waited from the beginning."""
-    monkeypatch.setattr(worker_module, "SLICE_S", float("inf"))  # turns do not depend on the machine's speed
     done = []
 
     def ask(name, *arguments, **fields):
-        return service.post(f"/v1/{name}", *arguments, hypotheses=1, steps=1, **fields).status
+        answer = service.post(f"/v1/{name}", *arguments, hypotheses=1, steps=1, **fields)
+        done.append(name)
+        return answer.status
 
-    def note(job):
-        job.future.add_done_callback(lambda _: done.append(job.kind))
-
-    with service.noting("submit", note), ThreadPoolExecutor(3) as pool, service.held():
+    with ThreadPoolExecutor(3) as pool, service.held():
         asked = [pool.submit(ask, "video", film, "video")]
         service.wait_for(1)
         asked += [pool.submit(ask, "reveal", photos[0], boxes=[BOX])]
@@ -245,80 +266,29 @@ def test_a_video_gives_way_to_a_reveal_and_a_lab(service, film, photos, monkeypa
         asked += [pool.submit(ask, "lab", photos[0], boxes=[BOX], grid=2, second_look=False)]
         service.wait_for(3)
     assert [one.result(60) for one in asked] == [200] * 3
-    assert done[0] == ""  # `held`
-    assert done[3] == "video"
+    assert done[-1] == "video"
 
 
-def frames_of(name, turns, count=3):
-    """A long job that notes its frames."""
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.x.x.x")
+def test_a_full_queue_says_when_to_come_again(model, photos):
+    def ask(client="127.0.0.1"):
+        return service.post("/v1/predict", photos[4], client=client, **QUICK)
 
-    def run(model, between):
-        for k in range(count):
-            between()
-            turns.append(f"{name}{k}")
-
-    return run
-
-
-def test_long_jobs_and_photos_take_turns(service, photos):
-    """Two videos and a client with many photos: a frame, a frame, a photo. The first client's second video waits for
-    the end of its first."""
-    turns = []
-    jobs = {name: ExclusiveJob(60, 60, frames_of(name, turns), name[0], "video") for name in ("a", "b", "a'")}
-    for k in range(4):
-        jobs[f"photo {k}"] = photo_job(photos[4], "c", seed=k)
-        jobs[f"photo {k}"].future.add_done_callback(lambda _: turns.append("photo"))
-    with service.held():
-        for job in jobs.values():
-            service.worker.submit(job)
-    for job in jobs.values():
-        job.future.result(60)
-    assert turns == ["photo", "a0", "b0", "photo", "a1", "b1", "photo", "a2", "b2", "photo", "a'0", "a'1", "a'2"]
-
-
-def test_a_turn_that_lasts_ends_at_a_step(service, photos, steps, monkeypatch):
-    """Frames of many people, hypotheses and steps are long."""
-    monkeypatch.setattr(worker_module, "SLICE_S", 0.0)
-    photo, other, answered = opened(photos[0]).convert("RGB"), photo_job(photos[4], "b"), []
-    steps.at = lambda number: service.worker.submit(other) if number == 1 else None
-
-    def run(model, between):
-        result = model(photo, boxes=[BOX], hypotheses=1, steps=3, second_look=False)
-        answered.append(other.future.done())
-        return result
-
-    job = ExclusiveJob(60, 60, run, "a")
-    service.worker.submit(job)
-    assert len(job.future.result(60).people) == 1
-    assert answered == [True]
-
-
-def test_the_clock_of_a_long_job_stands_still_while_others_work(service, monkeypatch):
-    clock = SimpleNamespace(now=time.monotonic())
-    monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    left = []
-
-    def run(model, between):
-        clock.now += 4
-        left.append(job.left_s)
-        between()  # `other` works for an hour
-        left.append(job.left_s)
-        clock.now += 7
-        between()
-        left.append("never")
-
-    def hour(model, between):
-        clock.now += 3600
-        left.append(job.left_s)
-
-    job = ExclusiveJob(10_000, 10, run, "a", "video")
-    other = ExclusiveJob(10_000, 5_000, hour, "b", "lab")
-    with service.held():
-        service.worker.submit(job)
-        service.worker.submit(other)
-    assert job.future.result(60).status == 504
-    assert other.future.result(60) is None
-    assert left == pytest.approx([6, 6, 6])
+    with running(model, waiting=3, a_client=2) as service, ThreadPoolExecutor(3) as pool, service.held():
+        asked = [pool.submit(ask) for _ in range(2)]
+        service.wait_for(2)
+        mine = ask()
+        asked += [pool.submit(ask, "127.0.0.2")]
+        service.wait_for(3)
+        assert service.get("/v1/health").json == {"status": "ok", "waiting": 3, "busy": True}
+        full = ask("127.0.0.3")
+        for answer, message in (
+            (mine, "2 requests of this client wait, 2 may"), (full, "3 requests wait already"),
+        ):  # fmt: skip
+            assert (answer.status, answer.error) == (503, "busy")
+            assert message in answer.json["error"]["message"]
+            assert int(answer.headers["retry-after"]) >= 1
+    assert [one.result().status for one in asked] == [200, 200, 200]
 
 
 # The end
@@ -338,8 +308,9 @@ def held(*arguments):
         sys.stdin.readline()
     return jump(*arguments)
 
-fast_sampler.jump = held
-command.serve(port=0)
+if __name__ == "__main__":
+    fast_sampler.jump = held
+    command.serve(port=0)
 """
 
 
@@ -375,12 +346,20 @@ def test_sigterm_refuses_what_waits_at_once_and_finishes_what_has_begun(photos):
         process.communicate()
 
 
-def test_a_service_that_ends_refuses_what_comes_later_and_what_needs_too_long(model):
-    with running(model) as service:
-        job = ExclusiveJob(60, 60, work_for_ever)
-        service.worker.submit(job)
-        until(lambda: job.begun)
-        service.worker.end(0.2)
-        with pytest.raises(ApiError, match="the service ends"):
-            service.worker.submit(ExclusiveJob(60, 60, work_for_ever))
-        assert job.future.result(60).status == 503
+def test_a_service_that_ends_refuses_what_comes_later_and_what_needs_too_long():
+    worker, begun = Worker(64, 64), threading.Event()
+
+    def work(between):
+        begun.set()
+        while True:
+            between()
+
+    async def run():
+        job = asyncio.ensure_future(worker.run(Job("a", "video", 60, 60), work))
+        await asyncio.to_thread(begun.wait, 60)
+        worker.end(0.2)
+        return await asyncio.gather(job, worker.run(Job("b", PHOTO, 60, 60), work), return_exceptions=True)
+
+    for error in asyncio.run(run()):
+        assert (error.status, error.message) == (503, "the service ends: try another")
+    worker.close()

@@ -26,7 +26,6 @@ def serve(
     device: str = "auto",
     max_waiting: int = 64,
     max_per_client: int = 16,
-    batch: int = 8,
     limits: Annotated[Limits, tyro.conf.arg(name="")] = Limits(),  # noqa: B008  # frozen
 ) -> int:
     """Open the page and the REST service; Ctrl-C ends them. docs/serve.md describes both.
@@ -42,14 +41,13 @@ def serve(
         device: auto, cpu, cuda or mps.
         max_waiting: Requests that may wait; more get 503.
         max_per_client: Requests of one client (its address) that may wait.
-        batch: Photos in one batch, at most.
     """
     for package in ("starlette", "uvicorn", "pydantic"):
         require(package, extra="serve")
     token = os.environ.get(TOKEN) if token is None else token
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise InputError("the token must be printable ASCII without spaces at its ends, and not empty")
-    counts = {"max-waiting": max_waiting, "max-per-client": max_per_client, "batch": batch}
+    counts = {"max-waiting": max_waiting, "max-per-client": max_per_client}
     counts |= {"max-hypotheses": limits.hypotheses, "max-price": limits.price, "max-video-price": limits.video_price}
     for flag, value in counts.items():
         if value < 1:
@@ -63,7 +61,7 @@ def serve(
         pipeline = Di2Pose.from_pretrained(model, device)
         pipeline.load_detector()
         pipeline.encoder  # noqa: B018  # missing files are an error before the first request
-        server, worker = build(pipeline, limits, (max_waiting, max_per_client, batch), (host, *allow_host), token)
+        server, worker = build(pipeline, limits, (max_waiting, max_per_client), (host, *allow_host), token)
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every request that is no HTTP
         address, port = listening.getsockname()[:2]
@@ -72,7 +70,6 @@ def serve(
             print(f"warning: {warning}", file=sys.stderr)
         shown = "localhost" if address in ("0.0.0.0", "::") else f"[{address}]" if ":" in address else address
         print(f"di2pose: http://{shown}:{port}/  (Ctrl-C ends it)", flush=True)
-        worker.start()
         try:
             server.run(sockets=[listening])
         except KeyboardInterrupt:

@@ -1,20 +1,16 @@
 """Checks and decoders of uploaded pictures and videos, and the process that runs them, so that each can be ended: by
 its time limit, or by its own crash."""
 
-import io
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from importlib import import_module
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from typing import Any
 
 from PIL import Image
@@ -26,8 +22,6 @@ from di2pose.video.stream import Frame, Stream, VideoBytes, open_video
 
 START_S = 120.0
 """For Python and its imports, on a busy machine; usually a fraction of a second."""
-PART = 2**20
-"""Bytes of pixels in one message."""
 ADVICE = "save the file again in a common format (JPEG, MP4), or smaller"
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF")
 """Pictures that browsers show. Other readers of Pillow are not tried: some call programs."""
@@ -37,8 +31,8 @@ files."""
 Between = Callable[[], None]
 
 
-def check_picture(content: bytes, limits: Limits) -> int:
-    """The number of pixels in the header, if it is allowed."""
+def check_picture(content: bytes, limits: Limits) -> None:
+    """ApiError where the header's size is not allowed, or where there is none."""
     try:
         width, height = header_size(content, FORMATS)
     except InputError as error:
@@ -50,7 +44,6 @@ def check_picture(content: bytes, limits: Limits) -> int:
         )
     if min(width, height) < LEAST_PIXELS:
         raise ApiError(422, f"a picture needs {LEAST_PIXELS} pixels a side, this one has {width}x{height}")
-    return width * height
 
 
 def decode_picture(content: bytes) -> Image.Image:
@@ -116,7 +109,8 @@ class WatchedStream(Stream):
     def __iter__(self) -> Iterator[Frame]:
         process = DecodingProcess(self.limits.decode_s)
         try:
-            for frame in process.each(decode_frames, self.source, self.limits.pixels):
+            process.run(_open_frames, self.source, self.limits.pixels)
+            while (frame := process.run(_next_frame)) is not None:
                 self.between()
                 self.seen(frame)
                 yield frame
@@ -124,127 +118,68 @@ class WatchedStream(Stream):
             process.close()
 
 
+_frames: Iterator[Frame] = iter(())
+"""Of the video that this process decodes."""
+
+
+def _open_frames(source: VideoBytes, most_pixels: int) -> None:
+    global _frames
+    _frames = decode_frames(source, most_pixels)
+
+
+def _next_frame() -> Frame | None:
+    return next(_frames, None)
+
+
 class DecodingProcess:
     """Calls functions in another process, each for at most `seconds`; threads take turns. Where a function takes longer
-    or ends the process, its caller gets an ApiError and the next caller a new process. An executor of
-    `concurrent.futures` cannot end a call, and would copy pixels more often."""
+    or ends the process, its caller gets an ApiError and the next caller a new process."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._turn = threading.Lock()
-        self._process: SpawnProcess | None = None
+        self._open()
 
-    def start(self) -> None:
-        """Does not wait until it runs."""
-        context = multiprocessing.get_context("spawn")
-        self._connection, there = context.Pipe()
-        self._process = context.Process(target=_answer_calls, args=(there,), daemon=True)
-        with _blocked_interrupts():
-            self._process.start()
-        there.close()
-        self._ready = False
+    def _open(self) -> None:
+        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _prepare)
+        self._pool.submit(os.getpid)  # starts the process, and does not wait for it
 
     def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
+        for process in list((self._pool._processes or {}).values()):  # `kill_workers` in Python 3.14
+            process.kill()
+        self._pool.shutdown()
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of a module there: its result, or its exception."""
         with self._turn:
-            return self._ask(self._started(), function, *arguments)
-
-    def each(self, function: Callable[..., Iterator[Any]], *arguments: Any) -> Iterator[Any]:
-        """The items of a generator, each in at most `seconds`."""
-        with self._turn:
-            process = self._started()
-            self._ask(process, function, *arguments)
-            while (item := self._ask(process, None)) is not None:
-                yield item
-
-    def _started(self) -> SpawnProcess:
-        if self._process is None or not self._process.is_alive():
-            self.start()
-        assert self._process is not None
-        return self._process
-
-    def _ask(self, process: SpawnProcess, function: Callable[..., Any] | None, *arguments: Any) -> Any:
-        """The result of a call; of a generator, an item for each later call of None."""
-        try:
-            if not self._ready and not self._connection.poll(START_S):
+            if not self._runs():
                 self.close()
-                raise ApiError(503, "the decoder does not start: try again later", retry_after_s=60.0)
-            self._ready = self._ready or self._connection.recv() is None
-            self._connection.send((function, arguments))
-            if not self._connection.poll(self.seconds):
-                self.close()
-                raise ApiError(422, f"decoding was ended, for it took longer than {self.seconds:g} s: {ADVICE}")
-            answer = _receive(self._connection)
-        except (EOFError, OSError) as error:
+                self._open()
+                self._runs()
+            try:
+                return self._pool.submit(function, *arguments).result(self.seconds)
+            except TimeoutError:
+                problem = f"decoding was ended, for it took longer than {self.seconds:g} s"
+            except BrokenProcessPool:
+                problem = "the decoder ended at this file"
             self.close()
-            raise ApiError(422, f"the decoder ended at this file (exit code {process.exitcode}): {ADVICE}") from error
+            self._open()
+        raise ApiError(422, f"{problem}: {ADVICE}")
+
+    def _runs(self) -> bool:
+        """Waits until the process has started; False where it has ended, or does not start."""
         try:
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
-        finally:
-            del answer, arguments  # else the exception and this frame would hold each other, and the file
+            return self._pool.submit(os.getpid).result(START_S) > 0
+        except (BrokenProcessPool, TimeoutError):
+            return False
 
 
-def _answer_calls(connection: Connection) -> None:
-    """The process: one call after the other, until its parent ends."""
+def _prepare() -> None:
+    """Of a new process: Ctrl-C of a terminal is for its parent alone, with which it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     with suppress(ImportError):
         import_module("av")  # not within the time of the first call
-    items: Iterator[Any] = iter(())
-    with suppress(EOFError, OSError):  # the parent has ended
-        connection.send(None)
-        while True:
-            function, arguments = connection.recv()
-            try:
-                answer = next(items, None) if function is None else function(*arguments)
-                if isinstance(answer, Iterator):
-                    items, answer = answer, None
-            except Exception as error:
-                error.add_note(traceback.format_exc())  # is not sent otherwise
-                answer = error
-            _send(connection, answer)
-            del arguments, answer
-
-
-class _Pickler(pickle.Pickler):
-    """RGB pixels go beside the pickle: as a part of it they would be copied more often."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, Image.Image):
-            return _picture, (value.size, value.info, pickle.PickleBuffer(value.tobytes()))
-        return NotImplemented
-
-
-def _picture(size: tuple[int, int], info: dict[Any, Any], pixels: memoryview) -> Image.Image:
-    picture = Image.frombytes("RGB", size, pixels)
-    picture.info = info
-    return picture
-
-
-def _send(connection: Connection, answer: Any) -> None:
-    content, beside = io.BytesIO(), list[pickle.PickleBuffer]()
-    _Pickler(content, protocol=5, buffer_callback=beside.append).dump(answer)
-    views = [each.raw() for each in beside]
-    connection.send((content.getvalue(), [len(view) for view in views]))
-    for view in views:
-        for first in range(0, len(view), PART):
-            connection.send_bytes(view[first : first + PART])
-
-
-def _receive(connection: Connection) -> Any:
-    content, sizes = connection.recv()
-    beside = [bytearray(size) for size in sizes]
-    for part in beside:
-        for first in range(0, len(part), PART):
-            connection.recv_bytes_into(part, first)
-    return pickle.loads(content, buffers=beside)
 
 
 def _exit_with_parent() -> None:
@@ -252,17 +187,3 @@ def _exit_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-@contextmanager
-def _blocked_interrupts() -> Iterator[None]:
-    """A process that is started inside gets no SIGINT: Ctrl-C of a terminal is for the parent alone."""
-    if os.name != "posix":
-        yield
-        return
-    resource_tracker.ensure_running()  # its start would unblock them
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -4,6 +4,7 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Iterable
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -58,10 +59,10 @@ class Guard:
         try:
             self.check(request)
         except ApiError as error:
-            response = await error_response(request, error)
-            await response(scope, receive, safe_send)
-            return
-        await self.app(scope, receive, safe_send)
+            answer: ASGIApp = await error_response(request, error)
+        else:
+            answer = self.app
+        await answer(scope, receive, safe_send)
 
     def check(self, request: Request) -> None:
         """ApiError where the headers are not acceptable."""
@@ -85,8 +86,8 @@ class Guard:
         return origin is None or urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
 
 
-async def error_response(request: Request, error: ApiError) -> JSONResponse:
-    """The answer; the rest of the request is thrown away, and the connection ends."""
+async def error_response(request: Request, error: Any) -> JSONResponse:
+    """The answer to an ApiError; the rest of the request is thrown away, and the connection ends."""
     headers = dict(error.headers)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"

@@ -35,7 +35,7 @@ TOGETHER = 8
 
 
 def estimate_motion(
-    model: Di2Pose, source: VideoBytes, options: RequestOptions, limits: Limits, between: Between, pictures: bool
+    model: Di2Pose, source: VideoBytes, options: RequestOptions, limits: Limits, pictures: bool, between: Between
 ) -> Motion:
     """Everybody in a video. `pictures`: with thumbnails, of as many frames as a page shows."""
     thumbnails, count = Thumbnails(), itertools.count()

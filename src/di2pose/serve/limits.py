@@ -28,10 +28,6 @@ class ApiError(Exception):
     def __str__(self) -> str:
         return self.message
 
-    def bare(self) -> "ApiError":
-        """A copy without traceback, whose frames would keep the picture in memory."""
-        return ApiError(self.status, self.message, self.retry_after_s)
-
     @property
     def headers(self) -> dict[str, str]:
         return {} if self.retry_after_s is None else {"Retry-After": str(max(1, round(self.retry_after_s)))}

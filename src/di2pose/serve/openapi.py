@@ -1,8 +1,9 @@
 """/openapi.json and /docs, both made of the tables in `schema`."""
 
-import html
 import re
 from collections.abc import Sequence
+from importlib.resources import files
+from string import Template
 from typing import Any
 
 from di2pose import __version__
@@ -18,11 +19,6 @@ Schema = dict[str, Any]
 OF_UPLOADS = (400, 408, 413, 415, 422, 503, 504)
 """Statuses that the answer to an upload may have, beside those of every answer."""
 FILES = {PICTURE: "a JPEG, PNG, WebP, GIF, BMP or AVIF", VIDEO: "an MP4, MOV, WebM, MKV or AVI"}
-STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
-    "table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0}"
-    "tr{border-bottom:1px solid #8884}code,pre{font-family:ui-monospace,monospace}pre{overflow-x:auto}"
-)
 
 
 def _object(**properties: Schema) -> Schema:
@@ -80,11 +76,10 @@ ANSWERS = {
 
 
 def document(limits: Limits, formats: Sequence[str]) -> Schema:
-    """OpenAPI 3.1 of all routes that are part of the API."""
+    """/openapi.json: OpenAPI 3.1 of all routes."""
     paths: dict[str, Any] = {}
     for route in ROUTES:
-        if route.listed:
-            paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, limits, formats)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, limits, formats)
     return {
         "openapi": "3.1.0",
         "info": {"title": "di2pose", "version": __version__, "description": "3D human poses of photos and videos."},
@@ -127,9 +122,9 @@ def _answer(route: Route, formats: Sequence[str]) -> Schema:
 def _content(route: Route, limits: Limits) -> Schema:
     """The same fields as a form, where each is JSON text, and as JSON, where the file is base64."""
     others = _properties(route.fields_of(route.files[0]), limits)
-    files: Schema = {name: {"type": "string", "description": FILES[name]} for name in route.files}
-    form = {name: schema | {"format": "binary"} for name, schema in files.items()}
-    text = {name: schema | {"contentEncoding": "base64"} for name, schema in files.items()}
+    file: Schema = {name: {"type": "string", "description": FILES[name]} for name in route.files}
+    form = {name: schema | {"format": "binary"} for name, schema in file.items()}
+    text = {name: schema | {"contentEncoding": "base64"} for name, schema in file.items()}
     needed = [{"required": [name]} for name in route.files]
     whole: Schema = {"type": "object", "additionalProperties": False, "oneOf": needed}
     encoding = {name: {"contentType": "application/json"} for name in others}
@@ -144,31 +139,21 @@ def _properties(names: tuple[str, ...], limits: Limits) -> dict[str, Any]:
 
 
 def page(limits: Limits) -> str:
-    """The same to read, without a script."""
-    rows = [
-        [f"<code>{route.method} {html.escape(route.path)}</code>", html.escape(route.text), " or ".join(route.files)]
-        for route in ROUTES
-        if route.listed
-    ]
+    """/docs: the same to read, without a script."""
+    routes = [[f"<code>{route.method} {route.path}</code>", route.text, " or ".join(route.files)] for route in ROUTES]
     taken = [
-        [f"<code>{name}</code>", html.escape(schema["description"]), html.escape(expected(name, schema)),
+        [f"<code>{name}</code>", schema["description"], expected(name, schema),
          "photo, video" if name in VIDEO_OPTIONS else "photo"]
         for name, schema in _properties(LAB, limits).items()
     ]  # fmt: skip
-    bounds = [[name, f"{value:g}" if value < 1e5 else f"{value:.0f}"] for name, value in limits.public().items()]
-    return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
-        f"<title>di2pose API</title><style>{STYLE}</style><h1>di2pose {__version__}: the API</h1>"
-        "<p>Send <code>multipart/form-data</code> with the file and every other field as JSON text, or "
-        "<code>application/json</code> with the file as base64, never compressed. "
-        "<a href='openapi.json'>openapi.json</a> has the same for programs.</p>"
-        "<pre>curl -F image=@photo.jpg -F hypotheses=4 http://127.0.0.1:8000/v1/predict</pre>"
-        f"<h2>Routes</h2>{_table(['route', 'answer', 'file'], rows)}"
-        f"<h2>Fields, all optional</h2>{_table(['field', 'meaning', 'JSON', 'of a'], taken)}"
-        f"<h2>Limits</h2>{_table(['what', 'at most'], bounds)}"
-        '<h2>Errors</h2><p>Every error is <code>{"error": {"code": "...", "message": "..."}}</code>; 503 says in '
-        "<code>Retry-After</code> when to come again.</p>"
-        f"{_table(['status', 'code'], [[str(status), code] for status, code in CODES.items()])}</html>"
+    template = files("di2pose.serve").joinpath("static/docs.html").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        version=__version__,
+        address="http://127.0.0.1:8000",
+        routes=_table(["route", "answer", "file"], routes),
+        fields=_table(["field", "meaning", "JSON", "of a"], taken),
+        limits=_table(["what", "at most"], [[name, f"{value:.10g}"] for name, value in limits.public().items()]),
+        errors=_table(["status", "code"], [[str(status), code] for status, code in CODES.items()]),
     )
 
 

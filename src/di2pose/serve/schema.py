@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from di2pose.options import VIDEO_OPTIONS, Options
+from di2pose.options import VIDEO_OPTIONS, Options, is_whole
 from di2pose.pipeline.pipeline import SPARE
 from di2pose.pipeline.request import REACH_MM
 from di2pose.pose.skeleton import H36M_17
@@ -86,12 +86,11 @@ def field_texts(limits: Limits) -> dict[str, str]:
 @cache
 def request_model(names: tuple[str, ...], limits: Limits) -> type[BaseModel]:
     """The fields of a request beside its file: types, defaults and bounds of `Options`, within the limits."""
-    highest = {"hypotheses": limits.hypotheses, "steps": limits.steps, "max_people": limits.people}
+    highest = {"hypotheses": limits.hypotheses, "steps": limits.steps, "max_people": limits.people, "seed": MOST_SEED}
     boxes = Annotated[list[BoxField], Field(min_length=1, max_length=limits.people)]
     code: Any = _whole(0, 2**31 - 1)
     tokens = Annotated[dict[Position, code], Field(max_length=10_000), AfterValidator(_tokens)]
     kinds: dict[str, tuple[Any, Any]] = {
-        "seed": (_whole(-MOST_SEED, MOST_SEED), Options.seed),
         "second_look": (bool, Options.second_look),
         "boxes": (boxes | None, None),
         "occluded": (Annotated[list[BoxField], Field(max_length=limits.regions)], ()),
@@ -102,10 +101,10 @@ def request_model(names: tuple[str, ...], limits: Limits) -> type[BaseModel]:
         "at": (BoxField | None, None),
     }
     for each in fields(Options):
-        if "least" in each.metadata:
+        if each.metadata:
             least, most = each.metadata["least"], highest.get(each.name, each.metadata["most"])
-            whole = each.type in (int, int | None)
-            kind = _whole(least, most) if whole else Annotated[float, Field(ge=least, le=most)]
+            least = -most if least is None else least
+            kind = _whole(least, most) if is_whole(each) else Annotated[float, Field(ge=least, le=most)]
             kinds[each.name] = (kind | None if each.default is None else kind, each.default)
     texts = field_texts(limits)
     shown: Any = {name: (kinds[name][0], Field(kinds[name][1], description=texts[name])) for name in names}
@@ -155,7 +154,7 @@ def read_fields(given: Mapping[str, Any], names: tuple[str, ...], limits: Limits
 
 @dataclass(frozen=True)
 class Route:
-    """One route. `endpoint` names the method of `app.Service` that answers."""
+    """One route of the API. `endpoint` names the method of `app.Service` that answers."""
 
     method: str
     path: str
@@ -166,8 +165,6 @@ class Route:
     files: tuple[str, ...] = ()
     """Fields one of which must hold the file."""
     fields: tuple[str, ...] = ()
-    listed: bool = True
-    """Whether it is part of the API, or only of the page."""
 
     def fields_of(self, kind: str) -> tuple[str, ...]:
         """The fields beside a file of that kind."""
@@ -175,10 +172,6 @@ class Route:
 
 
 ROUTES = (
-    Route("GET", "/", "page", "the page", "text/html", listed=False),
-    Route("GET", "/static/{name}", "static", "a file of the page", "*/*", listed=False),
-    Route("GET", "/docs", "docs", "this API to read", "text/html", listed=False),
-    Route("GET", "/openapi.json", "openapi", "this API", listed=False),
     Route("GET", "/v1/health", "health", "whether it works, and how many requests wait"),
     Route("GET", "/v1/model", "about", "the model: joints, bones, defaults, limits, formats"),
     Route("GET", "/v1/examples", "examples", "example people: names and titles"),

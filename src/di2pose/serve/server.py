@@ -42,14 +42,14 @@ class TimedProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._until = self.loop.call_later(HEAD_S, self._close)
+        self._until = self.loop.call_later(HEAD_S, transport.close)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._disarm()
         elif self._until is None:
-            self._until = self.loop.call_later(HEAD_S, self._close)
+            self._until = self.loop.call_later(HEAD_S, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
@@ -60,19 +60,13 @@ class TimedProtocol(H11Protocol):
             self._until.cancel()
             self._until = None
 
-    def _close(self) -> None:
-        self._until = None
-        if not self.transport.is_closing():
-            self.transport.close()
-
 
 def build(
-    model: Di2Pose, limits: Limits, queue: tuple[int, int, int], hosts: tuple[str, ...], token: str | None
+    model: Di2Pose, limits: Limits, queue: tuple[int, int], hosts: tuple[str, ...], token: str | None
 ) -> tuple[Server, Worker]:
-    """The server and its worker, neither started. queue: how many requests may wait, how many of one client, how many
-    photos share a batch."""
+    """The server, not started, and its worker. queue: how many requests may wait, and how many of one client."""
     logging.getLogger("uvicorn.access").disabled = True  # it would log what is asked for
-    worker = Worker(model, *queue, limits.decode_s)
+    worker = Worker(*queue, limits.decode_s)
     config = Config(
         build_app(Service(model, worker, limits), hosts, token), http=TimedProtocol, ws="none", lifespan="off",
         log_config=None, access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=15,

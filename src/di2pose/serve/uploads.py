@@ -11,7 +11,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from email.message import Message
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -27,16 +27,6 @@ KINDS = (
     "send multipart/form-data with the file in the field 'image' (or 'video'), or application/json with the file as "
     "base64 under 'image'"
 )
-
-
-class Upload(NamedTuple):
-    """File and fields of a request."""
-
-    kind: str
-    """'image' or 'video'."""
-    content: bytes
-    fields: dict[str, Any]
-    """JSON values."""
 
 
 class UploadBudget:
@@ -97,8 +87,9 @@ async def drain(request: Request) -> None:
                     return
 
 
-def read_upload(request: Request, body: bytes, allowed: tuple[str, ...] = (PICTURE,)) -> Upload:
-    """The parts of a body. `allowed`: the fields that may hold the file, of which one must be there."""
+def read_upload(request: Request, body: bytes, allowed: tuple[str, ...]) -> tuple[str, bytes, dict[str, Any]]:
+    """The name of the field with the file, the file, and the other fields as JSON values. `allowed`: the names of the
+    file, of which one must be there."""
     kind, options = _parse_header(request.headers.get("content-type", ""))
     files, fields = _read_json(body) if kind == "application/json" else _read_form(body, options.get("boundary", ""))
     if wrong := sorted(files.keys() - set(allowed)):
@@ -109,7 +100,7 @@ def read_upload(request: Request, body: bytes, allowed: tuple[str, ...] = (PICTU
     ((name, content),) = files.items()
     if not content:
         raise ApiError(422, f"the file in '{name}' is empty: choose another")
-    return Upload(name, content, fields)
+    return name, content, fields
 
 
 def _parse_header(text: str) -> tuple[str, dict[str, str]]:

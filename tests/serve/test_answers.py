@@ -1,7 +1,13 @@
-"""Files, videos, the reveal, the lab: each what the library gives, none over the disk."""
+"""Photos, files, videos, the reveal, the lab: each answer is what the library gives, none goes over the disk."""
 
+import base64
+import gc
 import io
+import json
 import sys
+import threading
+import time
+import weakref
 import zipfile
 
 import numpy as np
@@ -12,9 +18,10 @@ from serve.running import QUICK, file_of, opened, running
 from video.films import write_film
 
 from di2pose import estimate_video
-from di2pose.result import WRITERS
+from di2pose.result import WRITERS, Result
+from di2pose.serve.decoding import check_video
 from di2pose.serve.jobs import patched, placements
-from di2pose.serve.limits import Limits
+from di2pose.serve.limits import ApiError, Limits
 from di2pose.serve.media import formats
 
 BOX = (20.0, 10.0, 200.0, 250.0)
@@ -48,6 +55,89 @@ def film(tmp_path_factory, astronaut):
     """The bytes of four frames of somebody who moves a little."""
     frames = [np.asarray(astronaut.crop((4 * k, 0, 400 + 4 * k, 400)).resize((320, 320))) for k in range(4)]
     return write_film(tmp_path_factory.mktemp("film") / "a.mp4", frames, rate=10).read_bytes()
+
+
+def direct(model, content, **options):
+    """The bytes of `save`, by the library alone."""
+    return model(opened(content), **(QUICK | options)).to_files("pose.json")["pose.json"]
+
+
+def test_the_answer_is_the_file_that_save_writes(service, model, photos, tmp_path):
+    answer = service.post("/v1/predict", photos[0], **QUICK)
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    model(opened(photos[0]), **QUICK).save(tmp_path / "x.json")
+    assert answer.body == (tmp_path / "x.json").read_bytes()
+    (tmp_path / "answer.json").write_bytes(answer.body)
+    assert len(Result.load(tmp_path / "answer.json").people) == 1
+
+
+def test_json_with_base64_gives_the_same_as_a_form(service, photos):
+    fields = QUICK | {"seed": 3, "boxes": [BOX]}
+    first, second = (ask("/v1/predict", photos[0], **fields) for ask in (service.post, service.post_json))
+    assert first.status == second.status == 200
+    assert first.body == second.body
+    assert json.loads(first.body)["seed"] == 3
+
+
+def test_every_option_reaches_the_model(service, model, photos):
+    options = {
+        "seed": 5, "boxes": [BOX], "occluded": [[0, 150, 256, 256]], "height_m": 1.7, "field_of_view": 50.0,
+        "max_people": 1, "min_score": 0.1, "pin": {"left_wrist": [200.0, 100.0, -100.0]},
+    }  # fmt: skip
+    answer = service.post("/v1/predict", photos[0], **QUICK | options)
+    boxes = {"boxes": [tuple(BOX)], "occluded": [(0.0, 150.0, 256.0, 256.0)]}
+    assert answer.body == direct(model, photos[0], **options | boxes)
+    (person,) = answer.json["frames"][0]["people"]
+    assert person["joints"]["left_wrist"]["state"] == "pinned"
+    kept = service.post("/v1/predict", photos[0], **QUICK | {"boxes": [BOX], "keep_tokens": {"0": 3, "5": 7}})
+    assert kept.body == direct(model, photos[0], boxes=[tuple(BOX)], keep_tokens={0: 3, 5: 7})
+
+
+def test_a_client_that_goes_away_leaves_the_queue(service, photos):
+    with service.held():
+        thread = threading.Thread(target=_ask_and_leave, args=(service, photos[0]))
+        thread.start()
+        service.wait_for(1)
+        thread.join()  # its time is over: it has hung up
+        service.wait_for(0)
+
+
+def _ask_and_leave(service, content):
+    body = json.dumps({"image": base64.b64encode(content).decode()})
+    with pytest.raises(TimeoutError):
+        service.ask("POST", "/v1/predict", body, {"Content-Type": "application/json"}, timeout=1)
+
+
+def test_a_request_that_waits_too_long_is_given_up(model, photos):
+    with running(model, Limits(work_s=0.3)) as service, service.held():
+        late = service.post("/v1/predict", photos[0], **QUICK)
+        assert (late.status, late.error) == (503, "busy")
+        assert service.worker.waiting == 0
+
+
+def test_an_answered_request_leaves_nothing_behind(service, photos):
+    """Not even until the garbage collector comes: pictures are large, and it counts objects."""
+    jobs = []
+    gc.disable()
+    with service.noting_jobs(lambda job: jobs.append(weakref.ref(job))):
+        for content in (photos[4], photos[4][:400], photos[4]):
+            service.post("/v1/predict", content, **QUICK)
+        assert len(jobs) == 3
+        service.post("/v1/predict", photos[4], **QUICK)  # the worker forgets the last one when the next comes
+        end = time.monotonic() + 10
+        while [1 for job in jobs[:3] if job() is not None] and time.monotonic() < end:
+            time.sleep(0.05)
+        left = [job() for job in jobs[:3]]
+    gc.enable()
+    assert left == [None] * 3
+
+
+def test_a_large_file_is_read_whole(service, model):
+    """More than what servers spool to the disk by default."""
+    noise = np.random.default_rng(0).integers(0, 256, (700, 900, 3), np.uint8)
+    content = file_of(Image.fromarray(noise))
+    assert len(content) > 1_500_000
+    assert service.post("/v1/predict", content, **QUICK).body == direct(model, content)
 
 
 def test_files_are_what_save_writes_and_stay_in_memory(service, model, photos, no_disk):
@@ -102,10 +192,12 @@ def test_a_video_has_a_page_with_its_pictures_but_no_overlay(service, film, no_d
 
 
 def test_videos_have_limits_of_their_own(model, film):
-    tight = ({"video_seconds": 0.2}, {"video_seconds": 1.0, "video_rate": 3.0}, {"pixels": 320 * 319})
-    for limits in (*tight, {"video_bytes": 1000}):
-        with running(model, Limits(**limits)) as service:
-            assert service.post("/v1/video", film, "video").error == "too_large"
+    for limits in ({"video_seconds": 0.2}, {"video_seconds": 1.0, "video_rate": 3.0}, {"pixels": 320 * 319}):
+        with pytest.raises(ApiError, match=r" may (have|last) ") as refused:
+            check_video(film, Limits(**limits))
+        assert refused.value.status == 413
+    with running(model, Limits(video_bytes=1000)) as service:
+        assert service.post("/v1/video", film, "video").error == "too_large"
 
 
 @pytest.mark.parametrize(
