@@ -57,6 +57,24 @@ def read_keypoints(path: Path, skeleton: str | None = None) -> list[PictureKeypo
     return _read_file(path, chosen)
 
 
+def match_pictures(
+    found: Sequence[PictureKeypoints], pictures: Sequence[Any], source: object
+) -> list[Float[np.ndarray, "P 17 3"]]:
+    """The people of each picture: by its file name, with or without ending, where the source has names, else by order.
+    A picture that is not among the names shows nobody; without names there must be as many as pictures."""
+    names = [Path(each).name if isinstance(each, str | Path) else "" for each in pictures]
+    by_name = {key: each.people for each in found if each.name for key in (Path(each.name).stem, each.name)}
+    matched = [by_name.get(name, by_name.get(Path(name).stem)) for name in names]
+    if any(each is not None for each in matched):
+        return [np.zeros((0, COCO_17.count, 3)) if each is None else each for each in matched]
+    if len(found) != len(pictures):
+        raise InputError(
+            f"{source} has keypoints of {len(found)} pictures, none of which has the name of one of the "
+            f"{len(pictures)} given ({', '.join(names[:3])})"
+        )
+    return [each.people for each in found]
+
+
 def _read_file(path: Path, skeleton: Skeleton | None) -> list[PictureKeypoints]:
     if path.suffix.lower() in (".npy", ".npz"):
         with files.reading(path, ADVICE):
@@ -132,7 +150,7 @@ def _numpy_pictures(path: Path) -> tuple[list[Raw], Skeleton | None]:
     if "scores" in parts:
         values = np.concatenate([values[..., :2], parts["scores"].reshape(*values.shape[:-1], 1)], -1)
     skeleton = get_skeleton(str(parts["skeleton"])) if "skeleton" in parts else None
-    names = [str(name) for name in parts["names"]] if "names" in parts else None
+    names: list[str | None] = [str(name) for name in parts.get("names", ())]
     if values.ndim not in (3, 4):
         raise InputError(f"{path}: keypoints are (people, joints, 3) or (pictures, people, joints, 3), {values.shape=}")
     pictures = values if values.ndim == 4 else values[None]

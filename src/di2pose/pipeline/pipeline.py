@@ -37,6 +37,7 @@ from di2pose.pipeline.assemble import (
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops
 from di2pose.pipeline.fit import BodyFit
 from di2pose.pipeline.flip import predict_both
+from di2pose.pipeline.given import detections_of, with_given_keypoints
 from di2pose.pipeline.observations import observe
 from di2pose.pipeline.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
 from di2pose.pipeline.second_look import with_second_looks, without_neighbours
@@ -174,11 +175,12 @@ class Di2Pose:
 
         images: a path, a PIL image, RGB pixels (H, W, 3) uint8, or a list of these; turned upright by EXIF
         options: the fields of `di2pose.options.Options`, which says what they mean: hypotheses, steps, seed, boxes,
-            camera, field_of_view, height_m, max_people, min_score, detector, second_look, occluded, pin, keep_tokens
+            keypoints, camera, field_of_view, height_m, max_people, min_score, detector, second_look, occluded, pin,
+            keep_tokens
         """
         wanted = Options(**options).check()
         results: list[Result] = []
-        for batch in batches(images, wanted.boxes, wanted.occluded):
+        for batch in batches(images, wanted.boxes, wanted.occluded, wanted.keypoints):
             queries = [open_query(request, wanted.camera, wanted.field_of_view) for request in batch]
             results += self.predict_people(queries, self.detect_and_encode(queries, wanted), wanted)
         return results if isinstance(images, list | tuple) else results[0]
@@ -187,11 +189,13 @@ class Di2Pose:
         """All detections in the pictures, largest first, encoded."""
         crops = []
         for number, query in enumerate(queries):
-            if query.request.boxes is None:
+            if query.request.keypoints is not None:
+                found = detections_of(query.request.keypoints)
+            elif query.request.boxes is not None:
+                found = from_boxes(query.request.boxes)
+            else:
                 detector = self.load_detector(options.detector)
                 found = detector.detect(query.picture, max_people=options.max_people + SPARE)
-            else:
-                found = from_boxes(query.request.boxes)
             for person in found:
                 crop = self.crop(query.picture, person, query.camera, query.request.hidden, query.assumed)
                 others = tuple(other.box for other in found if other is not person)
@@ -203,7 +207,7 @@ class Di2Pose:
     ) -> list[Result]:
         """The result of each picture. Detections that are no people are dropped, unless the user gave their boxes."""
         calibration = self.calibration or Calibration.neutral()
-        by_user = np.array([queries[crop.query].request.boxes is not None for crop in encoded.crops], bool)
+        by_user = np.array([queries[crop.query].request.people_given for crop in encoded.crops], bool)
         if encoded.output.person is not None and calibration.person is None:  # then the encoder decides
             encoded = encoded.pick(np.flatnonzero(by_user | (encoded.output.person >= PERSON)).tolist())
         steps = self.config.sample_steps if options.steps is None else options.steps
@@ -215,7 +219,7 @@ class Di2Pose:
             likely = [
                 row
                 for row, crop in enumerate(encoded.crops)
-                if queries[crop.query].request.boxes is not None or scores[row] >= self._threshold(crop, options)
+                if queries[crop.query].request.people_given or scores[row] >= self._threshold(crop, options)
             ]
             encoded, estimate = encoded.pick(likely), estimate.pick(likely)
             views = observe(encoded, self.encoder)
@@ -236,7 +240,7 @@ class Di2Pose:
         results = []
         for number, query in enumerate(queries):
             mine = [each for each, crop in zip(people, encoded.crops, strict=True) if crop.query == number]
-            if query.request.boxes is not None:
+            if query.request.people_given:
                 mine = [replace(person, score=1.0) for person in mine]
             else:
                 mine = suppress_duplicates(mine)[: options.max_people]
@@ -299,8 +303,11 @@ class Di2Pose:
         flip_test = second_look if flip_test is None else flip_test
         encoded = encode_crops(self.encoder, crops, flip_test)
         if second_look:
-            encoded = with_second_looks(encoded, self.encoder, self.numpy_model, rows)
-        return without_neighbours(encoded, self.encoder) if flip_test else encoded
+            places = range(len(crops)) if rows is None else rows
+            others = [row for row in places if not crops[row].detection.given]
+            encoded = with_second_looks(encoded, self.encoder, self.numpy_model, others)
+        encoded = without_neighbours(encoded, self.encoder) if flip_test else encoded
+        return with_given_keypoints(encoded, self.encoder)
 
     def estimate(
         self, encoded: EncodedCrops, hypotheses: int, steps: int, noise: Any, constraints: Constraints | None = None
