@@ -45,6 +45,13 @@ def parse_keypoints(values: Any, what: str = "keypoints") -> Float[np.ndarray, "
     return _to_coco(_people(values, what), COCO_17, what)
 
 
+def coco_of(joints: Float[np.ndarray, "P J 3"], what: str) -> Float[np.ndarray, "P 17 3"]:
+    """COCO's joints of people whose skeleton is known by its number of joints; what follows in whole-body sets is left
+    out."""
+    tree = _by_count(joints.shape[1], what)
+    return _to_coco(joints[:, : tree.count], tree, what)
+
+
 def read_keypoints(path: Path, skeleton: str | None = None) -> list[PictureKeypoints]:
     """The pictures of a file, or of a folder of OpenPose files in the order of their frame numbers. `skeleton` names
     the joints' order; None: by the file, or by the number of joints."""
@@ -91,8 +98,8 @@ def _read_file(path: Path, skeleton: Skeleton | None) -> list[PictureKeypoints]:
                 found.append(PictureKeypoints(name, np.zeros((0, 17, 3))))
                 continue
             joints = _people(people, what)
-            tree = skeleton or own or _by_count(joints.shape[1], what)
-            found.append(PictureKeypoints(name, _to_coco(joints[:, : tree.count], tree, what)))
+            tree = skeleton or own
+            found.append(PictureKeypoints(name, _to_coco(joints, tree, what) if tree else coco_of(joints, what)))
     return found
 
 

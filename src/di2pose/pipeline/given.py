@@ -57,6 +57,13 @@ def _replace_observer(
     return replace(output, features=features, keypoints=keypoints)
 
 
+def observed(detection: Detection, person: Float[np.ndarray, "17 3"]) -> Detection:
+    """A detection with the keypoints that an observer found in its box; the same, where it found none."""
+    if not (person[:, 2] > 0).any():
+        return detection
+    return replace(detection, keypoints=person, given=True, roi=region_of(person, detection.box) or detection.roi)
+
+
 def _detection(person: Float[np.ndarray, "17 3"]) -> Detection:
     low, high = np.nanmin(person[:, :2], axis=0), np.nanmax(person[:, :2], axis=0)
     margin = MARGIN * max(1.0, float((high - low).max()))

@@ -8,6 +8,7 @@ The parts are handed in. This module imports no PyTorch, so that an ONNX model r
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from inspect import signature
 from pathlib import Path
 from typing import Any, Unpack, overload
@@ -21,6 +22,7 @@ from di2pose.errors import InputError
 from di2pose.image.boxes import Box
 from di2pose.image.detect import Detection, Detector, from_boxes, load_detector
 from di2pose.image.encoder import PERSON, Encoder, load_encoder
+from di2pose.image.observer import Observer, load_observer
 from di2pose.model import Constraints, NumpyModel, Pins, PoseModel, TorchModel, find_model, load_model, save_model
 from di2pose.noise import hypothesis_generators
 from di2pose.options import CallOptions, Options
@@ -37,7 +39,7 @@ from di2pose.pipeline.assemble import (
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops
 from di2pose.pipeline.fit import BodyFit
 from di2pose.pipeline.flip import predict_both
-from di2pose.pipeline.given import detections_of, with_given_keypoints
+from di2pose.pipeline.given import detections_of, observed, with_given_keypoints
 from di2pose.pipeline.observations import observe
 from di2pose.pipeline.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
 from di2pose.pipeline.second_look import with_second_looks, without_neighbours
@@ -68,10 +70,12 @@ class Di2Pose:
         encoder: Encoder | str | None = None,
         detector: Detector | str = "auto",
         calibration: Calibration | None = None,
+        observer: Observer | str = "movenet",
     ) -> None:
         """model: a `model.PoseModel` of any kind, a `model.NumpyModel`, or the configuration of an untrained Di2Pose
         encoder: a name or an object, instead of the one that the model's configuration names
         detector: a name or an object with `detect(image, max_people=)` -> list of Detection
+        observer: who finds 2D keypoints in a person's box: a name or an object (`image.observer`)
         calibration: what the spread of the hypotheses means; None: `Calibration.neutral`
         """
         if isinstance(model, Config):
@@ -80,21 +84,26 @@ class Di2Pose:
             model = Di2PoseNetwork(model)
         self.model = model
         self.numpy_model: NumpyModel = TorchModel(model) if isinstance(model, PoseModel) else model
-        self.detector, self.calibration = detector, calibration
+        self.detector, self.calibration, self._observer = detector, calibration, observer
         self._encoder: Encoder | str = encoder or model.config.encoder
         self._encoders: dict[str, Encoder] = {}
         self._detectors: dict[tuple[str, str], Detector] = {}
 
     @classmethod
     def from_pretrained(
-        cls, folder: Path | str | None = None, device: str = "cpu", encoder: Encoder | str | None = None
+        cls,
+        folder: Path | str | None = None,
+        device: str = "cpu",
+        encoder: Encoder | str | None = None,
+        observer: Observer | str = "movenet",
     ) -> "Di2Pose":
         """A model of any kind from a checkpoint folder, a run, the name of a packaged one, or None: the packaged
         `small`; with its calibration where the folder has one. In evaluation mode."""
         from di2pose.device import usable_device
 
         place = find_model(folder)
-        return cls(load_model(place, usable_device(device)), encoder, calibration=Calibration.read(place))
+        model = load_model(place, usable_device(device))
+        return cls(model, encoder, calibration=Calibration.read(place), observer=observer)
 
     def save(self, folder: Path | str, half: bool = False, **notes: str | float) -> Path:
         """Write a checkpoint folder, atomically; `half` in 16 bits. Notes are kept in its config.json."""
@@ -148,6 +157,11 @@ class Di2Pose:
                 )
             self._encoders[key] = encoder
         return self._encoders[key]
+
+    @cached_property
+    def observer(self) -> Observer | None:
+        """Who finds 2D keypoints in a person's box; None: MoveNet, in the encoder."""
+        return load_observer(self._observer, self.device) if isinstance(self._observer, str) else self._observer
 
     def load_detector(self, detector: str | Detector | None = None) -> Detector:
         """A detector by name, on the model's device; None: the pipeline's own."""
@@ -289,6 +303,8 @@ class Di2Pose:
         assumed: bool = False,
     ) -> PersonCrop:
         """A person's crop as the encoder wants it; `assumed`: the camera is unknown."""
+        if self.observer is not None and not detection.given:
+            detection = observed(detection, self.observer.observe(picture, [detection.box])[0])
         return PersonCrop(picture, detection, camera, self.encoder.region(detection), hidden, assumed)
 
     def encode(
