@@ -36,6 +36,10 @@ class Options:
     boxes: Boxes | None = None
     """Where the people are, a list of (x0, y0, x1, y1) in pixels of the upright picture, instead of a detector; for a
     list of images a list of such lists."""
+    keypoints: Any = None
+    """2D keypoints of another program, instead of a detector: an array (people, 17, 3) of x, y in pixels of the upright
+    picture and score, COCO order, missing joints NaN or with score 0; or a file or folder that `image.keypoints` reads
+    (OpenPose, COCO, AlphaPose, MMPose, npz, ...). For a list of images a list of these, or one file of all."""
     camera: Camera | None = None
     """Of the upright picture; None: by `field_of_view`, else by EXIF, else 60 degrees."""
     field_of_view: float | None = _within(None, 1, 170)
@@ -87,6 +91,7 @@ class CallOptions(TypedDict, total=False):
     steps: int | None
     seed: int
     boxes: Boxes | None
+    keypoints: Any
     camera: Camera | None
     field_of_view: float | None
     height_m: float | None

@@ -37,6 +37,8 @@ class Detection:
     """Between the hips, from BlazePose's detector."""
     keypoints: Float[np.ndarray, "17 3"] | None = field(default=None, compare=False)
     """x, y, score in COCO order, from detectors that find them; scores of 0 where they found none."""
+    given: bool = False
+    """Whether the keypoints are the user's; missing ones are NaN, with score 0."""
 
     @property
     def has_few_keypoints(self) -> bool:

@@ -76,6 +76,16 @@ class MoveNet:
         return wait
 
 
+def keypoint_tokens(
+    keypoints: Float[np.ndarray, "B 17 3"], noise: Float[np.ndarray, "B 17"], width: float
+) -> Float[np.ndarray, "B 17 6"]:
+    """Tokens of another observer's keypoints (x, y in pixels of a crop of that width, score) and their standard
+    deviation in pixels, the same in x and y; NaN where a keypoint is missing."""
+    half, spread = width / 2, noise[..., None] / (width / 2)
+    tokens = [keypoints[..., :2] / half - 1, spread, spread, keypoints[..., 2:], 0 * spread]
+    return np.concatenate(tokens, axis=-1) + 0 * keypoints[..., :1]
+
+
 def keypoints_of(tokens: Float[np.ndarray, "B 17 6"]) -> Float[np.ndarray, "B 17 3"]:
     """x, y in crop pixels and score, out of cached tokens."""
     half = CROP / 2

@@ -34,13 +34,15 @@ class VitPose(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, name_or_folder: str = DEFAULT) -> None:
+    def __init__(self, name_or_folder: str = DEFAULT, head: bool = False) -> None:
         super().__init__()
         transformers = require("transformers", extra="vitpose")
         whole = load_frozen(transformers.VitPoseForPoseEstimation, name_or_folder)
         folder = Path(name_or_folder)
         self.name = f"vitpose:{folder.resolve() if folder.is_dir() else name_or_folder}"
         self.backbone = whole.backbone
+        self.whole = whole if head else None
+        """With the keypoint head, for `heat_maps`."""
         config = self.backbone.config
         if tuple(config.image_size) != (HEIGHT, WIDTH) or tuple(config.patch_size) != (16, 16):
             raise InputError(
@@ -56,10 +58,23 @@ class VitPose(nn.Module):
 
     @torch.inference_mode()
     def forward(self, crops: UInt8[Tensor, "B 256 192 3"]) -> Float[Tensor, "B 192 C"]:
-        pixels = ((crops.float() / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
-        experts = None if self.expert is None else torch.full((len(crops),), self.expert, device=pixels.device)
+        pixels, experts = self._inputs(crops)
         with autocast(pixels.device):
             return self.backbone(pixels, dataset_index=experts).feature_maps[-1].float()
+
+    @torch.inference_mode()
+    def heat_maps(self, crops: UInt8[np.ndarray, "B 256 192 3"]) -> Float[np.ndarray, "B 17 h w"]:
+        """Of the keypoint head."""
+        assert self.whole is not None
+        pixels, experts = self._inputs(torch.tensor(crops).to(self.mean.device))
+        with autocast(pixels.device):
+            maps: np.ndarray = self.whole(pixels, dataset_index=experts).heatmaps.float().cpu().numpy()
+        return maps
+
+    def _inputs(self, crops: UInt8[Tensor, "B 256 192 3"]) -> tuple[Tensor, Tensor | None]:
+        pixels = ((crops.float() / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
+        experts = None if self.expert is None else torch.full((len(crops),), self.expert, device=pixels.device)
+        return pixels, experts
 
     def region(self, detection: Detection) -> Roi:
         """The box, grown to the crop's aspect and by a margin; of BlazePose's circle round the body what its box would

@@ -86,7 +86,7 @@ def observe(encoded: EncodedCrops, encoder: Encoder) -> list[PersonView]:
                 to_picture(encoder, crop.region, second[0][row]), second[1][row], crop.region.side
             )
             others.append((marks, np.where(inside_any(marks, crop.hidden), np.inf, noise)))
-        if crop.detection.keypoints is not None and not crop.hidden:
+        if crop.detection.keypoints is not None and not crop.detection.given and not crop.hidden:
             others.append(_by_detector(crop, crop.detection.keypoints))
         box, size = crop.detection.box, crop.picture.size
         view = PersonView(crop.camera, box, is_cut(box, size), crop.region.side, in_picture, shown, tuple(others))
@@ -139,8 +139,14 @@ def keypoint_observation(
 ) -> Observation:
     """A second observer's joints, as `observed_joints` gives them, with their noise; `side` of the crop in the points'
     pixels."""
-    noise = landmark_noise(side) * (SURE_NOISE / LANDMARK_NOISE) * np.exp(DOUBT * np.clip(SURE - scores, 0, None) ** 2)
+    noise = landmark_noise(side) / (LANDMARK_NOISE * side) * keypoint_noise(scores, side)
     return points, np.where(np.isfinite(points).all(-1), noise, np.inf)
+
+
+def keypoint_noise(scores: Float[np.ndarray, "*B J"], side: float) -> Float[np.ndarray, "*B J"]:
+    """Standard deviation of a second observer's keypoints in a crop of that side."""
+    noise: np.ndarray = SURE_NOISE * side * np.exp(DOUBT * np.clip(SURE - scores, 0, None) ** 2)
+    return noise
 
 
 def fuse(observations: Sequence[Observation]) -> Observation:

@@ -8,6 +8,7 @@ The parts are handed in. This module imports no PyTorch, so that an ONNX model r
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from inspect import signature
 from pathlib import Path
 from typing import Any, Unpack, overload
@@ -21,6 +22,7 @@ from di2pose.errors import InputError
 from di2pose.image.boxes import Box
 from di2pose.image.detect import Detection, Detector, from_boxes, load_detector
 from di2pose.image.encoder import PERSON, Encoder, load_encoder
+from di2pose.image.observer import Observer, load_observer
 from di2pose.model import Constraints, NumpyModel, Pins, PoseModel, TorchModel, find_model, load_model, save_model
 from di2pose.noise import hypothesis_generators
 from di2pose.options import CallOptions, Options
@@ -37,6 +39,7 @@ from di2pose.pipeline.assemble import (
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops
 from di2pose.pipeline.fit import BodyFit
 from di2pose.pipeline.flip import predict_both
+from di2pose.pipeline.given import detections_of, observed, with_given_keypoints
 from di2pose.pipeline.observations import observe
 from di2pose.pipeline.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
 from di2pose.pipeline.second_look import with_second_looks, without_neighbours
@@ -67,10 +70,12 @@ class Di2Pose:
         encoder: Encoder | str | None = None,
         detector: Detector | str = "auto",
         calibration: Calibration | None = None,
+        observer: Observer | str = "movenet",
     ) -> None:
         """model: a `model.PoseModel` of any kind, a `model.NumpyModel`, or the configuration of an untrained Di2Pose
         encoder: a name or an object, instead of the one that the model's configuration names
         detector: a name or an object with `detect(image, max_people=)` -> list of Detection
+        observer: who finds 2D keypoints in a person's box: a name or an object (`image.observer`)
         calibration: what the spread of the hypotheses means; None: `Calibration.neutral`
         """
         if isinstance(model, Config):
@@ -79,21 +84,26 @@ class Di2Pose:
             model = Di2PoseNetwork(model)
         self.model = model
         self.numpy_model: NumpyModel = TorchModel(model) if isinstance(model, PoseModel) else model
-        self.detector, self.calibration = detector, calibration
+        self.detector, self.calibration, self._observer = detector, calibration, observer
         self._encoder: Encoder | str = encoder or model.config.encoder
         self._encoders: dict[str, Encoder] = {}
         self._detectors: dict[tuple[str, str], Detector] = {}
 
     @classmethod
     def from_pretrained(
-        cls, folder: Path | str | None = None, device: str = "cpu", encoder: Encoder | str | None = None
+        cls,
+        folder: Path | str | None = None,
+        device: str = "cpu",
+        encoder: Encoder | str | None = None,
+        observer: Observer | str = "movenet",
     ) -> "Di2Pose":
         """A model of any kind from a checkpoint folder, a run, the name of a packaged one, or None: the packaged
         `small`; with its calibration where the folder has one. In evaluation mode."""
         from di2pose.device import usable_device
 
         place = find_model(folder)
-        return cls(load_model(place, usable_device(device)), encoder, calibration=Calibration.read(place))
+        model = load_model(place, usable_device(device))
+        return cls(model, encoder, calibration=Calibration.read(place), observer=observer)
 
     def save(self, folder: Path | str, half: bool = False, **notes: str | float) -> Path:
         """Write a checkpoint folder, atomically; `half` in 16 bits. Notes are kept in its config.json."""
@@ -148,6 +158,11 @@ class Di2Pose:
             self._encoders[key] = encoder
         return self._encoders[key]
 
+    @cached_property
+    def observer(self) -> Observer | None:
+        """Who finds 2D keypoints in a person's box; None: MoveNet, in the encoder."""
+        return load_observer(self._observer, self.device) if isinstance(self._observer, str) else self._observer
+
     def load_detector(self, detector: str | Detector | None = None) -> Detector:
         """A detector by name, on the model's device; None: the pipeline's own."""
         chosen = self.detector if detector is None else detector
@@ -174,11 +189,12 @@ class Di2Pose:
 
         images: a path, a PIL image, RGB pixels (H, W, 3) uint8, or a list of these; turned upright by EXIF
         options: the fields of `di2pose.options.Options`, which says what they mean: hypotheses, steps, seed, boxes,
-            camera, field_of_view, height_m, max_people, min_score, detector, second_look, occluded, pin, keep_tokens
+            keypoints, camera, field_of_view, height_m, max_people, min_score, detector, second_look, occluded, pin,
+            keep_tokens
         """
         wanted = Options(**options).check()
         results: list[Result] = []
-        for batch in batches(images, wanted.boxes, wanted.occluded):
+        for batch in batches(images, wanted.boxes, wanted.occluded, wanted.keypoints):
             queries = [open_query(request, wanted.camera, wanted.field_of_view) for request in batch]
             results += self.predict_people(queries, self.detect_and_encode(queries, wanted), wanted)
         return results if isinstance(images, list | tuple) else results[0]
@@ -187,11 +203,13 @@ class Di2Pose:
         """All detections in the pictures, largest first, encoded."""
         crops = []
         for number, query in enumerate(queries):
-            if query.request.boxes is None:
+            if query.request.keypoints is not None:
+                found = detections_of(query.request.keypoints)
+            elif query.request.boxes is not None:
+                found = from_boxes(query.request.boxes)
+            else:
                 detector = self.load_detector(options.detector)
                 found = detector.detect(query.picture, max_people=options.max_people + SPARE)
-            else:
-                found = from_boxes(query.request.boxes)
             for person in found:
                 crop = self.crop(query.picture, person, query.camera, query.request.hidden, query.assumed)
                 others = tuple(other.box for other in found if other is not person)
@@ -203,7 +221,7 @@ class Di2Pose:
     ) -> list[Result]:
         """The result of each picture. Detections that are no people are dropped, unless the user gave their boxes."""
         calibration = self.calibration or Calibration.neutral()
-        by_user = np.array([queries[crop.query].request.boxes is not None for crop in encoded.crops], bool)
+        by_user = np.array([queries[crop.query].request.people_given for crop in encoded.crops], bool)
         if encoded.output.person is not None and calibration.person is None:  # then the encoder decides
             encoded = encoded.pick(np.flatnonzero(by_user | (encoded.output.person >= PERSON)).tolist())
         steps = self.config.sample_steps if options.steps is None else options.steps
@@ -215,7 +233,7 @@ class Di2Pose:
             likely = [
                 row
                 for row, crop in enumerate(encoded.crops)
-                if queries[crop.query].request.boxes is not None or scores[row] >= self._threshold(crop, options)
+                if queries[crop.query].request.people_given or scores[row] >= self._threshold(crop, options)
             ]
             encoded, estimate = encoded.pick(likely), estimate.pick(likely)
             views = observe(encoded, self.encoder)
@@ -236,7 +254,7 @@ class Di2Pose:
         results = []
         for number, query in enumerate(queries):
             mine = [each for each, crop in zip(people, encoded.crops, strict=True) if crop.query == number]
-            if query.request.boxes is not None:
+            if query.request.people_given:
                 mine = [replace(person, score=1.0) for person in mine]
             else:
                 mine = suppress_duplicates(mine)[: options.max_people]
@@ -285,6 +303,8 @@ class Di2Pose:
         assumed: bool = False,
     ) -> PersonCrop:
         """A person's crop as the encoder wants it; `assumed`: the camera is unknown."""
+        if self.observer is not None and not detection.given:
+            detection = observed(detection, self.observer.observe(picture, [detection.box])[0])
         return PersonCrop(picture, detection, camera, self.encoder.region(detection), hidden, assumed)
 
     def encode(
@@ -299,8 +319,11 @@ class Di2Pose:
         flip_test = second_look if flip_test is None else flip_test
         encoded = encode_crops(self.encoder, crops, flip_test)
         if second_look:
-            encoded = with_second_looks(encoded, self.encoder, self.numpy_model, rows)
-        return without_neighbours(encoded, self.encoder) if flip_test else encoded
+            places = range(len(crops)) if rows is None else rows
+            others = [row for row in places if not crops[row].detection.given]
+            encoded = with_second_looks(encoded, self.encoder, self.numpy_model, others)
+        encoded = without_neighbours(encoded, self.encoder) if flip_test else encoded
+        return with_given_keypoints(encoded, self.encoder)
 
     def estimate(
         self, encoded: EncodedCrops, hypotheses: int, steps: int, noise: Any, constraints: Constraints | None = None

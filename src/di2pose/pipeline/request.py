@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from PIL import Image, ImageOps
 
 from di2pose import __version__
@@ -15,6 +15,7 @@ from di2pose.errors import InputError
 from di2pose.image.boxes import Box, parse_boxes
 from di2pose.image.crop import DEFAULT_FIELD_OF_VIEW, assumed_camera
 from di2pose.image.detect import overlap
+from di2pose.image.keypoints import match_pictures, parse_keypoints, read_keypoints
 from di2pose.image.read import FOCAL, LEAST_PIXELS, ExifFocal, exif_focal, read_image, upright_rgb
 from di2pose.model import Pins
 from di2pose.pipeline.crops import BATCH
@@ -39,6 +40,13 @@ class ImageRequest(NamedTuple):
     """Of the people; None: by the detector."""
     hidden: tuple[Box, ...]
     """Regions to ignore."""
+    keypoints: Float[np.ndarray, "P 17 3"] | None = None
+    """Of the people, by the user."""
+
+    @property
+    def people_given(self) -> bool:
+        """Whether the user says where the people are."""
+        return self.boxes is not None or self.keypoints is not None
 
 
 class ImageQuery(NamedTuple):
@@ -113,27 +121,52 @@ def parse_tokens(
     return tokens, stay
 
 
-def batches(images: Picture | Sequence[Picture], boxes: Any, hidden: Any) -> Iterator[list[ImageRequest]]:
+def batches(
+    images: Picture | Sequence[Picture], boxes: Any, hidden: Any, keypoints: Any = None
+) -> Iterator[list[ImageRequest]]:
     """One request a picture, BATCH at a time.
 
     Boxes are a list for one picture, and a list of such lists for a list of pictures.
     """
+    if boxes is not None and keypoints is not None:
+        raise InputError("give boxes or keypoints, not both: keypoints say where the people are")
     if isinstance(images, list | tuple):
         pictures: list[Any] = list(images)
         boxes = [None] * len(pictures) if boxes is None else boxes
         hidden = hidden if len(hidden) else [()] * len(pictures)
+        marks = keypoints_for(pictures, keypoints)
     else:
         pictures, boxes, hidden = [images], [boxes], [hidden]
+        marks = keypoints_for(pictures, keypoints if isinstance(keypoints, str | Path) else [keypoints])
     if not len(boxes) == len(hidden) == len(pictures):
         raise InputError(
             f"{len(pictures)} images need as many lists of boxes, got {len(boxes)} (boxes) and {len(hidden)} (occluded)"
         )
     what = "boxes of a picture are a list of (x0, y0, x1, y1)"
     whole = [
-        ImageRequest(image, None if some is None else parse_boxes(some, what), parse_boxes(covers, what))
-        for image, some, covers in zip(pictures, boxes, hidden, strict=True)
+        ImageRequest(image, None if some is None else parse_boxes(some, what), parse_boxes(covers, what), points)
+        for image, some, covers, points in zip(pictures, boxes, hidden, marks, strict=True)
     ]
     return (whole[first : first + BATCH] for first in range(0, len(whole), BATCH))
+
+
+def keypoints_for(pictures: Sequence[Any], keypoints: Any) -> list[Float[np.ndarray, "P 17 3"] | None]:
+    """The keypoints of each picture: a list of one entry a picture (an array, a file, or None: by the detector), or a
+    file of all of them, in which pictures are found by name, else by order. People without any joint are left out."""
+    if keypoints is None:
+        return [None] * len(pictures)
+    found: list[Float[np.ndarray, "P 17 3"] | None] = []
+    if isinstance(keypoints, str | Path):
+        found += match_pictures(read_keypoints(Path(keypoints)), pictures, keypoints)
+    else:
+        if len(keypoints) != len(pictures):
+            raise InputError(f"{len(pictures)} images need as many entries of keypoints, got {len(keypoints)}")
+        for number, (picture, each) in enumerate(zip(pictures, keypoints, strict=True)):
+            if isinstance(each, str | Path):
+                found += match_pictures(read_keypoints(Path(each)), [picture], each)
+            else:
+                found.append(None if each is None else parse_keypoints(each, f"keypoints of image {number}"))
+    return [None if each is None else each[(each[..., 2] > 0).any(-1)] for each in found]
 
 
 def open_query(request: ImageRequest, camera: Camera | None, field_of_view: float | None) -> ImageQuery:
@@ -142,6 +175,13 @@ def open_query(request: ImageRequest, camera: Camera | None, field_of_view: floa
     camera, source = camera_and_source(picture.size, camera, field_of_view, exif_focal(picture))
     if outside := [b for b in request.boxes or () if not overlap(b, (0, 0, *picture.size))]:
         raise InputError(f"the box {outside[0]} lies outside of the picture of {picture.width}x{picture.height} pixels")
+    for number, person in enumerate(() if request.keypoints is None else request.keypoints):
+        x, y = person[:, 0], person[:, 1]
+        if not ((x >= 0) & (x <= picture.width) & (y >= 0) & (y <= picture.height)).any():
+            raise InputError(
+                f"no keypoint of person {number} lies in the picture of {picture.width}x{picture.height} pixels: "
+                "they must be pixels of this picture, upright"
+            )
     return ImageQuery(request, picture, camera, source)
 
 

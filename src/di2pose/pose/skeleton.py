@@ -122,6 +122,37 @@ SMPL_24 = _tree(
     left_elbow:left_shoulder right_elbow:right_shoulder left_wrist:left_elbow right_wrist:right_elbow
     left_hand:left_wrist right_hand:right_wrist""",
 )
+# OpenPose's 18 joints, its default BODY_25, and what AlphaPose and rtmlib call Halpe-26 ("hip" is between the hips).
+COCO_18 = _tree(
+    "coco_18",
+    """nose:neck neck right_shoulder:neck right_elbow:right_shoulder right_wrist:right_elbow left_shoulder:neck
+    left_elbow:left_shoulder left_wrist:left_elbow right_hip:neck right_knee:right_hip right_ankle:right_knee
+    left_hip:neck left_knee:left_hip left_ankle:left_knee right_eye:nose left_eye:nose right_ear:right_eye
+    left_ear:left_eye""",
+)
+BODY_25 = _tree(
+    "body_25",
+    """nose:neck neck:pelvis right_shoulder:neck right_elbow:right_shoulder right_wrist:right_elbow left_shoulder:neck
+    left_elbow:left_shoulder left_wrist:left_elbow pelvis right_hip:pelvis right_knee:right_hip right_ankle:right_knee
+    left_hip:pelvis left_knee:left_hip left_ankle:left_knee right_eye:nose left_eye:nose right_ear:right_eye
+    left_ear:left_eye left_big_toe:left_ankle left_small_toe:left_ankle left_heel:left_ankle right_big_toe:right_ankle
+    right_small_toe:right_ankle right_heel:right_ankle""",
+)
+HALPE_26 = _tree(
+    "halpe_26",
+    """nose:neck left_eye:nose right_eye:nose left_ear:left_eye right_ear:right_eye left_shoulder:neck
+    right_shoulder:neck left_elbow:left_shoulder right_elbow:right_shoulder left_wrist:left_elbow
+    right_wrist:right_elbow left_hip:pelvis right_hip:pelvis left_knee:left_hip right_knee:right_hip
+    left_ankle:left_knee right_ankle:right_knee head_top:neck neck:pelvis pelvis left_big_toe:left_ankle
+    right_big_toe:right_ankle left_small_toe:left_ankle right_small_toe:right_ankle left_heel:left_ankle
+    right_heel:right_ankle""",
+)
+MPII_16 = _tree(
+    "mpii_16",
+    """right_ankle:right_knee right_knee:right_hip right_hip:pelvis left_hip:pelvis left_knee:left_hip
+    left_ankle:left_knee pelvis neck:pelvis upper_neck:neck head_top:upper_neck right_wrist:right_elbow
+    right_elbow:right_shoulder right_shoulder:neck left_shoulder:neck left_elbow:left_shoulder left_wrist:left_elbow""",
+)
 # OpenPose's experimental 25B model; order as in its poseParameters.cpp. Unlike BODY_25 it has no mid hip.
 BODY_25B = _tree(
     "body_25b",
@@ -160,7 +191,10 @@ MPI_INF_3DHP_17 = _tree(
 )
 SKELETONS: dict[str, Skeleton] = {
     skeleton.name: skeleton
-    for skeleton in (H36M_17, LSP_14, COCO_17, SMPL_24, BODY_25B, BLAZEPOSE_33, MPI_INF_3DHP_28, MPI_INF_3DHP_17)
+    for skeleton in (
+        H36M_17, LSP_14, COCO_17, COCO_18, BODY_25, HALPE_26, MPII_16, SMPL_24, BODY_25B, BLAZEPOSE_33,
+        MPI_INF_3DHP_28, MPI_INF_3DHP_17,
+    )
 }
 
 # Joints that are not named after the point they stand for. Elsewhere name = point: "neck" is the base of the neck,
@@ -208,6 +242,13 @@ def convert(joints: Array, source: Skeleton, target: Skeleton) -> tuple[Array, A
     import torch
 
     return torch.stack(columns, dim=-2), torch.tensor(known, device=joints.device)
+
+
+def same_points(source: Skeleton, target: Skeleton) -> tuple[list[int], list[int]]:
+    """Numbers of the joints that both have, in the source and in the target; nothing is built of others."""
+    points = [_point(source, name) for name in source.joints]
+    shared = [k for k, name in enumerate(target.joints) if _point(target, name) in points]
+    return [points.index(_point(target, target.joints[k])) for k in shared], shared
 
 
 def mirror(joints: Array, skeleton: Skeleton) -> Array:
