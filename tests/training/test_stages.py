@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from di2pose_people.store import agree
 from safetensors.torch import load_file
 from stick_figures import write_set
 
@@ -191,7 +190,6 @@ def test_the_recipe_takes_over_the_tokenizer_that_was_trained(features):
 def test_poses_come_from_datasets_caches_and_rendered_people(poses, features, figures, tmp_path):
     samples = [Sample(f"people_{i}", pose, split="train") for i, pose in enumerate(figures[:5])]
     write_set(tmp_path, samples, "people", settings={"split": "train", "seed": 0})
-    agree(tmp_path, {"split": "train", "seed": 0})
     for folder, count in ((poses, 60), (features, 60), (tmp_path, 5)):
         joints, splits, ids = read_poses(folder)
         assert np.array_equal(joints, figures[:count])

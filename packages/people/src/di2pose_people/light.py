@@ -2,20 +2,18 @@
 encodes them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 
-from di2pose_people.raster import BOTH_SIDES, Mesh, compiled, move
+from di2pose_people.raster import BOTH_SIDES, Mesh, compiled, to_camera
 from di2pose_people.view import View
 
 SHADOW = 160
 """Pixels of the shadow map along a side."""
 
 
-@dataclass(frozen=True)
-class Light:
+class Light(NamedTuple):
     """L lights in camera axes: unit directions towards them and colours (L, 3); light of `sky` and `ground` along `up`.
 
     The first light casts a shadow: `to_map` (3, 4) takes a camera-frame point to (x px, y px, distance) of the shadow
@@ -45,7 +43,7 @@ def draw_light(view: View, casting: Sequence[Mesh], generator: np.random.Generat
     across = np.cross(key, [0.0, 0.0, 1.0])
     across /= np.linalg.norm(across)
     axes = np.stack([across, np.cross(key, across), -key])
-    clouds = [move(mesh.vertices, axes, np.zeros(3)) for mesh in casting]
+    clouds = [to_camera(mesh.vertices, axes, np.zeros(3)) for mesh in casting]
     low = np.array([min(cloud[:, axis].min() for cloud in clouds) for axis in range(2)])
     high = np.array([max(cloud[:, axis].max() for cloud in clouds) for axis in range(2)])
     scale = (SHADOW - 4) / float((high - low).max())
@@ -103,8 +101,9 @@ def draw_depth(points, faces, depth) -> None:
 
 @compiled
 @no_type_check
-def lit(x, y, z, to_light, depth) -> float:
+def lit(x, y, z, light) -> float:
     """How much of the light reaches a camera-frame point: 0 to 1, softened over 4 texels of the shadow map."""
+    to_light, depth = light.to_map, light.depth
     u = to_light[0, 0] * x + to_light[0, 1] * y + to_light[0, 2] * z + to_light[0, 3]
     v = to_light[1, 0] * x + to_light[1, 1] * y + to_light[1, 2] * z + to_light[1, 3]
     d = to_light[2, 0] * x + to_light[2, 1] * y + to_light[2, 2] * z + to_light[2, 3] - 0.03
@@ -135,14 +134,11 @@ def texel(image, u, v, out) -> None:
 
 @compiled
 @no_type_check
-def shade(
-    triangle, inverse_depth, screen, normals, faces, face_uv, face_kind, uv, atlas, gloss,
-    first, lights, light_colours, sky, ground, up, to_light, shadow, focal, out, cover,
-) -> None:  # fmt: skip
-    """Colour the pixels that triangles first .. first + len(faces) - 1 won; 2 x 2 samples are averaged into `out`.
-
-    The arguments are fields of Mesh and Light. cover (H, W) gets the part of each pixel that was drawn.
-    """
+def shade(triangle, inverse_depth, screen, normals, mesh, first, light, focal, out, cover) -> None:
+    """Colour the samples that triangles of the mesh won, which are numbered from `first`; 2 x 2 of them are averaged
+    into `out`. cover (H, W) gets the part of each pixel that was drawn."""
+    faces, face_uv, face_kind, uv, atlas = mesh.faces, mesh.face_uv, mesh.face_kind, mesh.uv, mesh.atlas
+    sky, ground, up, lights = light.sky, light.ground, light.up, light.directions
     colour = np.empty(3, np.float32)
     normal = np.empty(3, np.float32)
     centre = triangle.shape[0] / 2
@@ -180,7 +176,7 @@ def shade(
             for d in range(3):
                 normal[d] /= length
             rise = 0.5 + 0.5 * (normal[0] * up[0] + normal[1] * up[1] + normal[2] * up[2])
-            seen = lit(x, y, z, to_light, shadow)
+            seen = lit(x, y, z, light)
             y2x = row // 2
             x2x = column // 2
             cover[y2x, x2x] += 0.25
@@ -198,7 +194,7 @@ def shade(
                 shine *= shine
                 shine *= shine
                 shine *= shine  # to the 8th power; its cube is the 24th
-                shine = gloss[material] * shine * shine * shine
+                shine = mesh.gloss[material] * shine * shine * shine
                 strength = facing * (seen if n == 0 else 1.0)
                 for d in range(3):
-                    out[y2x, x2x, d] += 0.25 * strength * light_colours[n, d] * (colour[d] + shine)
+                    out[y2x, x2x, d] += 0.25 * strength * light.colours[n, d] * (colour[d] + shine)
