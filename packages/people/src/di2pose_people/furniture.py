@@ -128,7 +128,7 @@ def furnish(
 ) -> tuple[float, list[Mesh]]:
     """The height of the floor, and the furniture that carries the person (posed `vertices` and `joints`) or stands
     before it."""
-    build, body = Builder(generator), PosedBody(vertices, person.bone_index[:, 0], joints)
+    build, body = Builder(generator), PosedBody(vertices.astype(float), person.bone_index[:, 0], joints)
     floor = float(vertices[:, 2].min())
     if seat.kind == "mat":
         low, high = _extent(build, body, 0.45)
@@ -157,7 +157,7 @@ def _seat(build: Builder, seat: Seat, body: PosedBody, floor: float) -> None:
     reach = float((hip[1] - body.joints[list(H36M_17.indices("left_knee", "right_knee")), 1]).mean())
     front = hip[1] - max(reach - build.draw(0.06, 0.14), 0.12)
     behind = shins[(shins[:, 2] < top + 0.01) & ((shins[:, 2] > top - thick - 0.05) | (kind.under == "block"))]
-    front = min(max([front, *(behind[:, 1] + 0.01)]), hip[1] - 0.05)
+    front = min(behind[:, 1].max(initial=front - 0.01) + 0.01, hip[1] - 0.05)
     below = sitting[(sitting[:, 2] < lowest - 0.012) & (sitting[:, 1] < hip[1])]
     front = max(front, min(max(below[:, 1], default=front) + 0.005, hip[1] - 0.03))
     back = float(near[:, 1].max()) + 0.02
@@ -196,7 +196,7 @@ def _arm_rests(build: Builder, body: PosedBody, x: Range, y: Range, z: Range, so
     thick = 0.15 if soft else 0.06
     for low, high in ((x[0] - thick, x[0] - 0.005), (x[1] + 0.005, x[1] + thick)):
         over = arms[(arms[:, 0] > low - 0.02) & (arms[:, 0] < high + 0.02) & (arms[:, 1] > y[0] - 0.05)]
-        rise = min([z[1] + 0.22, *(over[:, 2] + 0.01)])
+        rise = over[:, 2].min(initial=z[1] + 0.21) + 0.01
         if rise < z[1] + 0.08:
             continue
         if soft:
@@ -277,10 +277,9 @@ def _table_before(build: Builder, top: float, body: PosedBody, floor: float) -> 
         x, y = build.draw(right + 0.15, left - 0.15), build.draw(far + 0.08, edge - 0.2)
         if len(over) and (np.hypot(over[:, 0] - x, over[:, 1] - y) < 0.17).any():
             continue
-        kind, material = build.generator.integers((len(ON_TABLE), 2))
-        least, most, shape = ON_TABLE[kind]
+        least, most, shape = ON_TABLE[int(build.generator.integers(len(ON_TABLE)))]
         w, d, h = (build.draw(*ends) for ends in zip(least, most, strict=True))
-        build.add((x - w, y - d, top), (x + w, y + d, top + h), material, shape)
+        build.add((x - w, y - d, top), (x + w, y + d, top + h), int(build.generator.integers(2)), shape)
 
 
 def _table(
