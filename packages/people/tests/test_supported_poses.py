@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from di2pose_people import sampling, supported_poses
 from di2pose_people.body import model
-from di2pose_people.furniture import SEATS, SITTING, Seat, bones_of, furnish
+from di2pose_people.furniture import SEATS, SITTING, Seat, furnish
 from di2pose_people.ik_rig import ELBOW, HIP_FLEXION, KNEE, two_bones
 from di2pose_people.motion import CLASSES, classify, library
 from di2pose_people.pose_table import KINDS, WAYS
-from di2pose_people.scene import Figure, draw, project
+from di2pose_people.scene import Figure, rasterise
 from di2pose_people.supported_poses import draw_settled
 from di2pose_people.view import SIZE, View, look
 from di2pose_people.visibility import visibility
@@ -98,7 +98,7 @@ def test_a_seat_is_under_the_flesh_and_on_the_floor(figure_of, person, kind):
         assert floor == pytest.approx(body[:, 2].min())
         assert (figure.joints[ANKLES, 2] - floor < 0.17).all()
         assert floor - 0.02 < wood[:, 2].min() < floor + 0.07
-        flesh = body[np.isin(person.bone_index[:, 0], bones_of(*SITTING))]
+        flesh = body[np.isin(person.bone_index[:, 0], model().bones_of(*SITTING))]
         lowest = flesh[np.abs(flesh[:, 1] - hip[1]) < 0.2, 2].min()
         below = wood[(np.abs(wood[:, 0] - hip[0]) < 1.3) & (wood[:, 2] < hip[2]), 2]
         assert np.abs(below - lowest).min() < 0.06  # the seat's top is where the flesh ends
@@ -126,7 +126,8 @@ def test_a_table_hides_the_legs_from_the_front_and_says_so(figure_of, person):
         hidden = []
         for meshes in ([body], [body, *parts]):
             nothing = np.zeros((SIZE, SIZE), bool)
-            seen = visibility(person, camera[:, 2], view.to_pixels(camera), *draw(project(meshes, view)), nothing, None)
+            _, *drawn = rasterise(meshes, view)
+            seen = visibility(person, camera[:, 2], view.to_pixels(camera), *drawn, nothing, None)
             hidden.append(seen == OCCLUDED)
         assert not hidden[0].any()
         if hidden[1][KNEES + ANKLES].sum() >= 2:

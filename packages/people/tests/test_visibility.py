@@ -5,7 +5,7 @@ import pytest
 from di2pose_people.body import Shape, model
 from di2pose_people.motion import NODES
 from di2pose_people.occluders import draw_texture, solid
-from di2pose_people.scene import Figure, draw, project
+from di2pose_people.scene import Figure, rasterise
 from di2pose_people.view import View
 from di2pose_people.visibility import visibility
 from di2pose_people.wardrobe import Outfit, dress
@@ -40,7 +40,7 @@ def look(figure, azimuth, focal=330.0, block=None, pasted=None, inside=None):
     if block is not None:
         centre, half = figure.joints[0] - ahead * 0.6 + block[0], np.array(block[1]) / 2
         meshes.append(solid(tuple(centre - half), tuple(centre + half), draw_texture(np.random.default_rng(0))))
-    drawn, nearest = draw(project(meshes, view))
+    _, drawn, nearest = rasterise(meshes, view)
     joints = view.to_camera(figure.joints)
     mask = np.zeros((256, 256), bool) if pasted is None else pasted
     seen = visibility(figure.person, joints[:, 2], view.to_pixels(joints), drawn, nearest, mask, inside)

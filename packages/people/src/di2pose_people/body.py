@@ -77,6 +77,10 @@ class BodyModel:
     def bone(self, name: str) -> int:
         return self.bones.index(name)
 
+    def bones_of(self, *stems: str) -> list[int]:
+        """Numbers of the bones whose names begin so."""
+        return [number for number, name in enumerate(self.bones) if name.startswith(stems)]
+
     def weights(self, shape: Shape) -> Float[np.ndarray, " K"]:
         """Sliders -> weights of the shapes: each slider interpolates linearly between its anchors, a blend shape takes
         the product of the anchors it was made for, and the projection goes to Anny's compact basis."""

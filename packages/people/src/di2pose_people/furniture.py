@@ -90,11 +90,7 @@ class PosedBody:
 
     def flesh(self, *stems: str) -> np.ndarray:
         """The vertices that the bones move whose names begin so."""
-        return self.vertices[np.isin(self.bone, bones_of(*stems))]
-
-
-def bones_of(*stems: str) -> list[int]:
-    return [number for number, name in enumerate(model().bones) if name.startswith(stems)]
+        return self.vertices[np.isin(self.bone, model().bones_of(*stems))]
 
 
 SITTING = ("root", "pelvis", "spine05", "upperleg")

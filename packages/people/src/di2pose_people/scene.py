@@ -86,8 +86,7 @@ def draw_picture(
         around += furniture_in_front(joints, view, ground, generator)
     meshes += [raster.join(around)] if around else []  # each layer costs a walk over all samples
 
-    layers = project(meshes, view)
-    triangle, inverse_depth = draw(layers)
+    layers, triangle, inverse_depth = rasterise(meshes, view)
     light = draw_light(view, casting, generator)
     colour, cover = np.zeros((SIZE, SIZE, 3), np.float32), np.zeros((SIZE, SIZE), np.float32)
     for layer in layers:
@@ -144,24 +143,18 @@ class Layer:
     first: int
 
 
-def project(meshes: list[Mesh], view: View) -> list[Layer]:
-    """The meshes before the camera; their triangles are numbered on."""
-    out, first = [], 0
+def rasterise(meshes: list[Mesh], view: View) -> tuple[list[Layer], np.ndarray, np.ndarray]:
+    """The meshes before the camera, their triangles numbered on; and what each of the (512, 512) samples shows: the
+    number of its triangle, -1 for none, and its inverse depth."""
+    layers, first, side = [], 0, SAMPLES * SIZE
+    triangle, inverse_depth = np.full((side, side), -1, np.int32), np.zeros((side, side), np.float32)
     for mesh in meshes:
         vertices = raster.to_camera(mesh.vertices, view.rotation, view.position)
-        screen = raster.to_screen(vertices, mesh.bias, SAMPLES * view.focal, SAMPLES * SIZE / 2)
-        out.append(Layer(mesh, vertices, screen, first))
+        screen = raster.to_screen(vertices, mesh.bias, SAMPLES * view.focal, side / 2)
+        raster.draw(screen, mesh, first, inverse_depth, triangle)
+        layers.append(Layer(mesh, vertices, screen, first))
         first += len(mesh.faces)
-    return out
-
-
-def draw(layers: list[Layer]) -> tuple[np.ndarray, np.ndarray]:
-    """What each of the (512, 512) samples shows: the number of its triangle, -1 for none, and its inverse depth."""
-    shape = (SAMPLES * SIZE, SAMPLES * SIZE)
-    triangle, inverse_depth = np.full(shape, -1, np.int32), np.zeros(shape, np.float32)
-    for layer in layers:
-        raster.draw(layer.screen, layer.mesh, layer.first, inverse_depth, triangle)
-    return triangle, inverse_depth
+    return layers, triangle, inverse_depth
 
 
 def _placed(
