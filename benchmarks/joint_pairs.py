@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import tyro
 from di2pose_people.body import draw_shape, model
-from di2pose_people.deepmimic import motion_folder
 from di2pose_people.motion import library
 from di2pose_people.supported_poses import draw_settled
 from di2pose_people.wardrobe import draw_outfit, dress
@@ -35,15 +34,15 @@ TRUNK = H36M_17.indices(
 SHOULDERS = H36M_17.indices("left_shoulder", "right_shoulder")
 
 
-def main(motion: Path | None = None, people: int = 4000, seed: int = 0) -> None:
+def main(motion: Path, people: int = 4000, seed: int = 0) -> None:
     """Measure both sources and print the table.
 
     Args:
-        motion: folder of BVH clips; left out: the open clips that pip brings
+        motion: folder of BVH clips
         people: drawn people who sit, kneel, lie or bend
         seed: of their drawing
     """
-    print(table([shares(clips(motion_folder(motion))), shares(settled(people, seed))]))
+    print(table([shares(clips(motion)), shares(settled(motion, people, seed))]))
 
 
 def clips(folder: Path) -> Float[np.ndarray, "n 17 3"]:
@@ -51,9 +50,9 @@ def clips(folder: Path) -> Float[np.ndarray, "n 17 3"]:
     return np.concatenate([h36m_joints(Bvh.read(path)) for path in tqdm(clip_files(folder), disable=None)])
 
 
-def settled(count: int, seed: int) -> Float[np.ndarray, "n 17 3"]:
+def settled(motion: Path, count: int, seed: int) -> Float[np.ndarray, "n 17 3"]:
     """Drawn people who sit, kneel, lie or bend."""
-    poses, generator = library(motion_folder(None), "train"), np.random.default_rng(seed)
+    poses, generator = library(motion, "train"), np.random.default_rng(seed)
     found = []
     for number in tqdm(range(count), disable=None):
         if number % GROUP == 0:

@@ -51,13 +51,13 @@ class Count:
     faults: int = 0
 
 
-def main(kills: int = 50, seed: int = 0, motion: Path | None = None, people: int = 24, iterations: int = 150) -> int:
+def main(motion: Path, kills: int = 50, seed: int = 0, people: int = 24, iterations: int = 150) -> int:
     """Kill and compare.
 
     Args:
         kills: in all, shared among the jobs
         seed: of the moments
-        motion: folder of BVH clips for the rendered people; left out: the open clips that pip brings
+        motion: folder of BVH clips for the rendered people
         people: rendered for the jobs
         iterations: of each training
     """
@@ -76,9 +76,9 @@ def main(kills: int = 50, seed: int = 0, motion: Path | None = None, people: int
     return 1 if faults else 0
 
 
-def prepared(root: Path, motion: Path | None, people: int, iterations: int) -> list[Job]:
+def prepared(root: Path, motion: Path, people: int, iterations: int) -> list[Job]:
     """The jobs, each with what it reads made by a run that nobody disturbs."""
-    moving = () if motion is None else ("--motion", str(motion.resolve()))
+    moving = ("--motion", str(motion.resolve()))
     render = ("people", "render", *moving, "--count", str(people), "--workers", "2", "--out")
     once(Job("people", (*render, str(root / "train"))), root / "log")
     once(Job("people", (*render[:-1], "--split", "test", "--out", str(root / "test"))), root / "log")

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 import tyro
 from di2pose_people.features import RenderedCrops
-from di2pose_people.render import make_plan
+from di2pose_people.sampling import Plan
 
 from di2pose.image.blazepose import BlazePose
 
 
 def main(motion: Path, count: int = 120, seed: int = 12345) -> None:
     torch.set_num_threads(1)
-    source = RenderedCrops(make_plan(motion, "train", seed, None), count)
+    source = RenderedCrops(Plan(motion, seed=seed), count)
     network = BlazePose("heavy")
     network.cache_parts(np.stack([source.crop(i)[0] for i in range(8)]))  # warm
     drawing = encoding = 0.0

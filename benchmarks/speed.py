@@ -12,7 +12,7 @@ photo       photo to person, and a frame of a video, in passes of BlazePose heav
 stations    what a photo is made of, in the same unit
 growth      cost as hypotheses, steps, people, pixels and frames become more
 training    a training step: time and peak memory, the public way over ours
-features    encoding a crop;  rendering  drawing a person: in the same unit
+features    encoding a crop, in the same unit
 startup     whole processes over `import torch`
 
 One table at the end, with the targets of those figures that have one; the JSON file grows with every section.
@@ -43,11 +43,10 @@ SECTIONS: dict[str, Callable[[Clock, bool], list[Row]]] = {
     "growth": speed_pictures.growth,
     "training": speed_network.training,
     "features": speed_pictures.features,
-    "rendering": speed_pictures.rendering,
     "startup": speed_pictures.startup,
 }
-SLOW = ("growth", "rendering")
-"""Left out of --quick, unless they are asked for by name."""
+SLOW = ("growth",)
+"""Left out of --quick, unless it is asked for by name."""
 
 
 def main(

@@ -276,17 +276,6 @@ def features(clock: Clock, quick: bool) -> list[Row]:
     return [Row("features", name, found[name] / found["unit"], UNIT) for name in list(jobs)[1:]]
 
 
-def rendering(clock: Clock, quick: bool) -> list[Row]:
-    """Drawing a person, on one core."""
-    from di2pose_people.features import RenderedCrops
-    from di2pose_people.render import make_plan
-
-    count = 4 if quick else 40
-    source = RenderedCrops(make_plan(None, "train", 12345, None), count)
-    found = clock.least({"unit": unit_pass(), "draw": lambda: [source.crop(i) for i in range(count)]}, 2)
-    return [Row("rendering", "a dressed person before a background", found["draw"] / count / found["unit"], UNIT)]
-
-
 def startup(clock: Clock, quick: bool) -> list[Row]:
     """Processes from start to end, over one that imports torch."""
     with tempfile.TemporaryDirectory() as folder:

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from di2pose_people.features import RenderedCrops
-from di2pose_people.render import make_plan
+from di2pose_people.sampling import Plan
 from people_found import Photo, fetch_photos, read_labels
 
 from di2pose import Di2Pose
@@ -64,7 +64,7 @@ def main(
     pipeline = Di2Pose.from_pretrained(model)
     photos = read_labels()
     pictures = [read_image(path) for path in fetch_photos(photos)]
-    rendered = RenderedCrops(make_plan(motion, "test", seed, None), people)
+    rendered = RenderedCrops(Plan(motion, "test", seed), people)
     groups: dict[str, tuple[bool, str, list[Look]]] = {
         "rendered": (True, "tune", [_whole(rendered.crop(i)[0]) for i in tqdm(range(people), unit="person")]),
         "rendered, occ-80": (

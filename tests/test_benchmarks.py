@@ -7,12 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from di2pose.diffusion import Schedule, diffusion_loss, forward_sample, posterior
-from di2pose.pose.bones import PAIRS, SHARES
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -38,20 +36,6 @@ def test_the_reference_sampler_has_the_same_posterior_and_the_same_loss(referenc
         torch.testing.assert_close(
             reference.reference_loss(logits, k0, ks, steps, schedule, 0.1), ours, atol=1e-4, rtol=1e-3
         )
-
-
-def test_the_limits_of_joint_pairs_are_those_of_drawn_people(monkeypatch):
-    pytest.importorskip("numba")
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import joint_pairs
-
-    people = joint_pairs.shares(joint_pairs.settled(60, seed=1))
-    numbers = np.array([row.split() for row in joint_pairs.table([people]).splitlines()], int) / 1000
-    a, b = PAIRS.T
-    assert ((numbers[a, b] < people) & (people <= numbers[b, a] + 1e-9)).all()
-    beyond = (people < SHARES[:, 0]) | (people > SHARES[:, 1] + 1e-9)
-    assert beyond.any(1).mean() < 0.05
-    assert (people.min(0) < 2 * SHARES[:, 0]).mean() > 0.5  # and are no wider than they must
 
 
 def test_the_benchmark_of_speed_fills_its_table(tmp_path):

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from di2pose_people.store import agree
 from stick_figures import write_set
 from training.conftest import WIDTH, Crops, write_cache
 
@@ -38,7 +37,6 @@ class Observed(Crops):
 def test_poses_come_from_datasets_caches_and_rendered_people(poses, features, figures, tmp_path):
     samples = [Sample(f"people_{i}", pose, split="train") for i, pose in enumerate(figures[:5])]
     write_set(tmp_path, samples, "people", settings={"split": "train", "seed": 0})
-    agree(tmp_path, {"split": "train", "seed": 0})
     for folder, count in ((poses, 60), (features, 60), (tmp_path, 5)):
         joints, splits, ids = read_poses(folder)
         assert np.array_equal(joints, figures[:count])

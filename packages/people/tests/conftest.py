@@ -27,9 +27,9 @@ def motion(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def plan(motion):
-    from di2pose_people.render import Plan
+    from di2pose_people.sampling import Plan
 
-    return Plan(motion, "train", seed=3)
+    return Plan(motion, "train", seed=3, settled=0.0)
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +44,6 @@ def folder(plan, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def people(folder):
-    from di2pose_people.store import People
+    from di2pose.data.sample import Dataset
 
-    return People(folder)
+    return Dataset(folder)

@@ -11,9 +11,9 @@ from di2pose.training.features import PeopleCrops, features
 
 
 @pytest.fixture(scope="session")
-def cache(motion, tmp_path_factory):
+def cache(plan, tmp_path_factory):
     out = tmp_path_factory.mktemp("features")
-    people_features(motion=motion, out=out, count=6, seed=3, encoder="blazepose-lite")
+    people_features(plan, out, count=6, encoder="blazepose-lite")
     return FeatureCache(out)
 
 
@@ -36,17 +36,16 @@ def test_features_are_the_encoders_and_labels_the_renderers(cache, people):
     assert cache.features(np.arange(6)).shape == (6, cache.layout.length, cache.layout.width)
 
 
-def test_a_larger_count_extends_and_a_second_run_changes_nothing(cache, motion, tmp_path):
-    options = {"seed": 3, "encoder": "blazepose-lite"}
-    people_features(motion=motion, out=tmp_path / "more", count=4, **options)
-    people_features(motion=motion, out=tmp_path / "more", count=6, **options)
-    more = FeatureCache(tmp_path / "more")
+def test_a_larger_count_extends_and_a_second_run_changes_nothing(cache, plan, tmp_path):
+    for count in (4, 6):
+        people_features(plan, tmp_path, count=count, encoder="blazepose-lite")
+    more = FeatureCache(tmp_path)
     np.testing.assert_array_equal(more.column("joints_mm"), cache.column("joints_mm"))
     # One picture at a time or in a batch: the encoder's rounding may differ, the picture may not.
     np.testing.assert_allclose(more.column("landmarks"), cache.column("landmarks"), atol=0.05)
-    before = (tmp_path / "more" / "shard-00000.npy").stat().st_mtime_ns
-    people_features(motion=motion, out=tmp_path / "more", count=6, **options)
-    assert (tmp_path / "more" / "shard-00000.npy").stat().st_mtime_ns == before
+    before = (tmp_path / "shard-00000.npy").stat().st_mtime_ns
+    people_features(plan, tmp_path, count=6, encoder="blazepose-lite")
+    assert (tmp_path / "shard-00000.npy").stat().st_mtime_ns == before
 
 
 def test_the_features_command_takes_a_folder_of_rendered_people(folder, cache, tmp_path):
@@ -63,6 +62,6 @@ def test_the_features_command_takes_a_folder_of_rendered_people(folder, cache, t
     assert (len(other), other.layout.length, other.layout.width) == (24, 192, 32)
 
 
-def test_bad_counts_are_named(motion, tmp_path):
+def test_bad_counts_are_named(plan, tmp_path):
     with pytest.raises(InputError, match="1 or more, got 0"):
-        people_features(motion=motion, out=tmp_path, count=0)
+        people_features(plan, tmp_path, count=0)

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from di2pose_people.render import Plan, make_plan, render_people
-from di2pose_people.store import People, picture_path
+from di2pose_people.motion import CLASSES, library
+from di2pose_people.render import render_people
+from di2pose_people.sampling import Plan, picture, picture_path
 from di2pose_people.view import SIZE
 from PIL import Image
 
@@ -35,11 +37,15 @@ def die_in_the_third_shard(plan, index):
     return draw(plan, index)
 
 sampling.picture = die_in_the_third_shard
-render_people(Plan(Path(sys.argv[1]), "train", 3), Path(sys.argv[2]), 24, shard=8)
+render_people(Plan(Path(sys.argv[1]), "train", 3, settled=0.0), Path(sys.argv[2]), 24, shard=8)
 """
 
 
-def same(a: People, b: People) -> bool:
+def labels(people: Dataset, name: str) -> np.ndarray:
+    return np.array([line["extra"][name] for line in people.index])
+
+
+def same(a: Dataset, b: Dataset) -> bool:
     """Records and pictures, bit for bit."""
     names = [
         *(f"{name}.npy" for name in ("joints_mm", "root_mm", "joints_2d", "valid", "visibility", "box")),
@@ -82,48 +88,43 @@ def test_bones_are_those_of_adults(people):
         assert low < found.min() <= found.max() < high, (child, parent, found)
 
 
-def test_left_and_right_limbs_are_equally_long(people):
+def test_limbs_are_equally_long_and_the_pelvis_is_the_middle_of_the_hips(people):
     joints = people.joints_mm
     mirrored = joints[:, list(H36M_17.mirror_order)]
     limbs = ["_" in H36M_17.joints[parent] for _, parent in H36M_17.bones]  # collar bones move: shoulders may differ
     assert sum(limbs) == 8
     assert np.abs(bone_lengths(joints, H36M_17) - bone_lengths(mirrored, H36M_17))[:, limbs].max() < 1
-
-
-def test_pelvis_is_the_root_and_the_middle_of_the_hips(people):
-    joints = people.joints_mm
     assert np.abs(joints[:, 0]).max() == 0
     assert np.abs(joints[:, H36M_17.indices("left_hip", "right_hip")].mean(axis=1)).max() < 0.01
 
 
 def test_two_workers_and_other_shards_make_the_same_set(plan, people, tmp_path):
     render_people(plan, tmp_path, 24, workers=2, shard=8)
-    assert same(people, People(tmp_path))
+    assert same(people, Dataset(tmp_path))
 
 
-def test_a_killed_run_resumes_to_the_identical_set(plan, motion, people, tmp_path):
-    run = subprocess.run([sys.executable, "-c", KILLED, str(motion), str(tmp_path)], capture_output=True)
+def test_a_killed_run_resumes_to_the_identical_set_or_to_another_count(plan, motion, people, tmp_path):
+    whole, shorter = tmp_path / "whole", tmp_path / "shorter"
+    run = subprocess.run([sys.executable, "-c", KILLED, str(motion), str(whole)], capture_output=True)
     assert run.returncode == -9, run.stderr
-    with pytest.raises(InputError, match="unfinished set: run the same"):
-        People(tmp_path)
-    assert len(list(tmp_path.rglob("*.npz"))) == 2
-    (tmp_path / picture_path(20)).write_bytes(b"half a file")  # what a kill in the middle of writing leaves
-    assert render_people(plan, tmp_path, 24, shard=8) == 8
-    assert same(people, People(tmp_path))
-
-
-def test_a_killed_run_may_go_on_to_another_count(plan, motion, people, tmp_path):
-    run = subprocess.run([sys.executable, "-c", KILLED, str(motion), str(tmp_path)], capture_output=True)
-    assert run.returncode == -9, run.stderr
-    assert render_people(plan, tmp_path, 12, shard=8) == 4
-    assert [line["id"] for line in People(tmp_path).index] == [line["id"] for line in people.index][:12]
+    with pytest.raises(InputError, match="unfinished"):
+        Dataset(whole)
+    assert len(list(whole.rglob("*.npz"))) == 2
+    shutil.copytree(whole, shorter)
+    with pytest.raises(InputError, match="unfinished preparation with other settings"):
+        render_people(replace(plan, seed=5), shorter, 24)
+    (whole / picture_path(20)).write_bytes(b"half a file")  # what a kill in the middle of writing leaves
+    assert render_people(plan, whole, 24, shard=8) == 8
+    assert same(people, Dataset(whole))
+    assert render_people(plan, shorter, 12, shard=8) == 4
+    assert [line["id"] for line in Dataset(shorter).index] == [line["id"] for line in people.index][:12]
 
 
 def test_a_larger_count_extends_and_a_whole_set_is_left_alone(plan, people, tmp_path):
     assert render_people(plan, tmp_path, 6, shard=4) == 6
     assert render_people(plan, tmp_path, 6, shard=4) == 0
     assert render_people(plan, tmp_path, 8, shard=4) == 4
-    longer = People(tmp_path)
+    longer = Dataset(tmp_path)
     assert np.array_equal(longer.joints_mm, people.joints_mm[:8])
     assert list(longer.index) == list(people.index)[:8]
 
@@ -145,80 +146,66 @@ def test_rendered_people_are_a_prepared_dataset_without_faults(folder, tmp_path,
 
 
 def test_another_seed_gives_other_people(plan):
-    from di2pose_people.sampling import picture
-
     first, other = picture(plan, 0), picture(replace(plan, seed=4), 0)
     assert first.jpeg != other.jpeg
     assert not np.allclose(first.sample.extra["sliders"], other.sample.extra["sliders"])
 
 
-def test_test_split_shows_held_out_subjects_only(motion, people, tmp_path):
-    render_people(Plan(motion, "test", 3), tmp_path, 4)
-    assert set(People(tmp_path).column("subject")) == {"060"}
+def test_test_split_shows_held_out_subjects_only(plan, people):
+    held_out = replace(plan, split="test")
+    assert {picture(held_out, i).sample.subject for i in range(4)} == {"060"}
     assert "060" not in people.column("subject")
 
 
-@pytest.mark.parametrize("count", [0, -3])
-def test_a_count_below_one_is_refused(plan, tmp_path, count):
-    with pytest.raises(InputError, match="1 or more"):
-        render_people(plan, tmp_path, count)
-
-
-def test_a_wrong_motion_folder_is_named(tmp_path):
+def test_wrong_counts_folders_and_shares_are_named(plan, motion, folder, tmp_path):
+    for count in (0, -3):
+        with pytest.raises(InputError, match="1 or more"):
+            render_people(plan, tmp_path, count)
     with pytest.raises(InputError, match="is not a folder"):
-        render_people(make_plan(tmp_path / "nothing", "train", 0, None), tmp_path / "out", 4)
+        render_people(Plan(tmp_path / "nothing"), tmp_path / "out", 4)
     with pytest.raises(InputError, match=r"no \.bvh file below"):
-        render_people(make_plan(tmp_path, "train", 0, None), tmp_path / "out", 4)
-
-
-def test_a_folder_with_another_set_is_refused(motion, folder):
+        render_people(Plan(tmp_path), tmp_path / "out", 4)
+    with pytest.raises(InputError, match="wants a folder of photos"):
+        render_people(Plan(motion, backgrounds=motion), tmp_path / "out", 4)
     with pytest.raises(InputError, match=r"holds another set \(seed 3, not 5"):
-        render_people(Plan(motion, "train", 5), folder, 24)
+        render_people(replace(plan, seed=5), folder, 24)
+    with pytest.raises(InputError, match=r"another set \(attacked 0.0, not 1.0; natural False, not True\)"):
+        render_people(replace(plan, attacked=1.0, natural=True), folder, 24)
+    for name in ("attacked", "settled"):
+        with pytest.raises(InputError, match=rf"--{name} is a share of the people, 0 to 1, got 1\.5"):
+            Plan(motion, **{name: 1.5})
 
 
-def test_a_folder_without_people_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"holds no people\.json"):
-        People(tmp_path)
+@pytest.mark.parametrize("command", ["render", "features"])
+def test_the_commands_take_the_options_of_a_plan(motion, tmp_path, capsys, command):
+    assert main(["people", command, "--motion", str(motion), "--out", str(tmp_path / "out"), "--settled", "2"]) != 0
+    assert "--settled is a share of the people, 0 to 1, got 2" in capsys.readouterr().err
+    assert main(["people", command, "--motion", str(motion), "--out", str(tmp_path / "out"), "--count", "0"]) != 0
+    assert "1 or more, got 0" in capsys.readouterr().err
 
 
-def test_photos_stand_behind_people(motion, tmp_path):
-    from di2pose_people.backdrop import photo_files
-    from di2pose_people.sampling import picture
-
-    (tmp_path / "photos").mkdir()
-    Image.new("RGB", (640, 480), (0, 255, 0)).save(tmp_path / "photos" / "green.png")
-    photos = photo_files(tmp_path / "photos")
-    jpegs = [io.BytesIO(picture(Plan(motion, "train", 3, photos), i).jpeg) for i in range(4)]
+def test_photos_stand_behind_people(plan, tmp_path):
+    Image.new("RGB", (640, 480), (0, 255, 0)).save(tmp_path / "green.png")
+    jpegs = [io.BytesIO(picture(replace(plan, backgrounds=tmp_path), i).jpeg) for i in range(4)]
     made = [np.asarray(Image.open(jpeg)).astype(int) for jpeg in jpegs]
     green = [((image[..., 1] > image[..., 0] + 60) & (image[..., 1] > image[..., 2] + 60)).mean() for image in made]
     assert max(green) > 0.3
-    with pytest.raises(InputError, match="wants a folder of photos"):
-        photo_files(motion)
 
 
-def test_attacked_people_stand_behind_large_patches_in_crops_of_a_misled_detector(motion, people, tmp_path):
-    plan = make_plan(motion, "train", 3, None, attacked=1.0)
-    assert render_people(plan, tmp_path, 16) == 16
-    attacked = People(tmp_path)
-    assert set(attacked.labels("occlusion")) == {"patch"}
-    assert attacked.labels("hidden").mean() > 2 * people.labels("hidden").mean()
-    with pytest.raises(InputError, match=r"another set \(attacked 1.0, not None"):
-        render_people(replace(plan, attacked=0.0), tmp_path, 16)
-    with pytest.raises(InputError, match=r"share of the people, 0 to 1, got 1\.5"):
-        make_plan(motion, "train", 3, None, attacked=1.5)
-    with pytest.raises(InputError, match="no label 'colour'; there are roi, pose_class"):
-        attacked.labels("colour")
+def test_attacked_people_stand_behind_large_patches(plan, people):
+    attacked = [picture(replace(plan, attacked=1.0), i).sample.extra for i in range(16)]
+    assert {extra["occlusion"] for extra in attacked} == {"patch"}
+    assert np.mean([extra["hidden"] for extra in attacked]) > 2 * labels(people, "hidden").mean()
 
 
 def test_natural_poses_are_as_often_as_in_the_motion(motion):
-    from di2pose_people.motion import CLASSES, library
-
     poses, generator = library(motion, "train"), np.random.default_rng(0)
     for natural in (True, False):
         drawn = [CLASSES[poses.classes[poses.draw(generator, natural)]] for _ in range(2000)]
         most = max(poses.members, key=lambda name: len(poses.members[name][0]))
         share = len(poses.members[most][0]) / sum(len(frames) for frames, _ in poses.members.values())
         assert (abs(drawn.count(most) / 2000 - share) < 0.05) == natural
+    assert (Plan(motion, natural=True).settled_share, Plan(motion).settled_share) == (0.0, 0.1)
 
 
 ORPHANED = """

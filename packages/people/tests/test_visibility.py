@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from di2pose_people.body import Shape, model
 from di2pose_people.motion import NODES
-from di2pose_people.occluders import boxes
-from di2pose_people.scene import Figure, draw, project
+from di2pose_people.occluders import draw_texture, solid
+from di2pose_people.scene import Figure, rasterise
 from di2pose_people.view import View
 from di2pose_people.visibility import visibility
 from di2pose_people.wardrobe import Outfit, dress
@@ -38,10 +38,9 @@ def look(figure, azimuth, focal=330.0, block=None, pasted=None, inside=None):
     view = View(figure.joints[0] - 4 * ahead, rotation, focal, 0, 0, 0, 4, 60, 1.4, "detector")
     meshes = [figure.mesh()]
     if block is not None:
-        place = np.diag([*block[1], 1.0])
-        place[:3, 3] = figure.joints[0] - ahead * 0.6 + block[0]
-        meshes.append(boxes([place], np.random.default_rng(0)))
-    drawn, nearest = draw(project(meshes, view))
+        centre, half = figure.joints[0] - ahead * 0.6 + block[0], np.array(block[1]) / 2
+        meshes.append(solid(tuple(centre - half), tuple(centre + half), draw_texture(np.random.default_rng(0))))
+    _, drawn, nearest = rasterise(meshes, view)
     joints = view.to_camera(figure.joints)
     mask = np.zeros((256, 256), bool) if pasted is None else pasted
     seen = visibility(figure.person, joints[:, 2], view.to_pixels(joints), drawn, nearest, mask, inside)

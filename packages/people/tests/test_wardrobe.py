@@ -50,9 +50,9 @@ def test_no_skin_is_seen_on_trunk_or_hips(split):
             camera = mesh.vertices[:, [0, 2, 1]] * np.array([turn, -1, turn], np.float32) + np.array(
                 [0, 0, 4], np.float32
             )
-            screen = raster.to_screen(camera, mesh.bias, np.float32(512), np.float32(256))
+            screen = raster.to_screen(camera, mesh.bias, 512, 256)
             nearest, drawn = np.zeros((512, 512), np.float32), np.full((512, 512), -1, np.int32)
-            raster.draw(screen, mesh.faces, mesh.face_uv, mesh.face_kind, mesh.uv, mesh.atlas, 0, nearest, drawn)
+            raster.draw(screen, mesh, 0, nearest, drawn)
             hit = drawn[drawn >= 0]
             on_trunk = np.isin(person.face_bone[hit], trunk)
             assert on_trunk.sum() > 1000

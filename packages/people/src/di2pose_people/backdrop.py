@@ -47,8 +47,7 @@ def _room(
     _trace(
         out, cover, origin, to_room @ view.rotation.T, view.focal, low, high, tiles,
         tiles.mean(axis=(1, 2), dtype=np.float32), scales, walls, sky.astype(np.float32),
-        generator.uniform(0.4, 1.0, 3),
-        light.directions[0], light.colours[0], light.sky, light.ground, light.up, light.to_map, light.depth,
+        generator.uniform(0.4, 1.0, 3), light,
     )  # fmt: skip
     return out
 
@@ -56,12 +55,12 @@ def _room(
 @compiled
 @no_type_check
 def _trace(
-    out, cover, origin, to_room, focal, low, high, tiles, means, scales, walls, sky, dim, towards, colour, ambient,
-    bounce, up, to_map, depth,
+    out, cover, origin, to_room, focal, low, high, tiles, means, scales, walls, sky, dim, light,
 ) -> None:  # fmt: skip
     """One ray a pixel against the inside of the box `low` .. `high`; to_room turns camera rays into the room's axes."""
     size = out.shape[0]
     tile_size = tiles.shape[1]
+    up, towards, colour = light.up, light.directions[0], light.colours[0]
     for row in range(size):
         for column in range(size):
             if cover[row, column] >= 1:
@@ -99,11 +98,11 @@ def _trace(
             strength = np.float32(dim[which] * 0.6)
             if floor:
                 strength = max(up[0] * towards[0] + up[1] * towards[1] + up[2] * towards[2], 0.0)
-                strength *= lit(best * cx, best * cy, best, to_map, depth)
+                strength *= lit(best * cx, best * cy, best, light)
             haze = 0.0 if walls else 1 - np.exp(-best / 60.0)
             for c in range(3):
                 value = (tiles[which, j, i, c] * (1 - blur) + means[which, c] * blur) / 255.0
-                value = value * value * shade * (0.5 * (ambient[c] + bounce[c]) + strength * colour[c])
+                value = value * value * shade * (0.5 * (light.sky[c] + light.ground[c]) + strength * colour[c])
                 out[row, column, c] = value + (sky[0, c] - value) * haze
 
 

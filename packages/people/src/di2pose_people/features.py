@@ -13,70 +13,54 @@ from di2pose.data.feature_cache import Crop, write_features
 from di2pose.errors import InputError
 from di2pose.image.encoder import load_encoder
 from di2pose.training.features import CropSource, OcclusionProtocol, PatchedCrops, about_people, person_crop
-from di2pose_people.render import Plan, begin_worker, check_counts, make_plan
+from di2pose_people.render import begin_worker, check_counts
+from di2pose_people.sampling import Plan, picture
 
 
 class RenderedCrops:
     """People drawn on demand: the same pictures as `di2pose people render`, never on disk."""
 
     def __init__(self, plan: Plan, count: int) -> None:
-        from di2pose_people.sampling import settings
-
         self.plan, self.count = plan, count
-        self.about = about_people(settings(plan))
+        self.about = about_people(plan.settings())
 
     def __len__(self) -> int:
         return self.count
 
     def crop(self, i: int) -> Crop:
-        from di2pose_people.sampling import picture
-
         made = picture(self.plan, i)
         return person_crop(Image.open(io.BytesIO(made.jpeg)), made.sample, self.about["people"])
 
 
 def people_features(
+    people: Annotated[Plan, tyro.conf.arg(name="")],
     out: Path,
-    motion: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
     count: int = 1000,
-    seed: int = 0,
     workers: int = 1,
-    split: Literal["train", "test"] = "train",
     encoder: Literal["blazepose-heavy", "blazepose-full", "blazepose-lite"] = "blazepose-heavy",
     runtime: Literal["torch", "litert"] = "litert",
     movenet: bool = True,
-    backgrounds: Path | None = None,
     occlusion: OcclusionProtocol | None = None,
-    attacked: float = 0.0,
-    natural: bool = False,
     mirrored: bool = False,
-    settled: float = 0.0,
 ) -> None:
     """Render people straight into cached features: the pictures of `people render`, but only features and labels kept.
 
     Run it again to go on after a stop, or with a larger --count to extend the set.
 
     Args:
+        people: which people are rendered
         out: folder of the feature cache
-        motion: folder of BVH clips (the CMU motion capture database in its BVH conversion: the most varied people);
-            by default 20 open clips, fetched with pip
         count: how many people
-        seed: another seed gives other people
         workers: processes, one core each
-        split: train, or test: other motion subjects and other clothes
         encoder: the frozen backbone
         runtime: ignored: the encoder runs in litert
         movenet: with the keypoint tokens of the second observer
-        backgrounds: folder of photos without people to put behind most figures
         occlusion: put the patch of this protocol on a limb of every person: the same people as without, to measure on
-        attacked: share of people behind a large patch, cropped as by a detector that the patch misleads: to learn from
-        natural: poses as often as they are in the motion, mostly upright, instead of rare kinds more often
         mirrored: keep the features of the mirrored crop, too: to measure with the flip test
-        settled: share of people who sit, kneel, lie or bend, on furniture and seen as in photos of such scenes
     """
     check_counts(count, workers)
-    people = RenderedCrops(make_plan(motion, split, seed, backgrounds, attacked, natural, settled), count)
-    source = people if occlusion is None else PatchedCrops(people, occlusion)
+    crops = RenderedCrops(people, count)
+    source = crops if occlusion is None else PatchedCrops(crops, occlusion)
     source.crop(0)  # fills every cache (bodies, clothes, motion, compiled loops) before workers start
     arguments = (source, out, encoder + "+movenet" * movenet, mirrored)
     if workers == 1:

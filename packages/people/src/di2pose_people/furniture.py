@@ -1,49 +1,122 @@
-"""What carries people who sit, fitted to the body: the person faces -y, x to its left, z up, metres."""
+"""What carries people who sit or lie, fitted to the posed body: the person faces -y, x to its left, z up, metres."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from di2pose.pose.skeleton import H36M_17
-from di2pose_people.couch import couch, mat
-from di2pose_people.furniture_builder import FurnitureBuilder, back_rest
-from di2pose_people.pose_builder import Seat, bones_of, sitting_bones
+from di2pose_people.body import model
+from di2pose_people.occluders import Point, Shape, draw_texture, solid
 from di2pose_people.raster import Mesh, join
-from di2pose_people.table_furniture import low_table, table
 from di2pose_people.wardrobe import DressedPerson
 
-SINKS = {"sofa": 0.035, "armchair": 0.02, "bed": 0.03, "ball": 0.025, "wheelchair": 0.01}
-"""How deep flesh presses into a seat; others are hard."""
-WIDTHS = {"bench": (0.45, 1.1), "sofa": (0.5, 1.1), "bed": (0.7, 1.1), "block": (0.25, 0.6)}
-"""From the middle of the hips to either end."""
-LOW_TABLE = 0.35
-"""Share of sofas and armchairs with a low table before the feet."""
+Range = tuple[float, float]
+
+POST, CUSHION = (0.1, 1.0), (0.25, 0.2)
+ON_TABLE: tuple[tuple[Point, Point, Shape | None], ...] = (
+    ((0.03, 0.03, 0.07), (0.05, 0.05, 0.28), POST),
+    ((0.14, 0.01, 0.2), (0.26, 0.02, 0.38), None),
+    ((0.05, 0.05, 0.01), (0.18, 0.14, 0.1), None),
+)
+"""Cups, screens, books: half their width and depth, their height; from, to."""
+BLANKET, LOW_TABLE = 0.16, 0.35
+"""Share of beds with a blanket over the legs, and of soft seats with a low table before the feet."""
+
+
+@dataclass(frozen=True)
+class SeatKind:
+    """How one kind of seat looks."""
+
+    share: float
+    height: Range
+    """Of its top above the floor."""
+    back: Range | None = None
+    """Height of the back rest."""
+    arms: bool = False
+    at_table: bool = False
+    """Does it go with a table?"""
+    shape: Shape | None = None
+    """None: a board."""
+    thick: Range = (0.03, 0.07)
+    sink: float = 0.004
+    """How deep flesh presses into it."""
+    ends: Range | None = None
+    """From the person's middle to either end; None: as wide as the person."""
+    behind: Range = (0.0, 0.02)
+    """How far it goes on behind the person."""
+    under: str = "legs"
+    """What carries it: legs, a post, or a solid block."""
+
+    @property
+    def soft(self) -> bool:
+        return self.sink > 0.01
+
+
+SEATS = {
+    "chair": SeatKind(0.2, (0.42, 0.5), (0.32, 0.55), at_table=True),
+    "office": SeatKind(0.08, (0.42, 0.52), (0.4, 0.6), at_table=True, under="post"),
+    "armrests": SeatKind(0.08, (0.42, 0.5), (0.32, 0.55), arms=True, at_table=True),
+    "stool": SeatKind(0.12, (0.42, 0.58), at_table=True, shape=(0.15, 1.0)),
+    "bench": SeatKind(0.1, (0.36, 0.48), at_table=True, ends=(0.45, 1.1)),
+    "armchair": SeatKind(0.11, (0.38, 0.48), (0.5, 0.8), arms=True, shape=(0.25, 0.15), thick=(0.12, 0.16), sink=0.02,
+                         under="block"),
+    "sofa": SeatKind(0.16, (0.34, 0.46), (0.45, 0.7), arms=True, shape=(0.2, 0.12), thick=(0.12, 0.2), sink=0.035,
+                     ends=(0.5, 1.1), under="block"),
+    "bed": SeatKind(0.08, (0.4, 0.58), shape=(0.12, 0.1), thick=(0.14, 0.26), sink=0.03, ends=(0.7, 1.1),
+                    behind=(0.7, 1.4), under="block"),
+    "ball": SeatKind(0.03, (0.45, 0.6), shape=(1.0, 1.0), sink=0.025),
+    "block": SeatKind(0.04, (0.22, 0.45), ends=(0.25, 0.6), behind=(0.02, 0.3), under="block"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What carries a person: one of SEATS; floor, mat, mattress or couch under the whole body; or a counter."""
+
+    kind: str
+    table: float | None = None
+    """Metres above the middle of the hips, None for no table."""
+    lean: float = 0.0
+    """Of a back rest, radians backwards."""
 
 
 @dataclass(frozen=True)
 class PosedBody:
-    """A posed person: N vertices, the bone that moves each most, 17 joints; and the floor it is on."""
+    """A posed person: N vertices, the bone that moves each most, 17 joints."""
 
     vertices: np.ndarray
     bone: np.ndarray
     joints: np.ndarray
-    floor: float
 
-    def flesh(self, bones: list[int]) -> np.ndarray:
-        """The vertices that these bones move."""
-        return self.vertices[np.isin(self.bone, bones)]
+    def flesh(self, *stems: str) -> np.ndarray:
+        """The vertices that the bones move whose names begin so."""
+        return self.vertices[np.isin(self.bone, model().bones_of(*stems))]
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the top of a seat is: x of its middle, its front and back edge, half its width, its height, how thick."""
+SITTING = ("root", "pelvis", "spine05", "upperleg")
+"""Bones whose flesh rests on a seat."""
 
-    x: float
-    front: float
-    back: float
-    half: float
-    top: float
-    thick: float
+
+class Builder:
+    """Collects the parts of furniture; parts of one material share a texture."""
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self.generator, self.parts = generator, list[Mesh]()
+        self.materials = [draw_texture(generator) for _ in range(3)]
+
+    def add(
+        self, low: Point, high: Point, material: int = 0, shape: Shape | None = None, axes: np.ndarray | None = None
+    ) -> None:
+        self.parts.append(solid(low, high, self.materials[material], shape, axes))
+
+    def legs(self, low: tuple[float, float], high: tuple[float, float], floor: float, top: float, thick: float) -> None:
+        """Four legs in the corners of a rectangle."""
+        for x in (low[0], high[0] - thick):
+            for y in (low[1], high[1] - thick):
+                self.add((x, y, floor), (x + thick, y + thick, top), 1)
+
+    def draw(self, low: float, high: float) -> float:
+        return float(self.generator.uniform(low, high))
 
 
 def furnish(
@@ -51,155 +124,168 @@ def furnish(
 ) -> tuple[float, list[Mesh]]:
     """The height of the floor, and the furniture that carries the person (posed `vertices` and `joints`) or stands
     before it."""
-    build = FurnitureBuilder(generator)
-    body = PosedBody(vertices, person.bone_index[:, 0], joints, float(vertices[:, 2].min()))
-    floor = body.floor
+    build, body = Builder(generator), PosedBody(vertices.astype(float), person.bone_index[:, 0], joints)
+    floor = float(vertices[:, 2].min())
     if seat.kind == "mat":
-        floor = mat(build, vertices, generator)
+        low, high = _extent(build, body, 0.45)
+        floor -= 0.012
+        build.add((*low, floor), (*high, floor + 0.011))
     elif seat.kind in ("mattress", "couch"):
-        floor = couch(build, seat, vertices, joints, generator)
-    elif seat.kind not in ("floor", "counter"):
-        _seat(build, seat, body, generator)
+        floor = _bed(build, seat, body)
+    elif seat.kind in SEATS:
+        _seat(build, seat, body, floor)
     if seat.table is not None:
-        table(build, seat.table, vertices, body.bone, joints, floor, generator)
+        _table_before(build, float(joints[0, 2]) + seat.table, body, floor)
     elif seat.kind in ("sofa", "armchair") and generator.random() < LOW_TABLE:
-        low_table(build, vertices, floor, generator)
+        edge = float(vertices[:, 1].min()) - build.draw(0.04, 0.3)
+        middle = float(joints[0, 0]) + generator.normal(0, 0.2)
+        _table(build, middle, edge, floor + build.draw(0.32, 0.48), 0.04, floor)
     return floor, [join(build.parts)] if build.parts else []
 
 
-def _seat(build: FurnitureBuilder, seat: Seat, body: PosedBody, generator: np.random.Generator) -> None:
-    """A seat of any kind under hips and thighs, with what is behind and beside them."""
-    place = _place(seat.kind, body, generator)
-    if seat.kind == "ball":
-        radius, y = (place.top - body.floor) / 2, float(body.joints[0, 1])
-        low, high = (place.x - radius, y - radius, body.floor), (place.x + radius, y + radius, place.top + 0.01)
-        build.round(low, high, 1.0, 1.0)
-    elif seat.kind == "stool":
-        _stool(build, place, body, generator)
-    elif seat.kind in WIDTHS:
-        _wide(build, seat, place, body, generator)
-    else:
-        _chair(build, seat, place, body, generator)
-
-
-def _place(kind: str, body: PosedBody, generator: np.random.Generator) -> Place:
-    """Just under the flesh that sits, behind the shins, and no further forwards than thighs are above it."""
-    hip, sitting, shins = body.joints[0], body.flesh(sitting_bones()), body.flesh(bones_of("lowerleg", "foot", "toe"))
-    knees = body.joints[list(H36M_17.indices("left_knee", "right_knee"))]
-    reach = float((hip[1] - knees[:, 1]).mean())
+def _seat(build: Builder, seat: Seat, body: PosedBody, floor: float) -> None:
+    """A seat just under the flesh that sits, behind the shins, no further forwards than thighs are above it."""
+    kind, hip = SEATS[seat.kind], body.joints[0]
+    sitting, shins = body.flesh(*SITTING), body.flesh("lowerleg", "foot", "toe")
     near = sitting[np.abs(sitting[:, 1] - hip[1]) < 0.2]
-    lowest, thick = float(np.percentile(near[:, 2], 0.5)), generator.uniform(0.03, 0.07)
-    top = lowest + SINKS.get(kind, 0.004)
-    solid = kind in ("sofa", "bed", "block")
-    front = hip[1] - max(reach - generator.uniform(0.06, 0.14), 0.12)
-    behind = shins[(shins[:, 2] < top + 0.01) & ((shins[:, 2] > top - thick - 0.05) | solid)]
-    if len(behind):
-        front = max(front, float(behind[:, 1].max()) + 0.01)
-    front = min(front, hip[1] - 0.05)
+    lowest, thick = float(np.percentile(near[:, 2], 0.5)), build.draw(*kind.thick)
+    top = lowest + kind.sink
+    reach = float((hip[1] - body.joints[list(H36M_17.indices("left_knee", "right_knee")), 1]).mean())
+    front = hip[1] - max(reach - build.draw(0.06, 0.14), 0.12)
+    behind = shins[(shins[:, 2] < top + 0.01) & ((shins[:, 2] > top - thick - 0.05) | (kind.under == "block"))]
+    front = min(behind[:, 1].max(initial=front - 0.01) + 0.01, hip[1] - 0.05)
     below = sitting[(sitting[:, 2] < lowest - 0.012) & (sitting[:, 1] < hip[1])]
-    if len(below):
-        front = max(front, min(float(below[:, 1].max()) + 0.005, hip[1] - 0.03))
-    half = max(float(np.abs(near[:, 0] - hip[0]).max()) + 0.015, generator.uniform(0.2, 0.27))
-    return Place(float(hip[0]), float(front), float(near[:, 1].max()) + 0.02, half, top, thick)
-
-
-def _stool(build: FurnitureBuilder, place: Place, body: PosedBody, generator: np.random.Generator) -> None:
-    x, y, top, under = place.x, float(body.joints[0, 1]) - 0.02, place.top, place.top - place.thick
-    r = generator.uniform(0.16, 0.21)
-    if generator.random() < 0.7:
-        build.round((x - r, y - r, under), (x + r, y + r, top), 0.15, 1.0)
+    front = max(front, min(max(below[:, 1], default=front) + 0.005, hip[1] - 0.03))
+    back = float(near[:, 1].max()) + 0.02
+    half = max(float(np.abs(near[:, 0] - hip[0]).max()) + 0.015, build.draw(0.2, 0.27))
+    right, left = (max(half, build.draw(*kind.ends)) if kind.ends else half for _ in range(2))
+    right, left, far, under = hip[0] - right, hip[0] + left, back + build.draw(*kind.behind), top - thick
+    if seat.kind == "ball":
+        r = (top - floor) / 2
+        build.add((hip[0] - r, hip[1] - r, floor), (hip[0] + r, hip[1] + r, top + 0.01), 0, kind.shape)
+        return
+    if seat.kind == "stool":
+        r = build.draw(0.16, 0.21)
+        right, left, front, far = hip[0] - r, hip[0] + r, hip[1] - r - 0.02, hip[1] + r - 0.02
+    build.add((right, front, under), (left, far, top), 0, kind.shape)
+    if kind.under == "block":
+        build.add((right, front + 0.03, floor + 0.04), (left, far, under + 0.04), int(build.generator.integers(2)))
+    elif kind.under == "post":
+        x, y = hip[0], (front + far) / 2
+        build.add((x - 0.03, y - 0.03, floor + 0.02), (x + 0.03, y + 0.03, under), 1, POST)
+        build.add((x - 0.24, y - 0.24, floor), (x + 0.24, y + 0.24, floor + 0.05), 1, POST)
     else:
-        build.box((x - r, y - r, under), (x + r, y + r, top))
-    if generator.random() < 0.4:
-        build.round((x - 0.03, y - 0.03, body.floor + 0.02), (x + 0.03, y + 0.03, under), 0.1, 1.0, 1)
-        build.round((x - 0.2, y - 0.2, body.floor), (x + 0.2, y + 0.2, body.floor + 0.03), 0.15, 1.0, 1)
-    else:
-        build.legs((x - r, y - r), (x + r, y + r), body.floor, under, 0.03)
+        build.legs((right, front + 0.01), (left, far), floor, under, build.draw(0.025, 0.05))
+    if kind.back is not None:
+        lean = max(seat.lean, np.radians(build.draw(3, 12)))
+        start = top if kind.soft else top + build.draw(0.0, 0.15)
+        _back_rest(build, lean, body, start, build.draw(*kind.back), (right, left), kind.soft, back)
+        for x in () if kind.soft else (right + 0.02, left - 0.05):  # posts that carry it
+            build.add((x, back, under), (x + 0.03, back + 0.03 + lean * 0.2, start + 0.1), 1)
+    if kind.arms:
+        _arm_rests(build, body, (right, left), (front, far), (floor, top), kind.soft)
 
 
-def _wide(build: FurnitureBuilder, seat: Seat, place: Place, body: PosedBody, generator: np.random.Generator) -> None:
-    """A bench, block, bed or sofa, somewhere along which the person sits."""
-    floor, front, back, top = body.floor, place.front, place.back, place.top
-    ends = [max(generator.uniform(*WIDTHS[seat.kind]), place.half + 0.06) for _ in range(2)]
-    right, left = place.x - ends[0], place.x + ends[1]
-    if seat.kind == "bench":
-        build.box((right, front, top - place.thick), (left, back + 0.03, top))
-        build.legs((right + 0.05, front + 0.02), (left - 0.05, back), floor, top - place.thick, 0.06)
-        if generator.random() < 0.35:
-            lean = max(seat.lean, 0.1)
-            back_rest(build, lean, body.vertices, body.joints, top + 0.15, 0.3, 0.04, (right, left), False, back + 0.02)
-    elif seat.kind == "block":
-        build.box((right, front, floor), (left, back + generator.uniform(0.02, 0.3), top))
-    elif seat.kind == "bed":
-        deep, thick = back + generator.uniform(0.7, 1.4), generator.uniform(0.14, 0.26)
-        build.round((right, front, top - thick), (left, deep, top), 0.12, 0.1)
-        build.box((right + 0.02, front + 0.02, floor + 0.03), (left - 0.02, deep - 0.02, top - thick + 0.03), 1)
-    else:
-        deep, thick = back + generator.uniform(0.02, 0.1), generator.uniform(0.12, 0.2)
-        build.round((right, front, top - thick), (left, deep + 0.1, top), 0.2, 0.12)
-        build.box((right, front + 0.03, floor + 0.04), (left, deep + 0.1, top - thick + 0.04))
-        lean, height = max(seat.lean, 0.12), generator.uniform(0.45, 0.7)
-        back_rest(build, lean, body.vertices, body.joints, top - 0.05, height, 0.18, (right, left), True, back - 0.02)
-        tall = top + generator.uniform(0.12, 0.22)
-        for inner, outer in ((left, left + 0.18), (right - 0.18, right)):
-            if generator.random() < 0.8:
-                build.round((inner, front, floor + 0.03), (outer, deep + 0.25, tall), 0.3, 0.2)
-        if generator.random() < 0.5:
-            x = place.x + generator.choice([-1.0, 1.0]) * (place.half + 0.2)
-            build.round((x - 0.2, back - 0.22, top), (x + 0.2, back - 0.04, top + 0.38), 0.5, 0.4, 2)
-
-
-def _chair(build: FurnitureBuilder, seat: Seat, place: Place, body: PosedBody, generator: np.random.Generator) -> None:
-    """A chair, armchair or wheelchair."""
-    x, front, back, half, top = place.x, place.front, place.back, place.half, place.top
-    under, floor, y = top - place.thick, body.floor, float(body.joints[0, 1])
-    soft = seat.kind == "armchair" and generator.random() < 0.6
-    if soft:
-        build.round((x - half, front, top - 0.14), (x + half, back + 0.04, top), 0.25, 0.15)
-        build.box((x - half, front + 0.04, floor + 0.06), (x + half, back + 0.04, top - 0.1))
-    else:
-        build.box((x - half, front, under), (x + half, back, top))
-    height = generator.uniform(0.5, 0.8) if soft else generator.uniform(0.32, 0.55)
-    lean = max(seat.lean, np.radians(generator.uniform(3, 12)))
-    start = top + (0.0 if soft or generator.random() < 0.4 else generator.uniform(0.08, 0.18))
-    if generator.random() < 0.92:
-        back_rest(
-            build, lean, body.vertices, body.joints, start, height, 0.12 if soft else generator.uniform(0.02, 0.05),
-            (x - half, x + half), soft, back, generator.uniform(0.0, 0.03),
-        )  # fmt: skip
-        if start > top:  # posts that carry it
-            for side in (x - half + 0.02, x + half - 0.05):
-                build.box((side, back, under), (side + 0.03, back + 0.03 + lean * 0.2, start + 0.1), 1)
-    if seat.kind == "wheelchair":
-        radius = generator.uniform(0.27, 0.32)
-        for side in (x - half - 0.08, x + half + 0.08):
-            build.wheel(side, y + 0.08, floor + radius, radius, 0.03, 1)
-            build.wheel(side, front + 0.06, floor + 0.08, 0.08, 0.03, 1)
-    elif seat.kind == "chair" and generator.random() < 0.25:  # an office chair: a post and five feet
-        build.round((x - 0.03, y - 0.08, floor + 0.06), (x + 0.03, y - 0.02, under), 0.1, 1.0, 1)
-        for turn in np.arange(5) * 2 * np.pi / 5 + generator.uniform(0, 1):
-            axes = np.array([[np.cos(turn), -np.sin(turn), 0], [np.sin(turn), np.cos(turn), 0], [0, 0, 1]])
-            centre = np.array([x, y - 0.05, floor + 0.06]) + axes[:, 0] * 0.14
-            build.slab(centre, axes, np.array([0.28, 0.04, 0.04]), 1)
-    elif not soft:
-        build.legs((x - half, front + 0.01), (x + half, back), floor, under, generator.uniform(0.025, 0.05))
-    if seat.kind in ("armchair", "wheelchair"):
-        _arm_rests(build, place, body, soft)
-
-
-def _arm_rests(build: FurnitureBuilder, place: Place, body: PosedBody, soft: bool) -> None:
-    """Under the arms that lie there; left out where an arm hangs too low."""
-    arms = body.flesh(bones_of("lowerarm", "wrist", "finger", "metacarpal", "upperarm02"))
-    front, top, far = place.front, place.top, place.back + (0.06 if soft else 0.0)
-    for sign in (-1.0, 1.0):
-        low, high = sorted(place.x + sign * (place.half + out) for out in (0.005, 0.12 if soft else 0.06))
-        over = arms[(arms[:, 0] > low - 0.02) & (arms[:, 0] < high + 0.02) & (arms[:, 1] > front - 0.05)]
-        rise = min(top + 0.22, float(over[:, 2].min()) + 0.01 if len(over) else np.inf)
-        if rise < top + 0.08:
+def _arm_rests(build: Builder, body: PosedBody, x: Range, y: Range, z: Range, soft: bool) -> None:
+    """Beside a seat, under the arms that lie there; left out where an arm hangs too low."""
+    arms = body.flesh("lowerarm", "wrist", "finger", "metacarpal", "upperarm02")
+    thick = 0.15 if soft else 0.06
+    for low, high in ((x[0] - thick, x[0] - 0.005), (x[1] + 0.005, x[1] + thick)):
+        over = arms[(arms[:, 0] > low - 0.02) & (arms[:, 0] < high + 0.02) & (arms[:, 1] > y[0] - 0.05)]
+        rise = over[:, 2].min(initial=z[1] + 0.21) + 0.01
+        if rise < z[1] + 0.08:
             continue
         if soft:
-            build.round((low, front, body.floor + 0.05), (high, far, rise), 0.3, 0.2)
+            build.add((low, y[0], z[0] + 0.05), (high, y[1] + 0.06, rise), 0, CUSHION)
             continue
-        build.box((low, front + 0.04, rise - 0.03), (high, far, rise), 1)
-        for y in (front + 0.08, far - 0.04):
-            build.box((low + 0.01, y, top - place.thick), (high - 0.01, y + 0.04, rise - 0.03), 1)
+        build.add((low, y[0] + 0.04, rise - 0.03), (high, y[1], rise), 1)
+        for post in (y[0] + 0.08, y[1] - 0.04):
+            build.add((low + 0.01, post, z[1] - 0.03), (high - 0.01, post + 0.04, rise - 0.03), 1)
+
+
+def _back_rest(
+    build: Builder, lean: float, body: PosedBody, bottom: float, height: float, across: Range, soft: bool,
+    behind: float = -np.inf,
+) -> None:  # fmt: skip
+    """A slab that leans back by `lean` just behind the trunk (and behind y = `behind` at the seat)."""
+    up, back = np.array([0.0, np.sin(lean), np.cos(lean)]), np.array([0.0, np.cos(lean), -np.sin(lean)])
+    foot = np.array([*body.joints[0, :2], bottom])
+    place = (body.vertices - foot) @ np.stack([up, back], axis=1)
+    near = (place[:, 0] > 0.02) & (place[:, 0] < height) & (np.abs(body.vertices[:, 0] - foot[0]) < 0.26)
+    offset = max(place[near, 1], default=0.1) - (0.03 if soft else -0.015)
+    offset = max(offset, behind - foot[1])
+    thick = 0.15 if soft else build.draw(0.02, 0.05)
+    axes = np.column_stack([np.array([1.0, 0, 0]), back, up, foot * (0, 1, 1)])
+    build.add((across[0], offset, 0.0), (across[1], offset + thick, height), 0, CUSHION if soft else None, axes)
+
+
+def _bed(build: Builder, seat: Seat, body: PosedBody) -> float:
+    """A bed, or a sofa, under the whole body; returns the height of the floor."""
+    joints, draw = body.joints, build.draw
+    top = float(body.vertices[:, 2].min()) + 0.03
+    low, high = _extent(build, body, 0.3)
+    sofa = seat.kind == "couch" and high[0] - low[0] < 1.0
+    spare = np.maximum((0.0 if sofa else draw(0.9, 1.7), 1.94) - (high - low), 0) * build.generator.random(2)
+    low, high = low - spare / 2, high + spare / 2
+    floor, under = top - draw(0.36, 0.62), top - draw(0.14, 0.24)
+    build.add((*low, under), (*high, top), 0, (0.12, 0.1))
+    build.add((low[0] + 0.02, low[1] + 0.02, floor + 0.04), (high[0] - 0.02, high[1] - 0.02, under + 0.03), 1)
+    if sofa:  # the back stands along one side, arms at the ends
+        x = high[0] if build.generator.random() < 0.5 else low[0] - 0.2
+        build.add((x, low[1], floor + 0.1), (x + 0.2, high[1], top + draw(0.25, 0.42)), 0, CUSHION)
+        for y in (low[1] - 0.18, high[1]):
+            build.add((low[0], y, floor + 0.05), (high[0], y + 0.18, top + draw(0.1, 0.24)), 0, CUSHION)
+    elif build.generator.random() < 0.7:
+        build.add((low[0], high[1], floor), (high[0], high[1] + 0.05, top + draw(0.2, 0.6)), 1)
+    head = joints[H36M_17.index("head")] * 0.6 + joints[H36M_17.index("nose")] * 0.4
+    if seat.lean > 0.3:  # cushions behind one who reclines
+        _back_rest(build, seat.lean, body, top, 0.62, (joints[0, 0] - 0.32, joints[0, 0] + 0.32), True)
+    elif head[2] - top < 0.22:  # a pillow
+        x, y = build.generator.uniform((0.2, 0.16), (0.38, 0.26))
+        build.add((head[0] - x, head[1] - y, top - 0.02), (head[0] + x, head[1] + y, head[2] - 0.045), 2, (0.45, 0.4))
+    legs = joints[list(H36M_17.indices("left_knee", "right_knee", "left_ankle", "right_ankle"))]
+    up = float(legs[:, 2].max()) + 0.11
+    if up - top < 0.4 and build.generator.random() < BLANKET:
+        front, back = legs[:, 1].min() - 0.25, legs[:, 1].max() + draw(-0.15, 0.2)
+        build.add((low[0] - 0.02, front, top - 0.05), (high[0] + 0.02, back, up), 2, (0.35, 0.25))
+    return floor
+
+
+def _extent(build: Builder, body: PosedBody, most: float) -> tuple[np.ndarray, np.ndarray]:
+    """A rectangle under the whole body with margins."""
+    margin = build.generator.uniform(0.06, most, (2, 2))
+    return body.vertices[:, :2].min(axis=0) - margin[0], body.vertices[:, :2].max(axis=0) + margin[1]
+
+
+def _table_before(build: Builder, top: float, body: PosedBody, floor: float) -> None:
+    """A table, desk or counter before the trunk, under forearms and hands, over the thighs."""
+    trunk = body.flesh("spine", "root", "pelvis", "upperarm")
+    edge = min(trunk[np.abs(trunk[:, 2] - top) < 0.09, 1], default=body.joints[0, 1] - 0.15) - build.draw(0.015, 0.09)
+    hands = body.flesh("lowerarm", "wrist", "finger", "metacarpal")
+    over = hands[(hands[:, 1] < edge) & (np.abs(hands[:, 2] - top) < 0.09)]
+    top = min(over[:, 2], default=top) + 0.004
+    legs = body.flesh("upperleg", "lowerleg", "foot", "toe")
+    limit = max(legs[legs[:, 1] < edge, 2], default=top - 0.05) + 0.006
+    thick = float(np.clip(top - limit, 0.015, build.draw(0.025, 0.06)))
+    middle = float(body.joints[0, 0]) + build.generator.normal(0, 0.12)
+    right, left, far = _table(build, middle, edge, top, thick, floor)
+    for _ in range(int(build.generator.integers(0, 4))):
+        x, y = build.draw(right + 0.15, left - 0.15), build.draw(far + 0.08, edge - 0.2)
+        if len(over) and (np.hypot(over[:, 0] - x, over[:, 1] - y) < 0.17).any():
+            continue
+        least, most, shape = ON_TABLE[int(build.generator.integers(len(ON_TABLE)))]
+        w, d, h = (build.draw(*ends) for ends in zip(least, most, strict=True))
+        build.add((x - w, y - d, top), (x + w, y + d, top + h), int(build.generator.integers(2)), shape)
+
+
+def _table(
+    build: Builder, middle: float, edge: float, top: float, thick: float, floor: float
+) -> tuple[float, float, float]:
+    """A table whose near edge is at y = `edge`; returns its ends and its far edge."""
+    half, depth = build.draw(0.45, 1.0), build.draw(0.5, 0.9)
+    right, left, far = middle - half, middle + half, edge - depth
+    build.add((right, far, top - thick), (left, edge, top), 2)
+    if build.generator.random() < 0.3:  # a desk: closed in front
+        build.add((right, far, floor + build.draw(0.0, 0.3)), (left, far + 0.02, top - thick), 2)
+    build.legs((right, far), (left, edge), floor, top - thick, 0.05)
+    return right, left, far

@@ -10,7 +10,6 @@ from scipy.spatial.transform import Rotation
 from di2pose.pose.skeleton import H36M_17
 from di2pose_people.motion import NODES
 from di2pose_people.retarget import AXES, SIGNS, Pose, Rig
-from di2pose_people.rotation import from_to
 
 SIDES = ("Left", "Right")
 DOWN, FRONT, UP = np.array([0.0, -1, 0]), np.array([0.0, 0, 1]), np.array([0.0, 1, 0])
@@ -143,17 +142,9 @@ class IkRig:
         for name, turn in zip(("UpLeg", "Leg", "Foot"), (upper, lower, lower @ toes), strict=True):
             self.turns[NODES.index(SIDES[side] + name)] = turn
 
-    def fold(self, side: int, thigh: np.ndarray, shin: np.ndarray, foot: float) -> None:
-        """Directions of thigh and shin, which give the knee's axis; toes down by `foot`."""
-        hinge = cross(thigh, shin)
-        self.bones(side, thigh, shin, hinge / np.linalg.norm(hinge), foot)
-
     def knee(self, side: int) -> np.ndarray:
         """Where the knee is after `leg`, before the body is settled."""
         return self.joint(side, "hip") - self.thigh * self.node(f"{SIDES[side]}UpLeg")[:, 1]
-
-    def ankle(self, side: int) -> np.ndarray:
-        return self.knee(side) - self.shin * self.node(f"{SIDES[side]}Leg")[:, 1]
 
     def reach(self, side: int, wrist: np.ndarray, pole: np.ndarray, palm: np.ndarray | None = None) -> None:
         """Bring a wrist to a point, elbow towards `pole`; the palm as far as it can towards `palm`."""
@@ -168,18 +159,10 @@ class IkRig:
             turn = np.arctan2(cross(-across, want) @ second, -across @ want)
             hand = Rotation.from_rotvec(np.clip(turn, -1.4, 1.4) * second).as_matrix() @ hand
             flat = second - max(float(second @ palm), 0.0) * palm + 0.25 * FRONT  # the hand lies on what it touches
-            lift = Rotation.from_matrix(from_to(second, flat)).as_rotvec()
+            lift = Rotation.align_vectors(flat, second)[0].as_rotvec()
             hand = Rotation.from_rotvec(lift * min(1.0, WRIST / max(np.linalg.norm(lift), 1e-6))).as_matrix() @ hand
         for name, matrix in zip(UPPER, (upper, fore, hand), strict=True):
             self.turns[NODES.index(SIDES[side] + name)] = matrix
-
-    def elbow_on(self, side: int, elbow: np.ndarray, towards: np.ndarray, palm: np.ndarray | None = None) -> None:
-        """Point the upper arm at `elbow`, and the forearm from there to `towards`."""
-        shoulder = self.joint(side, "shoulder")
-        first = (elbow - shoulder) / np.linalg.norm(elbow - shoulder)
-        joint = shoulder + self.upper_arm * first
-        second = (towards - joint) / np.linalg.norm(towards - joint)
-        self.reach(side, joint + self.forearm * second, first - (first @ second) * second, palm)
 
     def finished(self) -> Pose:
         """The pose. A raised arm lifts its shoulder: arms that reach for something do so once more from there."""

@@ -2,24 +2,24 @@
 encodes them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 
-from di2pose_people.raster import BOTH_SIDES, Mesh, compiled, move
+from di2pose_people.raster import BOTH_SIDES, Mesh, compiled, draw, to_camera
 from di2pose_people.view import View
 
 SHADOW = 160
 """Pixels of the shadow map along a side."""
+FAR = 50.0
+"""Metres; the shadow map holds this less the distance along the light, so that more is nearer."""
 
 
-@dataclass(frozen=True)
-class Light:
+class Light(NamedTuple):
     """L lights in camera axes: unit directions towards them and colours (L, 3); light of `sky` and `ground` along `up`.
 
-    The first light casts a shadow: `to_map` (3, 4) takes a camera-frame point to (x px, y px, distance) of the shadow
-    map `depth`.
+    The first light casts a shadow: `to_map` (3, 4) takes a camera-frame point to its (x px, y px) in the shadow map
+    `near` and to how near it is to the light.
     """
 
     directions: np.ndarray
@@ -28,7 +28,7 @@ class Light:
     ground: np.ndarray
     up: np.ndarray
     to_map: np.ndarray
-    depth: np.ndarray
+    near: np.ndarray
 
 
 def draw_light(view: View, casting: Sequence[Mesh], generator: np.random.Generator) -> Light:
@@ -44,15 +44,15 @@ def draw_light(view: View, casting: Sequence[Mesh], generator: np.random.Generat
     key = world[0]
     across = np.cross(key, [0.0, 0.0, 1.0])
     across /= np.linalg.norm(across)
-    axes = np.stack([across, np.cross(key, across), -key])
-    clouds = [move(mesh.vertices, axes, np.zeros(3)) for mesh in casting]
-    low = np.array([min(cloud[:, axis].min() for cloud in clouds) for axis in range(2)])
-    high = np.array([max(cloud[:, axis].max() for cloud in clouds) for axis in range(2)])
+    axes = np.stack([across, np.cross(across, key), -key])
+    clouds = [to_camera(mesh.vertices, axes, np.zeros(3)) for mesh in casting]
+    low = np.min([cloud[:, :2].min(axis=0) for cloud in clouds], axis=0)
+    high = np.max([cloud[:, :2].max(axis=0) for cloud in clouds], axis=0)
     scale = (SHADOW - 4) / float((high - low).max())
-    scaling, offset = np.array([scale, scale, 1.0]), np.array([*(2 - low * scale), 0.0])
-    depth = np.full((SHADOW, SHADOW), np.inf, np.float32)
+    scaling, offset = np.array([scale, scale, -1.0]), np.array([*(2 - low * scale), FAR])
+    near, nearest = np.zeros((SHADOW, SHADOW), np.float32), np.empty((SHADOW, SHADOW), np.int32)
     for mesh, cloud in zip(casting, clouds, strict=True):
-        draw_depth(cloud * scaling.astype(np.float32) + offset.astype(np.float32), mesh.faces, depth)
+        draw((cloud * scaling + offset).astype(np.float32), mesh, 0, near, nearest)
     to_map = np.column_stack([scaling[:, None] * (axes @ view.rotation.T), scaling * (axes @ view.position) + offset])
     return Light(
         directions=(world @ view.rotation.T).astype(np.float32),
@@ -61,59 +61,24 @@ def draw_light(view: View, casting: Sequence[Mesh], generator: np.random.Generat
         ground=(ambient * generator.uniform(0.3, 0.9) * tint[::-1]).astype(np.float32),
         up=view.rotation[:, 2].astype(np.float32),
         to_map=to_map.astype(np.float32),
-        depth=depth,
+        near=near,
     )
 
 
 @compiled
 @no_type_check
-def draw_depth(points, faces, depth) -> None:
-    """Shadow map: points (N, 3) are (x px, y px, distance along the light); keep the least distance, in place.
-
-    Small triangles fill the pixels they touch, so that the map has no pinholes.
-    """
-    height, width = depth.shape
-    for f in range(len(faces)):
-        i, j, k = faces[f, 0], faces[f, 1], faces[f, 2]
-        x0, y0, x1, y1 = points[i, 0], points[i, 1], points[j, 0], points[j, 1]
-        x2, y2 = points[k, 0], points[k, 1]
-        left, right = int(min(x0, x1, x2)), int(max(x0, x1, x2))
-        top, bottom = int(min(y0, y1, y2)), int(max(y0, y1, y2))
-        if left < 0 or top < 0 or right >= width or bottom >= height:
-            continue
-        if right - left <= 1 and bottom - top <= 1:
-            z = (points[i, 2] + points[j, 2] + points[k, 2]) / 3
-            for row in range(top, bottom + 1):
-                for column in range(left, right + 1):
-                    depth[row, column] = min(depth[row, column], z)
-            continue
-        area = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)
-        if area == 0:
-            continue
-        inv = 1.0 / area
-        for row in range(top, bottom + 1):
-            for column in range(left, right + 1):
-                px, py = column + 0.5, row + 0.5
-                a = ((x2 - x1) * (py - y1) - (px - x1) * (y2 - y1)) * inv
-                b = ((x0 - x2) * (py - y2) - (px - x2) * (y0 - y2)) * inv
-                if a >= -0.01 and b >= -0.01 and a + b <= 1.01:
-                    z = a * points[i, 2] + b * points[j, 2] + (1 - a - b) * points[k, 2]
-                    depth[row, column] = min(depth[row, column], z)
-
-
-@compiled
-@no_type_check
-def lit(x, y, z, to_light, depth) -> float:
+def lit(x, y, z, light) -> float:
     """How much of the light reaches a camera-frame point: 0 to 1, softened over 4 texels of the shadow map."""
-    u = to_light[0, 0] * x + to_light[0, 1] * y + to_light[0, 2] * z + to_light[0, 3]
-    v = to_light[1, 0] * x + to_light[1, 1] * y + to_light[1, 2] * z + to_light[1, 3]
-    d = to_light[2, 0] * x + to_light[2, 1] * y + to_light[2, 2] * z + to_light[2, 3] - 0.03
+    m, near = light.to_map, light.near
+    u = m[0, 0] * x + m[0, 1] * y + m[0, 2] * z + m[0, 3]
+    v = m[1, 0] * x + m[1, 1] * y + m[1, 2] * z + m[1, 3]
+    own = m[2, 0] * x + m[2, 1] * y + m[2, 2] * z + m[2, 3] + 0.03
     i, j = int(np.floor(u - 0.5)), int(np.floor(v - 0.5))
-    if i < 0 or j < 0 or i + 1 >= depth.shape[1] or j + 1 >= depth.shape[0]:
+    if i < 0 or j < 0 or i + 1 >= near.shape[1] or j + 1 >= near.shape[0]:
         return 1.0
     a, b = u - 0.5 - i, v - 0.5 - j
-    top = (1 - a) * (depth[j, i] > d) + a * (depth[j, i + 1] > d)
-    low = (1 - a) * (depth[j + 1, i] > d) + a * (depth[j + 1, i + 1] > d)
+    top = (1 - a) * (near[j, i] < own) + a * (near[j, i + 1] < own)
+    low = (1 - a) * (near[j + 1, i] < own) + a * (near[j + 1, i + 1] < own)
     return (1 - b) * top + b * low
 
 
@@ -135,14 +100,11 @@ def texel(image, u, v, out) -> None:
 
 @compiled
 @no_type_check
-def shade(
-    triangle, inverse_depth, screen, normals, faces, face_uv, face_kind, uv, atlas, gloss,
-    first, lights, light_colours, sky, ground, up, to_light, shadow, focal, out, cover,
-) -> None:  # fmt: skip
-    """Colour the pixels that triangles first .. first + len(faces) - 1 won; 2 x 2 samples are averaged into `out`.
-
-    The arguments are fields of Mesh and Light. cover (H, W) gets the part of each pixel that was drawn.
-    """
+def shade(triangle, inverse_depth, screen, normals, mesh, first, light, focal, out, cover) -> None:
+    """Colour the samples that triangles of the mesh won, which are numbered from `first`; 2 x 2 of them are averaged
+    into `out`. cover (H, W) gets the part of each pixel that was drawn."""
+    faces, face_uv, face_kind, uv, atlas = mesh.faces, mesh.face_uv, mesh.face_kind, mesh.uv, mesh.atlas
+    sky, ground, up, lights = light.sky, light.ground, light.up, light.directions
     colour = np.empty(3, np.float32)
     normal = np.empty(3, np.float32)
     centre = triangle.shape[0] / 2
@@ -180,7 +142,7 @@ def shade(
             for d in range(3):
                 normal[d] /= length
             rise = 0.5 + 0.5 * (normal[0] * up[0] + normal[1] * up[1] + normal[2] * up[2])
-            seen = lit(x, y, z, to_light, shadow)
+            seen = lit(x, y, z, light)
             y2x = row // 2
             x2x = column // 2
             cover[y2x, x2x] += 0.25
@@ -198,7 +160,7 @@ def shade(
                 shine *= shine
                 shine *= shine
                 shine *= shine  # to the 8th power; its cube is the 24th
-                shine = gloss[material] * shine * shine * shine
+                shine = mesh.gloss[material] * shine * shine * shine
                 strength = facing * (seen if n == 0 else 1.0)
                 for d in range(3):
-                    out[y2x, x2x, d] += 0.25 * strength * light_colours[n, d] * (colour[d] + shine)
+                    out[y2x, x2x, d] += 0.25 * strength * light.colours[n, d] * (colour[d] + shine)

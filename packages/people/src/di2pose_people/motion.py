@@ -19,8 +19,7 @@ from scipy.spatial.transform import Rotation
 from di2pose.data.bvh import Bvh, clip_files, h36m_joints, split_of
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17
-from di2pose_people.rotation import from_to
-from di2pose_people.store import built
+from di2pose_people.cache import built
 
 NODES = (
     "Hips", "LowerBack", "Spine", "Spine1", "Neck1", "Head",
@@ -173,6 +172,6 @@ def _canonical(bvh: Bvh, frames: np.ndarray) -> np.ndarray:
         if name in straight:
             child, direction = straight[name]
             bone = bvh.offsets[bvh.nodes(child)[0]]
-            turns[:, number] = turns[:, number] @ from_to(direction, bone)
+            turns[:, number] = turns[:, number] @ Rotation.align_vectors(bone, direction)[0].as_matrix()
     quaternions = Rotation.from_matrix(turns.reshape(-1, 3, 3)).as_quat(canonical=True)[:, [3, 0, 1, 2]]
     return quaternions.reshape(*turns.shape[:2], 4).astype(np.float32)

@@ -1,10 +1,15 @@
-"""What hides parts of a person: pasted patches, boxes that stand in front, and the border of the photo."""
+"""What hides parts of a person: boxes that stand in front, pasted patches, and the border of the photo."""
 
 import numpy as np
 
-from di2pose_people.raster import BOTH_SIDES, Mesh, join, piece
+from di2pose_people.raster import BOTH_SIDES, Mesh, piece
 from di2pose_people.textures import painted_tile
 from di2pose_people.view import SIZE, View
+
+Point = tuple[float, float, float]
+Shape = tuple[float, float]
+"""Exponents of a superellipsoid's profile and plan: towards 0 they are square. (1, 1) is a ball, (0.1, 1) a disc or
+post, (0.3, 0.3) a cushion."""
 
 ANY, LARGE = (24.0, 115.0), (55.0, 115.0)
 """Least and greatest side of a patch in pixels."""
@@ -12,20 +17,8 @@ CORNERS = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in
 SIDES = np.array([[0, 1, 3, 2], [4, 6, 7, 5], [0, 4, 5, 1], [2, 3, 7, 6], [0, 2, 6, 4], [1, 5, 7, 3]])
 BOX = np.array([[first, first + i, first + i + 1] for first in range(0, 24, 4) for i in (1, 2)], np.int32)
 """The 12 triangles of a box whose 6 sides have 4 vertices each."""
-
-
-def boxes(places: list[np.ndarray], generator: np.random.Generator) -> Mesh:
-    """places: 4 x 4 matrices that take the unit cube (centre 0) into the world. Each box has a painted tile."""
-    return join([box(place, draw_texture(generator)) for place in places])
-
-
-def box(place: np.ndarray, texture: np.ndarray) -> Mesh:
-    """The unit cube (centre 0), taken into the world by a 4 x 4 matrix."""
-    sides = (CORNERS @ place[:3, :3].T + place[:3, 3])[SIDES]  # 6 4 3
-    width, height = (np.linalg.norm(sides[:, i] - sides[:, 0], axis=1) for i in (1, 3))
-    zero = np.zeros(len(sides))
-    uv = np.stack([zero, zero, width, zero, width, height, zero, height], axis=1).reshape(-1, 2)
-    return piece(sides.reshape(-1, 3), BOX, uv, BOX, BOTH_SIDES, texture, 0.0, 0.0)
+RINGS, SECTORS = 9, 18
+"""Of a rounded box's mesh."""
 
 
 def draw_texture(generator: np.random.Generator) -> np.ndarray:
@@ -33,45 +26,68 @@ def draw_texture(generator: np.random.Generator) -> np.ndarray:
     return np.pad(painted_tile(generator), ((0, 0), (0, 0), (0, 1)), constant_values=255)
 
 
-def furniture_in_front(
-    joints: np.ndarray, view: View, ground: float, generator: np.random.Generator
-) -> list[np.ndarray]:
+def solid(
+    low: Point, high: Point, texture: np.ndarray, shape: Shape | None = None, axes: np.ndarray | None = None
+) -> Mesh:
+    """A box, or a superellipsoid that fills it; `axes` (3, 4) takes it into the world: three axes and the origin."""
+    size = np.subtract(high, low)
+    if shape is None:
+        vertices, faces, gloss = ((CORNERS * size)[SIDES]).reshape(-1, 3), BOX, 0.0
+        sides = vertices.reshape(6, 4, 3)
+        width, height = (np.linalg.norm(sides[:, i] - sides[:, 0], axis=1) for i in (1, 3))
+        zero = np.zeros(6)
+        uv = np.stack([zero, zero, width, zero, width, height, zero, height], axis=1).reshape(-1, 2)
+    else:
+        rise, turn = np.linspace(-np.pi / 2, np.pi / 2, RINGS)[:, None], np.linspace(0, 2 * np.pi, SECTORS + 1)
+        circle = [rise, rise, turn, turn]
+        waves = zip((np.cos, np.sin, np.cos, np.sin), circle, np.repeat(shape, 2), strict=True)
+        ring, up, x, y = (np.sign(wave(angle)) * np.abs(wave(angle)) ** power for wave, angle, power in waves)
+        vertices = np.stack([ring * x, ring * y, up + 0 * turn], axis=-1).reshape(-1, 3) * size / 2
+        uv = vertices[:, :2] + vertices[:, 2:]
+        first = (np.arange(RINGS - 1)[:, None] * (SECTORS + 1) + np.arange(SECTORS)).ravel()
+        a, b, c, d = first, first + 1, first + SECTORS + 2, first + SECTORS + 1
+        faces = np.concatenate([np.stack([a, b, c], axis=1), np.stack([a, c, d], axis=1)]).astype(np.int32)
+        gloss = 0.03
+    vertices = vertices + np.add(low, high) / 2
+    if axes is not None:
+        vertices = vertices @ axes[:, :3].T + axes[:, 3]
+    return piece(vertices, faces, uv.astype(np.float32), faces, BOTH_SIDES, texture, gloss, 0.0)
+
+
+def furniture_in_front(joints: np.ndarray, view: View, ground: float, generator: np.random.Generator) -> list[Mesh]:
     """A table or counter before the legs, or a post before one side; between the person and the camera."""
-    towards = view.position[:2] - joints[0, :2]
-    towards /= np.linalg.norm(towards)
-    aside = np.array([-towards[1], towards[0]])
     height = float(joints[:, 2].max() - ground)
     ahead = generator.uniform(0.45, min(1.2, max(0.5, view.distance_m - 1.1)))
-    turn = np.arctan2(aside[1], aside[0]) + generator.normal(0, 0.35)
     if generator.random() < 0.6:
-        top = height * generator.uniform(0.2, 0.62)
-        size = np.array([generator.uniform(0.5, 1.8), generator.uniform(0.1, 0.6), top])
-        middle = joints[0, :2] + towards * ahead + aside * generator.normal(0, 0.3)
+        size, aside = generator.uniform((0.5, 0.1, 0.2 * height), (1.8, 0.6, 0.62 * height)), generator.normal(0, 0.3)
     else:
-        size = np.array([generator.uniform(0.12, 0.45), generator.uniform(0.05, 0.3), generator.uniform(1.5, 3.0)])
-        middle = joints[0, :2] + towards * ahead + aside * generator.uniform(-0.45, 0.45)
-    return [_placed(np.array([*middle, ground + size[2] / 2]), size, turn)]
+        size, aside = generator.uniform((0.12, 0.05, 1.5), (0.45, 0.3, 3.0)), generator.uniform(-0.45, 0.45)
+    return [_standing(joints, view, ground, size, -ahead, aside, generator.normal(0, 0.35), generator)]
 
 
-def furniture_around(joints: np.ndarray, view: View, ground: float, generator: np.random.Generator) -> list[np.ndarray]:
+def furniture_around(joints: np.ndarray, view: View, ground: float, generator: np.random.Generator) -> list[Mesh]:
     """Boxes behind and beside the person, so that rooms are not empty."""
-    away = joints[0, :2] - view.position[:2]
-    away /= np.linalg.norm(away)
-    aside = np.array([-away[1], away[0]])
     out = []
     for _ in range(int(generator.integers(0, 4))):
-        size = generator.uniform((0.3, 0.3, 0.3), (1.4, 0.9, 2.0))
-        middle = joints[0, :2] + away * generator.uniform(0.9, 3.0) + aside * generator.normal(0, 1.4)
-        out.append(_placed(np.array([*middle, ground + size[2] / 2]), size, generator.uniform(0, np.pi)))
+        size, turn = generator.uniform((0.3, 0.3, 0.3), (1.4, 0.9, 2.0)), generator.uniform(0, np.pi)
+        beyond, aside = generator.uniform(0.9, 3.0), generator.normal(0, 1.4)
+        out.append(_standing(joints, view, ground, size, beyond, aside, turn, generator))
     return out
 
 
-def _placed(centre: np.ndarray, size: np.ndarray, turn: float) -> np.ndarray:
-    cos, sin = np.cos(turn), np.sin(turn)
-    place = np.eye(4)
-    place[:3, :3] = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]]) * size
-    place[:3, 3] = centre
-    return place
+def _standing(
+    joints: np.ndarray, view: View, ground: float, size: np.ndarray, beyond: float, aside: float, turn: float,
+    generator: np.random.Generator,
+) -> Mesh:  # fmt: skip
+    """A box on the floor, `beyond` the person as the camera sees it and `aside`, turned against the camera."""
+    away = joints[0, :2] - view.position[:2]
+    angle = float(np.arctan2(away[1], away[0]))
+    cos, sin = np.cos(angle), np.sin(angle)
+    x, y = joints[0, :2] + (beyond * cos - aside * sin, beyond * sin + aside * cos)
+    turn += angle + np.pi / 2
+    axes = np.array([[np.cos(turn), -np.sin(turn), 0, x], [np.sin(turn), np.cos(turn), 0, y], [0, 0, 1, ground]])
+    half = size[:2] / 2
+    return solid((-half[0], -half[1], 0.0), (*half, size[2]), draw_texture(generator), None, axes)
 
 
 def patch(
@@ -102,7 +118,7 @@ def patch(
 
 
 def photo_border(
-    points: np.ndarray, roll: float, generator: np.random.Generator, cut: float = 0.15
+    points: np.ndarray, roll: float, generator: np.random.Generator, cut: float
 ) -> tuple[np.ndarray | None, bool]:
     """The part of the crop that lies inside the photo, (256, 256) bool, None for all; and whether it cuts the person.
 

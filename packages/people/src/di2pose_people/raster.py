@@ -5,22 +5,21 @@ drew it (-1: nothing).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import numba
 import numpy as np
 
 compiled = numba.njit(cache=True, fastmath=True)
-"""Beside `no_type_check`, which keeps run-time checkers of shapes away from what numba compiles."""
+"""Beside `no_type_check`, which keeps run-time checkers of shapes away from what numba compiles. Its cache looks at the
+caller's file alone: delete `__pycache__` after a change of a compiled function that another module calls."""
 
 NEAR = 0.15
 """Metres; a triangle that reaches nearer than this to the camera is not drawn."""
 BOTH_SIDES, CUT_OUT = 1, 2
 
 
-@dataclass(frozen=True)
-class Mesh:
+class Mesh(NamedTuple):
     """Textured triangles. N vertices, F faces, T texture points, M materials."""
 
     vertices: np.ndarray
@@ -72,21 +71,6 @@ def join(meshes: Sequence[Mesh]) -> Mesh:
 
 @compiled
 @no_type_check
-def blend(template: np.ndarray, shapes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """template + sum of weights * shapes, in a fixed order (so the same on every machine load): (N, 3)."""
-    out = template.copy()
-    flat = out.reshape(-1)
-    for k in range(len(weights)):
-        weight = weights[k]
-        if weight != 0.0:
-            shape = shapes[k].reshape(-1)
-            for i in range(flat.size):
-                flat[i] += weight * shape[i]
-    return out
-
-
-@compiled
-@no_type_check
 def skin(rest, bone_index, bone_weight, rotations, translations) -> np.ndarray:
     """Linear blend skinning: (N, 3)."""
     out = np.empty_like(rest)
@@ -127,41 +111,27 @@ def vertex_normals(vertices, faces) -> np.ndarray:
     return out
 
 
-@compiled
-@no_type_check
-def move(vertices, rotation, position) -> np.ndarray:
-    """rotation @ (vertex - position), (N, 3) float32."""
-    out = np.empty_like(vertices)
-    for i in range(len(vertices)):
-        x, y, z = vertices[i, 0] - position[0], vertices[i, 1] - position[1], vertices[i, 2] - position[2]
-        for row in range(3):
-            out[i, row] = rotation[row, 0] * x + rotation[row, 1] * y + rotation[row, 2] * z
-    return out
+def to_camera(points: np.ndarray, rotation: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """rotation @ (point - position), (N, 3) float32."""
+    return ((points - position.astype(np.float32)) @ rotation.T.astype(np.float32)).astype(np.float32)
 
 
-@compiled
-@no_type_check
-def to_screen(vertices, bias, focal, centre) -> np.ndarray:
+def to_screen(vertices: np.ndarray, bias: np.ndarray, focal: float, centre: float) -> np.ndarray:
     """Camera-frame vertices -> (x px, y px, 1 / depth) (N, 3); `bias` metres bring a layer nearer in the depth test.
 
     A vertex nearer than NEAR gets inverse depth 0, which drops its triangles.
     """
-    out = np.empty_like(vertices)
-    for i in range(len(vertices)):
-        z = vertices[i, 2]
-        if z < NEAR:
-            out[i, 0] = out[i, 1] = out[i, 2] = 0.0
-            continue
-        out[i, 0] = focal * vertices[i, 0] / z + centre
-        out[i, 1] = focal * vertices[i, 1] / z + centre
-        out[i, 2] = 1.0 / max(z - bias[i], NEAR)
-    return out
+    z = np.maximum(vertices[:, 2], np.float32(NEAR))
+    inverse = np.where(vertices[:, 2] < NEAR, 0, 1 / np.maximum(z - bias, np.float32(NEAR)))
+    x, y = (focal * vertices[:, i] / z + centre for i in range(2))
+    return np.stack([x, y, inverse], axis=1).astype(np.float32)
 
 
 @compiled
 @no_type_check
-def draw(screen, faces, face_uv, face_kind, uv, atlas, first, inverse_depth, triangle) -> None:
-    """Draw faces into (inverse_depth, triangle), in place; triangle numbers start at `first`."""
+def draw(screen, mesh, first, inverse_depth, triangle) -> None:
+    """Draw a mesh into (inverse_depth, triangle), in place; triangle numbers start at `first`."""
+    faces, face_uv, face_kind, uv, atlas = mesh.faces, mesh.face_uv, mesh.face_kind, mesh.uv, mesh.atlas
     height, width = inverse_depth.shape
     size = atlas.shape[1]
     for f in range(len(faces)):

@@ -5,9 +5,8 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 from tqdm import tqdm
@@ -16,59 +15,19 @@ from di2pose.data.sample import Dataset, Sample, Writer
 from di2pose.errors import InputError
 from di2pose.files import write_bytes
 from di2pose.pose.skeleton import H36M_17
-from di2pose_people.store import agree, picture_path
+from di2pose_people import sampling
+from di2pose_people.sampling import Plan
 
 SHARD = 500
 """Pictures that a killed run loses at most, and that one process draws in a row."""
 LICENCE = "the clothes' own: AGPL-3.0, CC-BY or CC0 (packages/people/README.md)"
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is rendered: the motion folder, the split, the seed, and folders of background photos."""
-
-    motion: Path
-    split: str
-    seed: int
-    photos: tuple[Path, ...] = ()
-    attacked: float = 0.0
-    """Share of the pictures with a large patch on the person, cropped as by a detector that the patch misleads."""
-    natural: bool = False
-    """Poses as often as they are in the motion, instead of rare kinds more often."""
-    settled: float = 0.0
-    """Share of the people who sit, kneel, lie or bend, on furniture and seen as in photos of such scenes."""
-
-
-def make_plan(
-    motion: Path | None, split: str, seed: int, backgrounds: Path | None, attacked: float = 0.0, natural: bool = False,
-    settled: float = 0.0,
-) -> Plan:  # fmt: skip
-    """A plan from what the user says; motion None takes the open clips of `deepmimic.motion_folder`."""
-    for name, share in (("attacked", attacked), ("settled", settled)):
-        if not 0 <= share <= 1:
-            raise InputError(f"--{name} is a share of the people, 0 to 1, got {share}")
-    from di2pose_people.backdrop import photo_files
-    from di2pose_people.deepmimic import motion_folder
-
-    return Plan(motion_folder(motion), split, seed, photo_files(backgrounds), attacked, natural, settled)
-
-
-def check_counts(count: int, workers: int) -> None:
-    if count < 1 or workers < 1:
-        raise InputError(f"--count and --workers must be 1 or more, got {count} and {workers}")
-
-
 def render(
+    people: Annotated[Plan, tyro.conf.arg(name="")],
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("people"),
-    motion: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
     count: int = 1000,
-    seed: int = 0,
     workers: int = 1,
-    split: Literal["train", "test"] = "train",
-    backgrounds: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None,
-    attacked: float = 0.0,
-    natural: bool = False,
-    settled: float = 0.0,
 ) -> None:
     """Render dressed adults in real motion: 256 x 256 crops with 3D joints, visibility and camera.
 
@@ -76,36 +35,34 @@ def render(
     extends a finished set. The folder is a prepared dataset, as `di2pose data prepare` makes them.
 
     Args:
+        people: which people are rendered
         out: folder that the pictures go to
-        motion: folder of BVH clips (the CMU motion capture database in its BVH conversion: the most varied people);
-            by default 20 open clips, fetched with pip
         count: how many pictures
-        seed: another seed gives other people
         workers: processes, one core each
-        split: train, or test: other motion subjects and other clothes, which no training picture shows
-        backgrounds: folder of photos without people to put behind most figures
-        attacked: share of people behind a large patch, cropped as by a detector that the patch misleads
-        natural: poses as often as they are in the motion, mostly upright, instead of rare kinds more often
-        settled: share of people who sit, kneel, lie or bend, on furniture and seen as in photos of such scenes
     """
-    check_counts(count, workers)
-    plan = make_plan(motion, split, seed, backgrounds, attacked, natural, settled)
-    made = render_people(plan, out, count, workers)
+    made = render_people(people, out, count, workers)
     print(f"{count} people in {out} ({made} rendered now)")
+
+
+def check_counts(count: int, workers: int) -> None:
+    if count < 1 or workers < 1:
+        raise InputError(f"--count and --workers must be 1 or more, got {count} and {workers}")
 
 
 def render_people(plan: Plan, out: Path, count: int, workers: int = 1, shard: int = SHARD) -> int:
     """Bring the dataset in folder `out` to `count` pictures; returns how many were rendered now."""
     check_counts(count, workers)
-    from di2pose_people.sampling import settings
-
-    about = settings(plan)
-    agree(out, about)
+    settings = plan.settings()
     finished = Dataset(out) if (out / "dataset.json").is_file() else None
-    if finished is not None and len(finished) >= count:
-        return 0
+    if finished is not None:
+        found = finished.header["settings"]
+        if wrong := [key for key in settings if found.get(key) != settings[key]]:
+            others = "; ".join(f"{key} {found.get(key)!r}, not {settings[key]!r}" for key in wrong)[:300]
+            raise InputError(f"{out} holds another set ({others}): choose an empty --out, or the same flags")
+        if len(finished) >= count:
+            return 0
     (out / "dataset.json").unlink(missing_ok=True)  # from here on the set is unfinished
-    writer = Writer(out, "people", H36M_17, image_root=".", licence=LICENCE, source="di2pose people", settings=about)
+    writer = Writer(out, "people", H36M_17, image_root=".", licence=LICENCE, source="di2pose people", settings=settings)
     spans = {f"{first:07d}-{min(first + shard, count):07d}": first for first in range(0, count, shard)}
     for path in writer.parts.glob("*.npz"):
         if path.stem not in spans:  # of a run with another --count
@@ -141,19 +98,17 @@ def _drawn(plan: Plan, out: Path, spans: dict[str, range], workers: int) -> Iter
 
 
 def _draw(plan: Plan, out: Path, span: range) -> list[Sample]:
-    from di2pose_people.sampling import picture
-
     samples = []
     for index in span:
-        made = picture(plan, index)
-        write_bytes(out / picture_path(index), made.jpeg)
+        made = sampling.picture(plan, index)
+        write_bytes(out / sampling.picture_path(index), made.jpeg)
         samples.append(made.sample)
     return samples
 
 
 def begin_worker() -> None:
-    """The first thing in a worker: one thread, and the end when its parent ends. Whatever it had in hand has a
-    temporary name, and is made again."""
+    """Run first in a worker: one thread, and the worker exits when its parent does. Files that it was writing have
+    temporary names, and are made again."""
     import torch
 
     torch.set_num_threads(1)

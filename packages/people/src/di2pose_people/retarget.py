@@ -13,7 +13,6 @@ from scipy.spatial.transform import Rotation
 from di2pose.pose.skeleton import H36M_17
 from di2pose_people.body import HEAD_TOP, Body, model
 from di2pose_people.motion import MIRROR, NODES, PARENTS
-from di2pose_people.rotation import from_to, part, twist
 
 AXES = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
 """BVH axes (x left, y up, z front) -> body axes."""
@@ -74,26 +73,6 @@ def perturb(turns: np.ndarray, generator: np.random.Generator, degrees: float = 
     return out
 
 
-def sit(turns: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """The same upper body on a chair: thighs forwards, shins down, each leg a little different."""
-    out = turns.copy()
-    for side, sign in zip(("Left", "Right"), SIGNS, strict=True):
-        lift, bend = generator.uniform(70, 105), generator.uniform(55, 115)
-        spread, roll = generator.normal(8, 9), generator.normal(0, 8)
-        hip = Rotation.from_euler("YXY", [sign * spread, -lift, roll], degrees=True)
-        knee = hip * Rotation.from_euler("X", bend, degrees=True)
-        leg = (hip, knee, knee * Rotation.from_euler("X", generator.normal(-8, 10), degrees=True))
-        for node, turn in zip(("UpLeg", "Leg", "Foot"), leg, strict=True):
-            out[NODES.index(side + node)] = out[NODES.index("Hips")] @ turn.as_matrix()
-    return out
-
-
-def lay_down(turns: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """The whole pose tipped over on its back, front or side."""
-    roll = generator.choice([0.0, np.pi, np.pi / 2, -np.pi / 2]) + generator.normal(0, 0.25)
-    return Rotation.from_euler("XY", [-np.pi / 2 + generator.normal(0, 0.12), roll]).as_matrix() @ turns
-
-
 class Rig:
     """A body ready to be posed: what follows from its rest pose alone. What has two rows is left, right."""
 
@@ -124,7 +103,7 @@ class Rig:
             for chain, direction in ((("UpLeg", "Leg"), down), (("Arm", "ForeArm", "Hand"), sideways)):
                 turn = np.eye(3)
                 for node in chain:
-                    turn = from_to(turn @ self.along[node][side], direction) @ turn
+                    turn = Rotation.align_vectors(direction, turn @ self.along[node][side])[0].as_matrix() @ turn
                     out[LIMBS.index(node), side] = turn
         return Rotation.from_matrix(out.reshape(-1, 3, 3))
 
@@ -153,7 +132,7 @@ class Rig:
         }
         both = {name: rotation.as_matrix() for names, rotation in limb.items() for name in names}
         for fingers, bend in FINGERS.items():
-            closed = bend * np.multiply.outer((1, 2, 3), np.array(grip)[:, None] * self.knuckles)  # links 2 3
+            closed = -bend * np.multiply.outer((1, 2, 3), np.array(grip)[:, None] * self.knuckles)  # links 2 3
             links = both["wrist"] @ Rotation.from_rotvec(closed.reshape(6, 3)).as_matrix().reshape(3, 2, 3, 3)
             both |= {f"finger{finger}-{i}": link for i, link in enumerate(links, start=1) for finger in fingers}
         bones = dict.fromkeys(("root", "pelvis.L", "pelvis.R"), hips.as_matrix())
@@ -189,6 +168,19 @@ def _collar(chest: Rotation, arms: Rotation) -> Rotation:
     hanging = np.arccos(np.clip(-(arms.as_matrix()[:, :, 0] @ chest.as_matrix()[:, 2]) * SIGNS, -1, 1))
     share = np.clip((hanging - np.radians(40)) / np.radians(140), 0, 1)
     return chest * Rotation.from_rotvec(np.outer(-SIGNS * share * RAISED_COLLAR, [0.0, 1.0, 0.0]))
+
+
+def twist(rotation: Rotation, axis: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:
+    """The part of each of n rotations about its axis, as a rotation vector: rotation = swing * twist."""
+    axis = axis / np.linalg.norm(axis, axis=1, keepdims=True)
+    quaternion = rotation.as_quat(canonical=True)  # x y z w
+    along = (quaternion[:, :3] * axis).sum(axis=1)
+    return 2 * np.arctan2(along, quaternion[:, 3])[:, None] * axis
+
+
+def part(rotation: Rotation, share: float | Float[np.ndarray, " n"]) -> Rotation:
+    """`share` of the angle about the same axis: of n rotations, or n shares of one."""
+    return Rotation.from_rotvec(np.multiply(np.reshape(share, (-1, 1)), rotation.as_rotvec()))
 
 
 def _half_twisted(parent: Rotation, turn: Rotation, axis: np.ndarray) -> Rotation:

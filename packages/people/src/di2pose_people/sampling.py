@@ -1,22 +1,25 @@
 """Draws picture i; everything random about it follows from (seed, split, i) alone."""
 
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
+import tyro
 
+from di2pose.errors import InputError
 from di2pose.files import Json
+from di2pose_people.backdrop import photo_files
 from di2pose_people.body import ANNY_VERSION, draw_shape, model
 from di2pose_people.motion import CLASSES, fingerprint, library
-from di2pose_people.render import Plan
-from di2pose_people.retarget import Pose, lay_down, node_turns, perturb, sit
+from di2pose_people.retarget import Pose, node_turns, perturb
 from di2pose_people.scene import OCCLUSIONS, Figure, Picture, draw_picture
-from di2pose_people.store import picture_path
 from di2pose_people.supported_poses import draw_settled
 from di2pose_people.view import CROPS
 from di2pose_people.wardrobe import HELD_OUT, DressedPerson, draw_outfit, dress
 
-RENDERER = 1
+RENDERER = 2
 """Raised when the same seed gives other pictures."""
 GROUP = 10
 """Pictures in a row that show the same person in the same clothes: fitting clothes costs more than drawing them."""
@@ -24,29 +27,64 @@ OCCLUSION_SHARES = (0.56, 0.17, 0.11, 0.10, 0.06)
 """Of OCCLUSIONS. The photo's border cuts 16 % of all pictures besides."""
 MOST_HIDDEN, ATTEMPTS = 0.7, 6
 """Share of the joints that may be occluded or out of the frame, and how often a picture is tried."""
-SIT, LIE = 0.05, 0.05
-"""Share of upright poses that are seated on a chair, or tipped over, besides those in the motion."""
 
 
-def settings(plan: Plan) -> Json:
-    """What people.json says about a set: all that its pictures depend on, and the words of its labels."""
-    return {
-        "format_version": 1,
-        "renderer": RENDERER,
-        "skeleton": "h36m_17",
-        "seed": plan.seed,
-        "split": plan.split,
-        "motion": fingerprint(plan.motion),
-        "backgrounds": len(plan.photos),
-        "anny": ANNY_VERSION,
-        "pose_class": list(CLASSES),
-        "occlusion": list(OCCLUSIONS),
-        "crop": list(CROPS),
-        "held_out_wardrobe": sorted(HELD_OUT),
-        **({"attacked": plan.attacked} if plan.attacked else {}),
-        **({"natural": True} if plan.natural else {}),
-        **({"settled": plan.settled} if plan.settled else {}),
-    }
+@dataclass(frozen=True)
+class Plan:
+    """Which people are rendered."""
+
+    motion: Annotated[Path, tyro.conf.arg(metavar="DIR")]
+    """folder of BVH clips: the CMU motion capture database in its BVH conversion, or clips with its node names"""
+    split: Literal["train", "test"] = "train"
+    """train, or test: other motion subjects and other clothes, which no training picture shows"""
+    seed: int = 0
+    """another seed gives other people"""
+    backgrounds: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """folder of photos without people to put behind most figures"""
+    attacked: float = 0.0
+    """share of people behind a large patch, cropped as by a detector that the patch misleads: to learn from"""
+    natural: bool = False
+    """poses as often as they are in the motion, mostly upright, instead of rare kinds more often"""
+    settled: float | None = None
+    """share of people who sit, kneel, lie or bend, on furniture and seen as in photos of such scenes; by default 0.1,
+    and 0 with --natural"""
+
+    def __post_init__(self) -> None:
+        for name in ("attacked", "settled"):
+            if not 0 <= (getattr(self, name) or 0) <= 1:
+                raise InputError(f"--{name} is a share of the people, 0 to 1, got {getattr(self, name)}")
+
+    @property
+    def settled_share(self) -> float:
+        return (0.0 if self.natural else 0.1) if self.settled is None else self.settled
+
+    @cached_property
+    def photos(self) -> tuple[Path, ...]:
+        return photo_files(self.backgrounds)
+
+    def settings(self) -> Json:
+        """What the header of a set says: all that its pictures depend on, and the words of its labels."""
+        return {
+            "renderer": RENDERER,
+            "skeleton": "h36m_17",
+            "seed": self.seed,
+            "split": self.split,
+            "motion": fingerprint(self.motion),
+            "backgrounds": len(self.photos),
+            "attacked": self.attacked,
+            "natural": self.natural,
+            "settled": self.settled_share,
+            "anny": ANNY_VERSION,
+            "pose_class": list(CLASSES),
+            "occlusion": list(OCCLUSIONS),
+            "crop": list(CROPS),
+            "held_out_wardrobe": sorted(HELD_OUT),
+        }
+
+
+def picture_path(number: int) -> str:
+    """Where picture `number` is below a set's folder."""
+    return f"pictures/{number // 1000:04d}/{number:07d}.jpg"
 
 
 def picture(plan: Plan, index: int) -> Picture:
@@ -69,44 +107,36 @@ def picture(plan: Plan, index: int) -> Picture:
 
 def _attempt(plan: Plan, index: int, person: DressedPerson, generator: np.random.Generator) -> Picture:
     occlusion = str(generator.choice(OCCLUSIONS, p=OCCLUSION_SHARES))
-    attacked = plan.attacked > 0 and bool(generator.random() < plan.attacked)
+    attacked = bool(generator.random() < plan.attacked)
     if attacked:
         occlusion = "patch"
-    seat = None
-    if plan.settled > 0 and generator.random() < plan.settled:
-        settled = draw_settled(person, library(plan.motion, plan.split), generator)
-        posed, frame, seat = settled.pose, settled.frame, settled.seat
-        about: dict[str, object] = {"mirrored": settled.mirrored, "variant": settled.name}
+    poses, seat, variant = library(plan.motion, plan.split), None, "motion"
+    if generator.random() < plan.settled_share:
+        settled = draw_settled(person, poses, generator)
+        pose, frame, mirrored, seat, variant = settled.pose, settled.frame, settled.mirrored, settled.seat, settled.name
         if seat.table is not None and occlusion == "none":
             occlusion = "furniture"
     else:
-        posed, frame, about = _pose(plan, person, generator)
+        pose, frame, mirrored = _pose(plan, person, generator)
     other = None
     if occlusion in ("person", "behind"):
         second = _person(plan, index // GROUP, "other")
         other = Figure(second, _pose(plan, second, generator)[0], np.zeros(3))
-    made = draw_picture(Figure(person, posed, np.zeros(3)), other, occlusion, plan.photos, generator, attacked, seat)
-    poses = library(plan.motion, plan.split)
+    made = draw_picture(Figure(person, pose, np.zeros(3)), other, occlusion, plan.photos, generator, attacked, seat)
     clip = int(poses.clip[frame])
     subject, sequence, number = poses.subjects[clip], poses.clips[clip], int(poses.frame[frame])
-    extra = made.sample.extra | about
+    extra = made.sample.extra | {"mirrored": mirrored, "variant": variant}
     return replace(made, sample=replace(made.sample, subject=subject, sequence=sequence, frame=number, extra=extra))
 
 
-def _pose(plan: Plan, person: DressedPerson, generator: np.random.Generator) -> tuple[Pose, int, dict[str, object]]:
-    """A pose, the frame of the library that it is, and what was done to it."""
+def _pose(plan: Plan, person: DressedPerson, generator: np.random.Generator) -> tuple[Pose, int, bool]:
+    """A pose, the frame of the library that it is, and whether it is mirrored."""
     poses = library(plan.motion, plan.split)
     frame = poses.draw(generator, plan.natural)
     mirrored = bool(generator.random() < 0.5)
     turns = perturb(node_turns(poses.rotations[frame], mirrored), generator)
-    variant = "motion"
-    chance = 1.0 if plan.natural else generator.random()
-    if chance < SIT:
-        turns, variant = sit(turns, generator), "sit"
-    elif chance < SIT + LIE:
-        turns, variant = lay_down(turns, generator), "lie"
     left, right = generator.beta(1.5, 2.5, 2).tolist()
-    return person.rig.pose(turns, (left, right)), frame, {"mirrored": mirrored, "variant": variant}
+    return person.rig.pose(turns, (left, right)), frame, mirrored
 
 
 @lru_cache(maxsize=4)

@@ -9,11 +9,10 @@ from di2pose.data.sample import OCCLUDED, Sample
 from di2pose.pose.camera import Camera
 from di2pose_people import raster
 from di2pose_people.backdrop import draw_backdrop
-from di2pose_people.furniture import furnish
-from di2pose_people.light import Light, draw_light, shade
+from di2pose_people.furniture import Seat, furnish
+from di2pose_people.light import draw_light, shade
 from di2pose_people.motion import CLASSES, classify
-from di2pose_people.occluders import ANY, LARGE, boxes, furniture_around, furniture_in_front, patch, photo_border
-from di2pose_people.pose_builder import Seat
+from di2pose_people.occluders import ANY, LARGE, furniture_around, furniture_in_front, patch, photo_border
 from di2pose_people.raster import Mesh
 from di2pose_people.retarget import Pose
 from di2pose_people.sensor import develop
@@ -26,8 +25,8 @@ SAMPLES = 2
 MM = 1000.0
 VIEW = ("roll", "yaw", "pitch", "distance_m", "photo_fov", "side_ratio")
 """What a record says of its view."""
-CUT_SETTLED = 0.22
-"""How often the photo's border cuts a settled person."""
+CUT, CUT_SETTLED = 0.15, 0.22
+"""How often the photo's border cuts a person, and one in a supported pose."""
 OCCLUSIONS = ("none", "patch", "furniture", "person", "behind")
 
 
@@ -44,7 +43,7 @@ class Figure:
         moves = self.pose.heads - np.einsum("bij,bj->bi", self.pose.turns, self.person.rig.rest) + self.shift
         mesh, turns = self.person.mesh, self.pose.turns.astype(np.float32)
         bones = (self.person.bone_index, self.person.bone_weight)
-        return replace(mesh, vertices=raster.skin(mesh.vertices, *bones, turns, moves.astype(np.float32)))
+        return mesh._replace(vertices=raster.skin(mesh.vertices, *bones, turns, moves.astype(np.float32)))
 
     @property
     def joints(self) -> np.ndarray:
@@ -74,54 +73,38 @@ def draw_picture(
     `attacked`: the patch is large, and the crop that of a detector which it misleads. `seat`: what carries the person;
     its table is then the furniture in front.
     """
-    meshes = [figure.mesh()]
+    meshes, carrying, joints = [figure.mesh()], list[Mesh](), figure.joints
     ground = float(meshes[0].vertices[:, 2].min())
-    joints = figure.joints
-    carrying: list[Mesh] = []
     if seat is not None:
         ground, carrying = furnish(seat, figure.person, meshes[0].vertices, joints, generator)
     view = draw_view(joints, figure.facing, ground, generator, attacked, settled=seat is not None)
     if other is not None:
         meshes.append(_placed(other, joints, view, ground, occlusion == "person", generator).mesh())
-    people = len(meshes)
-    places = furniture_around(joints, view, ground, generator)
-    in_front = occlusion == "furniture" and (seat is None or seat.table is None)
-    blocks = furniture_in_front(joints, view, ground, generator) if in_front else []
-    around = carrying + [boxes(group, generator) for group in (places, blocks) if group]
+    casting = meshes + carrying
+    around = carrying + furniture_around(joints, view, ground, generator)
+    if occlusion == "furniture" and (seat is None or seat.table is None):
+        around += furniture_in_front(joints, view, ground, generator)
     meshes += [raster.join(around)] if around else []  # each layer costs a walk over all samples
-    casting = meshes[:people] + carrying
-    cut = 0.15 if seat is None else CUT_SETTLED
-    return take_picture(figure, meshes, casting, view, ground, occlusion, photos, generator, attacked, cut)
 
-
-def take_picture(
-    figure: Figure, meshes: list[Mesh], casting: list[Mesh], view: View, ground: float, occlusion: str,
-    photos: tuple[Path, ...], generator: np.random.Generator, attacked: bool = False, cut: float | None = None,
-) -> Picture:  # fmt: skip
-    """Light, backdrop, patches, border and sensor: what is left when everything stands before the camera.
-
-    `meshes`: the figure's first; `casting`: those that cast shadows. `cut`: how often the photo's border cuts the
-    person; None: there is no border.
-    """
-    joints = figure.joints
-    joints_camera = view.to_camera(joints)
-    points = view.to_pixels(joints_camera)
-    layers = project(meshes, view)
-    triangle, inverse_depth = draw(layers)
+    layers, triangle, inverse_depth = rasterise(meshes, view)
     light = draw_light(view, casting, generator)
     colour, cover = np.zeros((SIZE, SIZE, 3), np.float32), np.zeros((SIZE, SIZE), np.float32)
-    layers[0].shade(triangle, inverse_depth, light, view, colour, cover)
-    subject = cover.copy()
-    for layer in layers[1:]:
-        layer.shade(triangle, inverse_depth, light, view, colour, cover)
+    for layer in layers:
+        normals = raster.vertex_normals(layer.vertices, layer.mesh.faces)
+        focal = np.float32(SAMPLES * view.focal)
+        shade(triangle, inverse_depth, layer.screen, normals, layer.mesh, layer.first, light, focal, colour, cover)
+        if layer.first == 0:
+            subject = cover.copy()
     colour += (1 - cover)[..., None] * draw_backdrop(view, ground, light, cover, photos, generator)
 
+    joints_camera = view.to_camera(joints)
+    points = view.to_pixels(joints_camera)
     pasted = np.zeros((SIZE, SIZE), bool)
     for _ in range(int(generator.choice([1, 1, 2])) if occlusion == "patch" else 0):
         mask, texture = patch(points, generator, LARGE if attacked else ANY)
         colour[mask] = texture[mask] * float(light.colours[0].mean())
         pasted |= mask
-    inside, cuts = (None, False) if cut is None else photo_border(points, view.roll, generator, cut)
+    inside, cuts = photo_border(points, view.roll, generator, CUT if seat is None else CUT_SETTLED)
     jpeg = develop(colour, subject, generator, inside)
     seen = visibility(figure.person, joints_camera[:, 2], points, triangle, inverse_depth, pasted, inside)
 
@@ -159,40 +142,19 @@ class Layer:
     screen: np.ndarray
     first: int
 
-    def shade(
-        self, triangle: np.ndarray, inverse_depth: np.ndarray, light: Light, view: View, out: np.ndarray,
-        cover: np.ndarray,
-    ) -> None:  # fmt: skip
-        mesh, normals = self.mesh, raster.vertex_normals(self.vertices, self.mesh.faces)
-        shade(
-            triangle, inverse_depth, self.screen, normals, mesh.faces, mesh.face_uv, mesh.face_kind, mesh.uv,
-            mesh.atlas, mesh.gloss, self.first, light.directions, light.colours, light.sky, light.ground, light.up,
-            light.to_map, light.depth, np.float32(SAMPLES * view.focal), out, cover,
-        )  # fmt: skip
 
-
-def project(meshes: list[Mesh], view: View) -> list[Layer]:
-    """The meshes before the camera; their triangles are numbered on."""
-    out, first = [], 0
-    focal, centre = np.float32(SAMPLES * view.focal), np.float32(SAMPLES * SIZE / 2)
+def rasterise(meshes: list[Mesh], view: View) -> tuple[list[Layer], np.ndarray, np.ndarray]:
+    """The meshes before the camera, their triangles numbered on; and what each of the (512, 512) samples shows: the
+    number of its triangle, -1 for none, and its inverse depth."""
+    layers, first, side = [], 0, SAMPLES * SIZE
+    triangle, inverse_depth = np.full((side, side), -1, np.int32), np.zeros((side, side), np.float32)
     for mesh in meshes:
-        vertices = raster.move(mesh.vertices, view.rotation, view.position)
-        out.append(Layer(mesh, vertices, raster.to_screen(vertices, mesh.bias, focal, centre), first))
+        vertices = raster.to_camera(mesh.vertices, view.rotation, view.position)
+        screen = raster.to_screen(vertices, mesh.bias, SAMPLES * view.focal, side / 2)
+        raster.draw(screen, mesh, first, inverse_depth, triangle)
+        layers.append(Layer(mesh, vertices, screen, first))
         first += len(mesh.faces)
-    return out
-
-
-def draw(layers: list[Layer]) -> tuple[np.ndarray, np.ndarray]:
-    """What each of the (512, 512) samples shows: the number of its triangle, -1 for none, and its inverse depth."""
-    shape = (SAMPLES * SIZE, SAMPLES * SIZE)
-    triangle, inverse_depth = np.full(shape, -1, np.int32), np.zeros(shape, np.float32)
-    for layer in layers:
-        mesh = layer.mesh
-        raster.draw(
-            layer.screen, mesh.faces, mesh.face_uv, mesh.face_kind, mesh.uv, mesh.atlas, layer.first, inverse_depth,
-            triangle,
-        )  # fmt: skip
-    return triangle, inverse_depth
+    return layers, triangle, inverse_depth
 
 
 def _placed(

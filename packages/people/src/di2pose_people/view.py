@@ -16,7 +16,6 @@ from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
 from di2pose.pose.skeleton import H36M_17
-from di2pose_people.rotation import from_to
 
 SIZE = 256
 """Pixels along a side of a crop."""
@@ -104,7 +103,7 @@ def draw_view(
         side *= float(np.exp(np.clip(generator.normal(-0.03, 0.12), -0.5, 0.25)))
         shift += side * np.clip(generator.normal(0, 0.05, 2), -0.15, 0.15)
     # Turn the camera to the crop's centre, which is a little off the hips.
-    aimed = from_to(np.array([*shift, 1.0]), np.array([0.0, 0.0, 1.0])) @ level
+    aimed = Rotation.align_vectors([0.0, 0, 1], [*shift, 1.0])[0].as_matrix() @ level
     roll = _roll(_flat(aimed, position, joints), side, kind, generator)
     if misled and generator.random() < ASTRAY:
         roll = generator.uniform(-np.pi, np.pi)

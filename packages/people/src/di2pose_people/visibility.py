@@ -33,13 +33,9 @@ def _near() -> tuple[np.ndarray, np.ndarray]:
     for joint, name in enumerate(H36M_17.joints):
         side, _, part = name.rpartition("_")
         stems, depth[joint] = SURFACE[part]
-        letter = side[:1].upper()
-        for number, bone in enumerate(base.bones):
-            stem, _, bone_side = bone.partition(".")
-            same_side = not letter or not bone_side or bone_side == letter
-            table[joint, number] = same_side and any(
-                stem == s or (s in ("toe", "finger", "metacarpal") and stem.startswith(s)) for s in stems.split()
-            )
+        bones = base.bones_of(*stems.split())
+        other = {"left": ".R", "right": ".L"}.get(side, "?")
+        table[joint, [number for number in bones if not base.bones[number].endswith(other)]] = True
     return table, depth
 
 

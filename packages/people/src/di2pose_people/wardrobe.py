@@ -19,9 +19,9 @@ from scipy.sparse.csgraph import connected_components
 
 from di2pose.assets import ASSETS, extract
 from di2pose_people.body import ANCESTRIES, Body, Shape, model, strongest
+from di2pose_people.cache import built
 from di2pose_people.raster import BOTH_SIDES, CUT_OUT, Mesh, join, piece
 from di2pose_people.retarget import Rig
-from di2pose_people.store import built
 from di2pose_people.textures import recolour_cloth, recolour_hair, recolour_skin
 
 TEXTURE = 512
