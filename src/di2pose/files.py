@@ -4,6 +4,7 @@ A temporary name has the writing machine and process in it: `.walk.di2pose-1f2e-
 leaves it behind; `remove_leftovers` removes it.
 """
 
+import csv
 import errno
 import hashlib
 import json
@@ -27,6 +28,7 @@ Json = dict[str, Any]
 DAMAGED = (
     ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, EOFError, OSError, SyntaxError,
     MemoryError, RecursionError, NotImplementedError, AssertionError, struct.error, tokenize.TokenError,
+    csv.Error,
 )  # fmt: skip
 """What readers raise for a truncated, overwritten or crafted file; the last is of numpy's headers."""
 LEFTOVER = re.compile(r"\..*\.di2pose-([0-9a-f]{4})-(\d+)-\w{8}(\.[^.]*)?", re.DOTALL)
