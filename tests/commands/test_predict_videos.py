@@ -127,15 +127,6 @@ def test_tracks_that_are_dropped_or_joined_are_said(run, film, monkeypatch):
     assert "1 stray track dropped (2 sightings), 1 fragment joined" in line
 
 
-def test_faces_in_a_film_are_hidden(run, film, tmp_path):
-    for name, blur in (("hidden", True), ("plain", False)):
-        run(film, format="overlay", blur_faces=blur, out=tmp_path / name)
-    third = [np.asarray(frames_of(tmp_path / name / "walk.overlay.mp4")[2], float) for name in ("hidden", "plain")]
-    off = np.abs(third[0] - third[1])
-    assert off[20:45, 145:175].mean() > 8  # the head
-    assert off[200:240, 20:90].mean() < 4  # beside the feet
-
-
 def test_a_film_that_finds_no_room_does_not_take_the_numbers_with_it(run, clip, tmp_path, small_disk):
     large = part_of(clip, tmp_path / "walk.mp4", (1284, 1048), FRAMES)
     code, said, problems, out = run(large, out=small_disk, format="json,overlay")

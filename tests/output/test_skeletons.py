@@ -31,8 +31,6 @@ def saved(someone, tmp_path_factory):
     shown = result([someone], picture=Image.new("RGB", SIZE))
     for ending in WRITERS:
         shown.save(folder / f"a{ending}")
-    assert shown._repr_html_().count("<tr>") == 2
-    assert someone._repr_html_().count("<tr>") == 20
     return folder
 
 

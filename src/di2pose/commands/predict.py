@@ -199,21 +199,14 @@ def _answers(
             boxes = [_boxes(item, photo, options) for item, photo in batch]
             pictures = [photo.picture for _, photo in batch]
             found = model(pictures, boxes=boxes, camera=camera, **options.call(*VIDEO_OPTIONS, "second_look"))
-            return [_shown(model, *each, options) for each in zip(found, batch, strict=True)]
+            return [
+                dataclasses.replace(result, image=str(item.source), picture=photo.picture)
+                for result, (item, photo) in zip(found, batch, strict=True)
+            ]
         except InputError as error:
             if alone:
                 return [error]
     return [_answers(model, [one], options)[0] for one in batch]
-
-
-def _shown(model: "Di2Pose", result: Result, photo: tuple[Input, Photo], options: PredictOptions) -> Result:
-    """The result with its file's name and its picture."""
-    result = dataclasses.replace(result, image=str(photo[0].source), picture=photo[1].picture)
-    if options.blur_faces:
-        from di2pose.output.media import without_faces
-
-        result = without_faces(model, result)
-    return result
 
 
 def _boxes(item: Input, photo: Photo, options: PredictOptions) -> list[Box] | None:

@@ -54,8 +54,6 @@ class PredictOptions(Options):
     """Give everybody in a video bones of one length from their first frame to their last."""
     device: str = "auto"
     """auto, cpu, cuda or mps."""
-    blur_faces: bool = False
-    """Make faces unrecognisable in everything that is written. Only of people who were found."""
     max_megapixels: float = MOST_MEGAPIXELS
     """Refuse larger pictures that have to be unpacked whole (PNG, TIFF); JPEGs may have any size."""
     workers: int | None = None

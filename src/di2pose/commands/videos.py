@@ -21,13 +21,13 @@ from di2pose.commands.writing import (
 from di2pose.errors import InputError
 from di2pose.interruption import check, deferred_sigint
 from di2pose.options import VIDEO_OPTIONS
-from di2pose.output.media import OverlayVideo, Thumbnails, without_faces
+from di2pose.output.media import OverlayVideo, Thumbnails
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion, Result, count_people
 from di2pose.video.body import one_body
 from di2pose.video.estimate import video_results
 from di2pose.video.fragments import TrackNotes, whole_tracks
-from di2pose.video.stream import BrokenVideoWarning, Stream, TimeStampWarning
+from di2pose.video.stream import BrokenVideoWarning, Stream
 
 
 class Recording:
@@ -100,8 +100,6 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, report: 
         report(Report(item, problems=[str(error)]))
         return True
     recording = Recording(item, options, stream.fps)
-    if stream.note:
-        print_line(stream.note)
     if item.kind == "camera":
         print_line(f"{item.label}: recording, Ctrl-C ends it")
     stopped: BaseException | None = None
@@ -109,7 +107,6 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, report: 
     hidden = multiprocessing.parent_process() is not None  # the parent has a bar of its own
     with deferred_sigint(), warnings.catch_warnings():
         warnings.simplefilter("ignore", BrokenVideoWarning)  # `stream.broken` says it too
-        warnings.simplefilter("ignore", TimeStampWarning)  # `stream.note`
         with progress_bar(item.label, stream.expected, "frame", hidden) as bar:
             try:
                 for result in _results(model, stream, options, recording.notes):
@@ -121,8 +118,8 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, report: 
                 stopped = error
             except KeyboardInterrupt as error:
                 stopped = error
-        if stream.broken is not None:
-            outcome.problems.append(str(stream.broken))
+        if stream.broken:
+            outcome.problems.append(stream.broken)
         whole = stopped is None or item.kind == "camera"
         wanted = max(stream.expected or 0, len(recording.results))
         recording.write(None if whole else wanted)
@@ -140,8 +137,7 @@ def _results(model: Di2Pose, stream: Stream, options: PredictOptions, notes: Tra
     camera = options.known_camera
     if camera is not None:
         camera = fitted_camera(camera, next(iter(stream)).picture.size)
-    results = video_results(
+    return video_results(
         model, stream, smoothed=options.smooth, same_body=False, camera=camera, pictures=True, notes=notes,
         **options.call(*VIDEO_OPTIONS),
     )  # fmt: skip
-    return (without_faces(model, result) for result in results) if options.blur_faces else results

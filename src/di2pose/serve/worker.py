@@ -17,7 +17,7 @@ from di2pose.interruption import interruptible
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.serve.decoding import Between, DecodingProcess, decode_picture
 from di2pose.serve.limits import ApiError, Limits
-from di2pose.video.stream import BrokenVideoWarning, TimeStampWarning
+from di2pose.video.stream import BrokenVideoWarning
 
 PER_PICTURE = ("boxes", "occluded")
 """Options that every picture of a batch has for itself; the others are the batch's."""
@@ -301,7 +301,6 @@ class Worker:
             return
         with warnings.catch_warnings():  # here, for its filters are those of all threads
             warnings.simplefilter("ignore", BrokenVideoWarning)  # the readable frames are answered
-            warnings.simplefilter("ignore", TimeStampWarning)
             job.thread.resume()
         job.pause()
         if not job.thread.ended:
