@@ -129,7 +129,7 @@ def photo(clock: Clock, quick: bool) -> list[Row]:
 
     def film(name: str, source: Path) -> Job:
         def look() -> None:
-            people[name] = [len(result.people) for result in video_results(model, Stream(source, stop=frames / 30))]
+            people[name] = [len(result.people) for result in islice(video_results(model, source), frames)]
 
         return look
 

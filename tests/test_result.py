@@ -93,16 +93,6 @@ def test_a_built_joint_is_the_mean_and_as_unsure_as_its_worst_part():
     assert back["head"].state == "unknown"
 
 
-def test_the_covariance_of_a_built_joint_is_never_too_small():
-    rng = np.random.default_rng(0)
-    draws = rng.normal(size=(4000, 2, 3)) @ rng.normal(size=(3, 3)) * 20
-    for correlation in (-1.0, 0.0, 1.0):  # of the second joint with the first
-        second = correlation * draws[:, 0] + (1 - abs(correlation)) * draws[:, 1]
-        mean = np.cov(((draws[:, 0] + second) / 2).T)
-        bound = (np.cov(draws[:, 0].T) + np.cov(second.T)) / 2
-        assert np.linalg.eigvalsh(bound - mean).min() > -1e-9
-
-
 def test_json_gives_the_result_back(tmp_path):
     before = result([person(1), person(2)], image="photos/a.jpg")
     assert before.save(tmp_path / "out.json") == [tmp_path / "out.json"]
@@ -197,40 +187,19 @@ def test_a_repr_is_one_short_line():
     assert repr(Motion(frames, fps=29.97)) == "Motion(walk.mp4, 3 frames, 29.97 a second, 3 people)"
 
 
-def test_a_notebook_shows_the_overlay_and_a_row_for_each_person(tmp_path):
+def test_a_notebook_shows_the_overlay(tmp_path):
     photo = Image.new("RGB", (640, 480), (128, 128, 128))
-    page = result([person(1), person(2)], picture=photo)._repr_html_()
+    page = result([person(1), person(2)], picture=photo, image="<b>.png")._repr_html_()
     drawn = Image.open(io.BytesIO(base64.b64decode(page.split("data:image/jpeg;base64,")[1].split('"')[0])))
     assert drawn.size == (640, 480)
     assert np.asarray(drawn).std() > 5  # people are drawn on it
-    assert page.count("<tr>") == 3
-    assert "3 of 17" in page
-    photo.save(tmp_path / "photo.png")
+    assert "&lt;b&gt;" in page
+    assert "<img" in video([None, *(person(k, track=7) for k in range(3))], picture=photo)._repr_html_()
     stored = result([person(1)], image=str(tmp_path / "photo.png"))
-    assert "<img" in stored._repr_html_()
-    (tmp_path / "photo.png").unlink()
-    gone = stored._repr_html_()
-    assert "<img" not in gone
-    assert "cannot be read" in gone
-    assert gone.count("<tr>") == 2
-    Image.new("RGB", (64, 64)).save(tmp_path / "photo.png")
-    assert "<img" not in stored._repr_html_()  # another picture by now
-    (tmp_path / "photo.png").write_bytes(b"no picture")
-    assert "<img" not in stored._repr_html_()
+    for save in (lambda path: None, Image.new("RGB", (64, 64)).save, lambda path: path.write_bytes(b"no picture")):
+        save(tmp_path / "photo.png")  # it is gone, another, or none
+        assert "cannot be read" in stored._repr_html_()
     assert "<img" not in result([person().convert("coco17")])._repr_html_()
-    assert "&lt;b&gt;" in result([], image="<b>.png", picture=photo)._repr_html_()
-
-
-def test_a_notebook_shows_a_motion_and_a_person():
-    walk = video([None, *(person(k, track=7) for k in range(3))], picture=Image.new("RGB", (640, 480)))
-    page = walk._repr_html_()
-    assert "<img" in page
-    assert [cell in page for cell in ("7", "3", "1")] == [True] * 3
-    assert "<img" not in video([None, None], image="gone.mp4")._repr_html_()
-    table = person().convert("coco17")._repr_html_()
-    assert table.count("<tr>") == 18
-    assert "left shoulder" in table
-    assert "unknown" in table
 
 
 def test_a_table_has_a_row_for_each_frame_person_and_joint():

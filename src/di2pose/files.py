@@ -1,15 +1,13 @@
 """Whole files or none: written under a temporary name, renamed when finished.
 
-A temporary name has the writing machine and process in it: `.walk.di2pose-1f2e-4711-k2n8x_3q.json`. A killed process
-leaves it behind; `remove_leftovers` removes it.
+A killed process leaves its temporary file behind, `.walk.di2pose-k2n8x_3q.json`; `remove_leftovers` removes it later.
 """
 
+import csv
 import errno
-import hashlib
 import json
 import os
 import pickle
-import platform
 import re
 import shutil
 import struct
@@ -30,12 +28,12 @@ Json = dict[str, Any]
 DAMAGED = (
     ValueError, KeyError, TypeError, IndexError, AttributeError, ArithmeticError, EOFError, OSError, SyntaxError,
     MemoryError, RuntimeError, AssertionError, struct.error, tokenize.TokenError, pickle.UnpicklingError,
-    zipfile.BadZipFile, zlib.error,
+    zipfile.BadZipFile, zlib.error, csv.Error,
 )  # fmt: skip
 """What readers raise for a truncated, overwritten or crafted file; TokenError is of numpy's headers."""
-LEFTOVER = re.compile(r"\..*\.di2pose-([0-9a-f]{4})-(\d+)-\w{8}(\.[^.]*)?", re.DOTALL)
-LEFTOVER_AGE_S = 86_400.0
-"""A temporary file that did not change for a day has no writer any more, on whatever machine it was."""
+LEFTOVER = re.compile(r"\..*\.di2pose-\w{8}(\.[^.]*)?", re.DOTALL)
+LEFTOVER_AGE_S = 3600.0
+"""A temporary file that did not change for an hour has no writer any more, on whatever machine it was."""
 
 
 @contextmanager
@@ -48,7 +46,7 @@ def replacing(path: Path, final: Callable[[], Path] | None = None) -> Iterator[P
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        start = f".{path.stem[:24]}.di2pose-{_machine()}-{os.getpid()}-"  # a whole stem might be too long with this
+        start = f".{path.stem[:24]}.di2pose-"  # a whole stem might be too long with this
         handle, name = tempfile.mkstemp(prefix=start, suffix=path.suffix, dir=path.parent)
         temporary = Path(name)
         os.close(handle)
@@ -75,8 +73,8 @@ def reading(what: object, advice: str) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"cannot read {what}: {error.strerror or error}; {advice}") from error
     except DAMAGED as error:
-        told = f"{type(error).__name__}: {str(error)[:200]}"
-        raise InputError(f"{what} is damaged, or not what it should be ({told}): {advice}") from error
+        cause = f"{type(error).__name__}: {str(error)[:200]}"
+        raise InputError(f"{what} is damaged, or not what it should be ({cause}): {advice}") from error
 
 
 def read_json(path: Path, advice: str) -> Any:
@@ -101,34 +99,14 @@ def replace_folder(folder: Path, new: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> list[Path]:
-    """Remove the temporary files of processes that were killed; never those of a process that may still be writing."""
+    """Remove the temporary files of processes that were killed, by their age."""
     removed = []
     for path in folder.iterdir():
-        if (found := LEFTOVER.fullmatch(path.name)) is None:
-            continue
         with suppress(OSError):  # another run may clean up at the same time
-            ours = found[1] == _machine()
-            if (ours and not _alive(int(found[2]))) or time.time() - path.stat().st_mtime > LEFTOVER_AGE_S:
+            if LEFTOVER.fullmatch(path.name) and time.time() - path.stat().st_mtime > LEFTOVER_AGE_S:
                 path.unlink()
                 removed.append(path)
     return removed
-
-
-def _machine() -> str:
-    """Process numbers mean something on one machine only; folders may be shared by several."""
-    return hashlib.blake2b(platform.node().encode(), digest_size=2).hexdigest()
-
-
-def _alive(process: int) -> bool:
-    if os.name != "posix":  # elsewhere there is no signal that only asks
-        return True
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it is another user's
-        pass
-    return True
 
 
 def write_bytes(path: Path, content: bytes) -> Path:

@@ -1,8 +1,11 @@
 """Stopping a prediction from outside: its loops call `check`, which calls the caller's function."""
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import FrameType
 
 _function: ContextVar[Callable[[], None] | None] = ContextVar("interruption", default=None)
 
@@ -22,3 +25,37 @@ def interruptible(function: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         _function.reset(token)
+
+
+@contextmanager
+def deferred_sigint() -> Iterator[None]:
+    """Inside, Ctrl-C is raised by the next `check` or at the end of the block, never while a file is written; a second
+    Ctrl-C is raised at once.
+
+    Without effect outside of the main thread, and where SIGINT is ignored or handled by the caller.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    received = waiting = False
+
+    def defer(number: int, frame: FrameType | None) -> None:
+        nonlocal received, waiting
+        if received:
+            raise KeyboardInterrupt
+        received = waiting = True
+
+    def raise_waiting() -> None:
+        nonlocal waiting
+        if waiting:
+            waiting = False
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, defer)
+    try:
+        with interruptible(raise_waiting):
+            yield
+        raise_waiting()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

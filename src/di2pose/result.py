@@ -133,9 +133,6 @@ class Person:
         track = "" if self.track is None else f", track {self.track}"
         return f"Person({len(self.state)} joints, {self.guessed.sum()} hidden, score {self.score:.2f}{track})"
 
-    def _repr_html_(self) -> str:
-        return _notebook_html(self)
-
     def __getitem__(self, name: str) -> Joint:
         j = self.skeleton.index(name)
         std, r90 = float(self.std_mm[j]), float(self.r90_mm[j])
@@ -195,7 +192,11 @@ class _Saveable:
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        return _notebook_html(self)
+        """For notebooks: the repr and the overlay, of a video's middle frame."""
+        from di2pose.output.viewer import notebook_html
+
+        results, _ = self._frames()
+        return notebook_html(repr(self), results[len(results) // 2])
 
     def save(self, path: str | Path) -> list[Path]:
         """Write the file that the ending asks for (see WRITERS) and return the paths written.
@@ -247,8 +248,8 @@ class Result(_Saveable):
     """Frame of the video, from 0; None for a photo."""
     time_s: float | None = None
     picture: Image.Image | None = None
-    """Upright RGB pixels for pages and pictures, where pixels were given or faces are blurred; None: they are read from
-    `image` when needed. Not written to data files."""
+    """Upright RGB pixels for pages and pictures, where pixels were given; None: they are read from `image` when
+    needed. Not written to data files."""
     camera_source: str = ""
     """'given', 'field of view given', 'EXIF focal length (26 mm equivalent)' or 'assumed 60 degrees'; empty in files of
     older versions."""
@@ -354,9 +355,3 @@ def _read_json(path: str | Path) -> tuple[list[Result], float | None]:
     from di2pose.output.tables import read_json  # the output room imports this module
 
     return read_json(Path(path))
-
-
-def _notebook_html(shown: object) -> str:
-    from di2pose.output.viewer import notebook_html
-
-    return notebook_html(shown)

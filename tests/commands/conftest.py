@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ def no_progress_lines(monkeypatch):
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory):
-    """Untrained, but it looks at pictures as the shipped one does: real detector, real encoder, whole diffusion."""
+    """Untrained, but with the shipped one's road: real detector, real encoder, whole diffusion."""
     torch.manual_seed(0)
     config = recipes.tiny(feature_width=BlazePose("lite").layout.width)
     return Di2Pose(dataclasses.replace(config, encoder="blazepose-lite")).save(tmp_path_factory.mktemp("model") / "m")
@@ -67,6 +68,8 @@ def run(model_folder, tmp_path, capsys):
         quick = {"model": str(model_folder), "hypotheses": 2, "steps": 2, "format": "json"}
         flags = {"boxes": "box_source", "camera": "camera_file", "height": "height_m", "fov": "field_of_view"}
         named = {flags.get(flag, flag): value for flag, value in (quick | options).items()}
+        if "box_source" in named:
+            named["box_source"] = Path(named["box_source"])
         code = predict(tuple(map(str, words)), PredictOptions(out=out, **named))
         said = capsys.readouterr()
         return code, said.out, said.err, out
@@ -74,29 +77,15 @@ def run(model_folder, tmp_path, capsys):
     return predict_files
 
 
-def mount(folder, *options):
-    """A file system of its own at `folder`, or a skip where one may not mount."""
-    folder.mkdir()
-    if not sys.platform.startswith("linux") or shutil.which("mount") is None or os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root on Linux")
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", folder], capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        pytest.skip(f"this machine does not mount: {done.stderr.strip()}")
-
-
 @pytest.fixture
 def small_disk(tmp_path):
-    """A real disk of 64 kB."""
-    mount(tmp_path / "disk", "size=64k")
-    yield tmp_path / "disk"
-    subprocess.run(["umount", tmp_path / "disk"], check=True)
-
-
-@pytest.fixture
-def locked_disk(tmp_path):
-    """A real disk that nobody may write to."""
-    mount(tmp_path / "disk", "size=64k,ro")
-    yield tmp_path / "disk"
-    subprocess.run(["umount", tmp_path / "disk"], check=True)
+    """A real disk of 64 kB, or a skip where one may not mount."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if not sys.platform.startswith("linux") or shutil.which("mount") is None or os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root on Linux")
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(f"this machine does not mount: {done.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", disk], check=True)

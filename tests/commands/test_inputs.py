@@ -1,11 +1,16 @@
-"""Words of a command line -> photos, videos, cameras, and names that never clash."""
+"""What a user hands in: words of a command line, boxes, cameras."""
 
+import json
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from di2pose.commands.inputs import sort_inputs, unique_names
+from di2pose.commands.inputs import BoxFile, Input, fitted_camera, read_camera, sort_inputs, unique_names, work_batches
+from di2pose.errors import InputError
+from di2pose.pose.camera import Camera
+
+K = [[1000, 0, 320], [0, 1100, 240], [0, 0, 1]]
 
 
 def touch(folder, *names):
@@ -15,80 +20,44 @@ def touch(folder, *names):
 
 
 def test_a_folder_is_sorted_into_photos_videos_and_the_rest(tmp_path):
-    touch(tmp_path, "b.JPG", "a.png", "walk.MOV", "notes.txt", ".hidden.jpg", "a.overlay.jpg", "deeper/c.jpg")
+    touch(tmp_path, "b.JPG", "a.png", "walk.MOV", "notes.txt", ".hidden.jpg", "a.overlay.jpg", "deeper/c\nd.jpg")
     inputs = sort_inputs([str(tmp_path)])
-    assert [(item.kind, item.label) for item in inputs.found] == [
-        ("photo", "a.png"),
-        ("photo", "b.JPG"),
-        ("video", "walk.MOV"),
-    ]
+    kinds = [("photo", "a.png"), ("photo", "b.JPG"), ("video", "walk.MOV")]
+    assert [(item.kind, item.label) for item in inputs.found] == kinds
     assert [Path(name).name for name in inputs.ignored] == ["a.overlay.jpg", "deeper", "notes.txt"]
     assert inputs.missing == []
+    (odd,) = sort_inputs([str(tmp_path / "deeper")]).found
+    assert (odd.label, odd.name) == ("c\\nd.jpg", "c\nd")
+    (tmp_path / "empty").mkdir()
+    assert sort_inputs([str(tmp_path / "empty")]).missing == [f"{tmp_path}/empty: no photo and no video in this folder"]
 
 
 def test_patterns_numbers_and_what_is_not_there(tmp_path):
     touch(tmp_path, "a.jpg", "x/b.jpg", "x/y/c.jpg", "x/d.txt")
-    inputs = sort_inputs([str(tmp_path / "**" / "*.*"), "0", str(tmp_path / "gone.jpg"), str(tmp_path / "*.mp4")])
+    words = [tmp_path / "**" / "*.*", "0", tmp_path / "gone.jpg", tmp_path / "*.mp4", "x" * 300 + ".jpg"]
+    inputs = sort_inputs([str(word) for word in words])
     assert [item.label for item in inputs.found] == ["a.jpg", "b.jpg", "c.jpg", "camera 0"]
     assert inputs.found[-1].source == 0
     assert [Path(name).name for name in inputs.ignored] == ["d.txt"]
-    assert ["no such file" in inputs.missing[0], "no file matches" in inputs.missing[1]] == [True, True]
+    problems = ["no such file or folder", "no file matches this pattern", "File name too long"]
+    assert [problem.split(": ")[1] for problem in inputs.missing] == problems
 
 
-def test_an_empty_folder_is_missing_something(tmp_path):
-    inputs = sort_inputs([str(tmp_path)])
-    assert inputs.found == []
-    assert inputs.missing == [f"{tmp_path}: no photo and no video in this folder"]
-
-
-def test_a_file_that_is_given_twice_is_looked_at_once(tmp_path, monkeypatch):
+def test_a_file_that_is_given_twice_is_taken_once(tmp_path, monkeypatch):
     touch(tmp_path, "a.jpg")
     monkeypatch.chdir(tmp_path)
     assert len(sort_inputs(["a.jpg", str(tmp_path), "./a.jpg", "*.jpg"]).found) == 1
 
 
-def test_a_named_file_without_an_ending_is_known_by_its_content(tmp_path):
-    Image.new("RGB", (20, 20)).save(tmp_path / "photo", "PNG")
-    (tmp_path / "data").write_bytes(b"\x00\x01something else")
-    kinds = {item.label: item.kind for item in sort_inputs([str(tmp_path / "photo"), str(tmp_path / "data")]).found}
-    assert kinds == {"photo": "photo", "data": "video"}
-
-
-def test_what_is_something_else_is_refused_by_name_and_the_rest_is_done(tmp_path):
-    others = {
-        "pic.svg": (b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"></svg>', "an SVG drawing"),
-        "paper.pdf": (b"%PDF-1.7 \xe2\xe3", "a PDF"),
-        "notes.txt": ("größe\n".encode() * 1000, "a text"),
-        "notes16.txt": ("größe\n".encode("utf-16"), "a text"),
-        "letter.docx": (b"PK\x03\x04\x14\x00", "a ZIP archive or an office document"),
-        "nothing.xyz": (b"", "an empty file"),
-    }
-    for name, (content, _) in others.items():
-        (tmp_path / name).write_bytes(content)
-    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
-    inputs = sort_inputs([str(tmp_path / name) for name in (*others, "a.png")])
-    assert [item.label for item in inputs.found] == ["a.png"]
-    for (name, (_, what)), said in zip(others.items(), inputs.missing, strict=True):
-        assert said.startswith(f"{tmp_path / name}: {what}, neither a photo nor a video; read are photos (jpg, ")
-
-
-def test_a_name_that_no_file_system_takes_is_a_missing_file(tmp_path):
-    touch(tmp_path, "a.jpg")
-    inputs = sort_inputs(["x" * 300 + ".jpg", str(tmp_path / "a.jpg")])
-    assert [item.label for item in inputs.found] == ["a.jpg"]
-    assert inputs.missing == ["x" * 300 + ".jpg: File name too long"]
-
-
-def test_a_name_of_two_lines_is_one_label(tmp_path):
-    touch(tmp_path, "a\nb.jpg")
-    (item,) = sort_inputs([str(tmp_path)]).found
-    assert (item.label, item.name) == ("a\\nb.jpg", "a\nb")
-
-
-def test_a_number_that_is_a_file_is_the_file(tmp_path, monkeypatch):
-    (tmp_path / "7").write_bytes(b"\x00\x01")
+def test_a_named_file_without_an_ending_is_a_photo_by_its_content_or_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert [item.kind for item in sort_inputs(["7"]).found] == ["video"]
+    Image.new("RGB", (20, 20)).save("7", "PNG")  # and no camera
+    touch(tmp_path, "nothing.xyz")
+    Path("notes.txt").write_text("mine")
+    inputs = sort_inputs(["7", "nothing.xyz", "notes.txt"])
+    assert [(item.kind, item.label) for item in inputs.found] == [("photo", "7")]
+    for name, problem in zip(("nothing.xyz", "notes.txt"), inputs.missing, strict=True):
+        assert problem.startswith(f"{name}: neither a photo (jpg, ")
 
 
 @pytest.mark.parametrize(
@@ -105,3 +74,83 @@ def test_a_number_that_is_a_file_is_the_file(tmp_path, monkeypatch):
 )
 def test_no_two_inputs_share_the_name_of_their_results(paths, names):
     assert unique_names([Path(path) for path in paths]) == names
+
+
+def test_batches_are_two_photos_or_one_video():
+    kinds = ["photo"] * 3 + ["video", "video", "photo"]
+    items = [Input(kind, Path(f"{k}.x"), str(k)) for k, kind in enumerate(kinds)]
+    batches = [[item.name for item in batch] for batch in work_batches(items)]
+    assert batches == [["0", "1"], ["2"], ["3"], ["4"], ["5"]]
+
+
+def test_boxes_in_json_and_csv_are_the_same_and_unused_names_are_known(tmp_path):
+    (tmp_path / "a.json").write_text(
+        '{"a.jpg": [[1, 2, 30, 40], [5, 6, 70, 80.5]], "x/b.jpg": [[0, 0, 9, 9]], "c.jpg": []}'
+    )
+    (tmp_path / "a.csv").write_text(
+        "\ufefffile,x0,y0,x1,y1,who\na.jpg,1,2,30,40,me\na.jpg,5,6,70,80.5,you\nx/b.jpg,0,0,9,9,\n"
+    )
+    for name in ("a.json", "a.csv"):
+        boxes = BoxFile(tmp_path / name)
+        assert boxes.of(Path("somewhere/a.jpg")) == [(1, 2, 30, 40), (5, 6, 70, 80.5)]
+        assert boxes.of(Path("other.jpg")) is None
+        assert "x/b.jpg" in boxes.unused
+        assert boxes.of(Path("x/b.jpg")) == [(0, 0, 9, 9)]
+        assert boxes.unused == (["c.jpg"] if name == "a.json" else [])
+    assert BoxFile(tmp_path / "a.json").of(Path("c.jpg")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.json", b'{"a.jpg": [[30, 2, 1, 40]]}', "x0 < x1 and y0 < y1"),
+        ("a.json", b'{"a.jpg": [[1, 2, 30]]}', "a box is four numbers"),
+        ("a.json", b'{"a.jpg": 3}', "it must be JSON"),
+        ("a.json", b'{"a.jpg": [', "it must be JSON"),
+        ("a.json", b"\xff\xd8\xff\xe0", "it must be JSON"),
+        ("a.csv", b"a.jpg,1,2,3,4\n", "CSV with the columns file,x0,y0,x1,y1"),
+        ("a.csv", b"file,x0,y0,x1,y1\na.jpg,1,2,x,4\n", "a box is four numbers"),
+        ("a.csv", b"file,x0,y0,x1,y1\na.jpg,1,2\n", "a box is four numbers"),
+        ("gone.json", None, "No such file"),
+    ],
+)
+def test_a_wrong_file_of_boxes_is_refused_by_name(tmp_path, name, content, words):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=words) as caught:
+        BoxFile(tmp_path / name)
+    assert name in str(caught.value)
+
+
+def test_a_camera_is_a_matrix_alone_or_named_or_focal_and_centre(tmp_path):
+    wanted = Camera((1000.0, 1100.0), (320.0, 240.0))
+    for record in (K, {"K": K}, {"focal": [1000, 1100], "centre": [320, 240]}, wanted.to_json()):
+        (tmp_path / "k.json").write_text(json.dumps(record))
+        assert read_camera(tmp_path / "k.json") == wanted
+    (tmp_path / "k.json").write_text(json.dumps({"K": K, "size": [640, 480], "distortion": [0.1, 0, 0, 0]}))
+    assert read_camera(tmp_path / "k.json").distortion == (0.1, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"size": [3, 3]}, 'needs "K"'),
+        ({"K": K, "zoom": 2}, "holds zoom"),
+        ({"K": [[1, 2], [3, 4]]}, 'needs "K", a 3x3 matrix'),
+        ({"K": [["a", 0, 1], [0, 1, 1], [0, 0, 1]]}, 'needs "K", a 3x3 matrix'),
+        ({"focal": [-5, 3], "centre": [1, 1]}, "positive focal"),
+    ],
+)
+def test_a_wrong_camera_is_refused(tmp_path, record, words):
+    (tmp_path / "k.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match=words):
+        read_camera(tmp_path / "k.json")
+
+
+def test_a_camera_follows_the_picture_that_was_made_smaller():
+    camera = Camera((1000.0, 1100.0), (320.0, 240.0), (640, 480))
+    half = fitted_camera(camera, (320, 240))
+    assert (half.focal, half.centre, half.size) == ((500.0, 550.0), (160.0, 120.0), (320, 240))
+    assert fitted_camera(Camera((1000.0, 1100.0), (320.0, 240.0)), (99, 98)).size == (99, 98)
+    with pytest.raises(InputError, match="calibrated at 640x480 and the picture has 480x640"):
+        fitted_camera(camera, (480, 640))

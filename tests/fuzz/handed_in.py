@@ -12,7 +12,7 @@ from fuzz.corpus import add
 from output.people import person, result
 from scipy.io import savemat
 
-from di2pose.commands.user_files import BoxFile, fitted_camera, read_camera
+from di2pose.commands.inputs import BoxFile, fitted_camera, read_camera
 from di2pose.data import pose2sim
 from di2pose.data.bvh import Bvh, h36m_joints
 from di2pose.data.human36m import read_cdf

@@ -22,7 +22,6 @@ from di2pose.evaluation.records import RecordLog
 from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.model import load_model, save_model
 from di2pose.network import Di2PoseNetwork
-from di2pose.output.parquet import read_notes
 from di2pose.pose.camera import Camera
 from di2pose.result import Motion, Result
 from di2pose.training.log import read_rows
@@ -183,13 +182,6 @@ def _read_report(folder: Path) -> object:
 
 
 add("report", "report.json", _make_report, _read_report, kind="json", count=90)
-
-
-def _make_parquet(folder: Path) -> None:
-    result([person(hypotheses=1)]).save(folder / "r.parquet")
-
-
-add("parquet", "r.parquet", _make_parquet, lambda folder: read_notes(folder / "r.parquet"), count=60)
 
 
 def _make_table(folder: Path) -> None:

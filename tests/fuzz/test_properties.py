@@ -16,7 +16,7 @@ from stick_figures import write_set
 
 from di2pose import recipes
 from di2pose.calibration import Calibration
-from di2pose.commands.user_files import BoxFile, read_camera
+from di2pose.commands.inputs import BoxFile, read_camera
 from di2pose.commands.writing import endings, parse_formats
 from di2pose.config import Config, TokenizerConfig, from_json, to_json
 from di2pose.data.bvh import Bvh

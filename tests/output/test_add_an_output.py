@@ -2,9 +2,8 @@
 
 import pytest
 from output.people import person, result
-from PIL import Image
 
-from di2pose.cli import main
+from di2pose.commands.writing import parse_formats
 from di2pose.errors import InputError
 from di2pose.result import WRITERS, Motion
 
@@ -30,7 +29,7 @@ def heights(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("heights")
-def test_a_result_and_a_motion_are_saved_with_it(tmp_path):
+def test_results_motions_and_the_command_line_know_it(tmp_path):
     someone = person(track=0)
     assert result([someone]).save(tmp_path / "a.heights") == [tmp_path / "a.heights"]
     lines = (tmp_path / "a.heights").read_text().splitlines()
@@ -40,21 +39,6 @@ def test_a_result_and_a_motion_are_saved_with_it(tmp_path):
     assert (tmp_path / "m.heights").read_text().splitlines() == lines * 2
     with pytest.raises(InputError, match=r"\.jpg \.heights: the ending says"):
         result([someone]).save(tmp_path / "a.depths")
-
-
-@pytest.mark.usefixtures("heights")
-def test_the_command_line_knows_it(tmp_path, capsys):
-    Image.new("RGB", (256, 256), (90, 120, 160)).save(tmp_path / "a.png")
-    (tmp_path / "boxes.json").write_text('{"a.png": [[40, 20, 220, 240]]}')
-    words = ["predict", str(tmp_path / "a.png"), "-o", str(tmp_path / "out"), "--format", "json,heights"]
-    words += ["--boxes", str(tmp_path / "boxes.json"), "--no-second-look"]
-    assert main([*words, "--hypotheses", "2", "--steps", "2"]) == 0
-    said = capsys.readouterr().out
-    assert "wrote a.json .heights" in said
-    assert "1 json, 1 heights" in said
-    assert len((tmp_path / "out" / "a.heights").read_text().splitlines()) == 17
-    words[words.index("json,heights")] = "depths"
-    assert main(words) == 2
-    assert "--format knows json, csv, angles, npz, parquet, trc, c3d, bvh, html, png, overlay, heights; got depths" in (
-        capsys.readouterr().err
-    )
+    assert parse_formats("json,heights") == ("json", "heights")
+    with pytest.raises(InputError, match=r"--format knows json, csv, angles, .*, png, overlay, heights; got depths"):
+        parse_formats("depths")

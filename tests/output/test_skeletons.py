@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from output.people import H36M_19, SIZE, person, pose, result, video
 from output.test_bvh import error, wanted
-from output.test_motion import c3d_by_hand
+from output.test_motion import c3d_by_c3d
 from PIL import Image
 
 from di2pose.data.bvh import Bvh
 from di2pose.data.pose2sim import read_trc
-from di2pose.output.media import face_disc
 from di2pose.pose.bones import stature_mm
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import WRITERS, Motion, Result
@@ -32,8 +31,6 @@ def saved(someone, tmp_path_factory):
     shown = result([someone], picture=Image.new("RGB", SIZE))
     for ending in WRITERS:
         shown.save(folder / f"a{ending}")
-    assert shown._repr_html_().count("<tr>") == 2
-    assert someone._repr_html_().count("<tr>") == 20
     return folder
 
 
@@ -55,7 +52,7 @@ def test_motion_files_hold_every_joint(saved, someone):
     names, world = read_trc(saved / "a.trc")
     assert names == list(H36M_19.joints)
     np.testing.assert_allclose(world[0], wanted(someone)[:, [2, 0, 1]], atol=0.001)
-    np.testing.assert_allclose(c3d_by_hand(saved / "a.c3d")[0][0], wanted(someone), atol=0.001)
+    np.testing.assert_allclose(c3d_by_c3d(saved / "a.c3d")[0][0], wanted(someone), atol=0.001)
     assert error(saved / "a.bvh", wanted(someone)[None], H36M_19) < 0.05
     bvh = Bvh.read(saved / "a.bvh", unit_mm=1.0)
     assert {"left_ankle_to_left_heel", "left_ankle_to_left_toe"} <= set(bvh.joints)
@@ -67,15 +64,8 @@ def test_the_page_holds_every_joint(saved):
     assert len(data["frames"][0]["people"][0]["joints"]) == 19
 
 
-def test_h36m_angles_faces_and_stature_are_found_by_name(someone):
-    core = someone.convert(H36M_17)
-    np.testing.assert_array_equal(core.joints_mm, someone.joints_mm[:17])
-    assert repr(dict(someone.angles)) == repr(dict(core.angles))
-    assert stature_mm(someone.joints_mm, H36M_19) == pytest.approx(float(stature_mm(core.joints_mm)))
-    np.testing.assert_allclose(face_disc(someone)[0], face_disc(core)[0])
-
-
-def test_a_video_is_smoothed_gets_one_body_and_is_saved(tmp_path):
+def test_angles_are_found_by_name_and_a_video_is_smoothed_gets_one_body_and_is_saved(someone, tmp_path):
+    assert repr(dict(someone.angles)) == repr(dict(someone.convert(H36M_17).angles))
     rng = np.random.default_rng(0)
     rest = pose(rng, 0.1, H36M_19)
     people = [person(k, 0, joints_mm=rest + rng.normal(0, 5, (19, 3)), skeleton=H36M_19) for k in range(6)]

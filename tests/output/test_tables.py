@@ -12,11 +12,10 @@ import pytest
 from output.people import person, result, video
 
 from di2pose.errors import InputError
-from di2pose.output.parquet import read_notes
 from di2pose.output.tables import main_people
 from di2pose.output.viewer import page_data
 from di2pose.pose.skeleton import H36M_17
-from di2pose.result import WRITERS, Result
+from di2pose.result import Motion
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -46,15 +45,12 @@ def test_json_says_its_units_axes_and_joints(tmp_path, motion):
     np.testing.assert_allclose(knee["xyz_mm"], truth.xyz_mm, atol=0.001)
     assert (knee["std_mm"], knee["r90_mm"]) == pytest.approx((truth.std_mm, truth.r90_mm), abs=0.001)
     assert knee["state"] == truth.state
-
-
-def test_json_says_where_the_camera_is_from_and_older_files_are_read(tmp_path):
-    result([person()], camera_source="EXIF focal length (26 mm equivalent)").save(tmp_path / "a.json")
-    assert Result.load(tmp_path / "a.json").camera_source == "EXIF focal length (26 mm equivalent)"
-    older = json.loads((tmp_path / "a.json").read_text())
-    del older["frames"][0]["camera_source"]
-    (tmp_path / "older.json").write_text(json.dumps(older))
-    assert Result.load(tmp_path / "older.json").camera_source == ""
+    for frame in record["frames"]:  # older files have neither
+        del frame["camera_source"]
+        for each in frame["people"]:
+            del each["root_std_mm"]
+    (tmp_path / "older.json").write_text(json.dumps(record))
+    assert Motion.load(tmp_path / "older.json")[0].camera_source == ""
 
 
 def test_unknown_joints_are_null_in_json_and_empty_in_csv(tmp_path):
@@ -131,13 +127,8 @@ def test_parquet_of_a_video_has_its_frames_and_notes(tmp_path):
     video([person(0, track=3)] * 2).save(tmp_path / "a.parquet")
     table = parquet.read_table(tmp_path / "a.parquet").to_pydict()
     assert (table["frame"][0], table["frame"][-1], set(table["person"])) == (0, 1, {3})
-    notes = read_notes(tmp_path / "a.parquet")
+    notes = json.loads(parquet.read_schema(tmp_path / "a.parquet").metadata[b"di2pose"])
     assert (notes["format"], notes["fps"], notes["seed"]) == ("di2pose.result", 30.0, 7)
-    (tmp_path / "text.parquet").write_text("no table")
-    pandas.DataFrame({"a": [1]}).to_parquet(tmp_path / "foreign.parquet")
-    for name in ("text", "foreign"):
-        with pytest.raises(InputError, match="not a Parquet file of this program"):
-            read_notes(tmp_path / f"{name}.parquet")
 
 
 def somebody(width, height, away_mm):
@@ -151,7 +142,6 @@ def somebody(width, height, away_mm):
         (somebody(54, 72, 4500.0), True),  # mostly hidden, but near
         (somebody(200, 300, 12000.0), True),  # far, but large
         (somebody(300, 60, 5000.0), True),  # lying
-        (somebody(150, 100, 6500.0), True),
     ],
 )
 def test_small_and_far_people_are_not_main(other, main):
@@ -165,10 +155,7 @@ def test_small_and_far_people_are_not_main(other, main):
         assert [each["main"] for each in frame["people"]] == [main, True]
 
 
-SUFFIXES = [suffix for suffix in WRITERS if suffix != ".jpg"]
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", [".json", ".bvh", ".png"])
 def test_a_full_disk_or_a_wrong_folder_is_reported_and_leaves_the_old_file(tmp_path, suffix):
     """A limit on the size of files stands in for the full disk: the system refuses the write half way."""
     path = tmp_path / f"out{suffix}"
@@ -184,23 +171,6 @@ def test_a_full_disk_or_a_wrong_folder_is_reported_and_leaves_the_old_file(tmp_p
     assert os.listdir(tmp_path) == [path.name]
     with pytest.raises(InputError, match=r"cannot write .*; choose a folder that you may write to"):
         result([person()]).save(path / f"out{suffix}")
-
-
-def test_a_read_only_folder_is_reported(tmp_path):
-    someone = result([person()])
-    someone.save(tmp_path / "first.json")
-    tmp_path.chmod(0o555)
-    root = os.geteuid() == 0
-    if root:  # who may write everywhere
-        os.seteuid(65534)
-    try:
-        with pytest.raises(InputError, match="Permission denied; choose a folder"):
-            someone.save(tmp_path / "out.json")
-    finally:
-        if root:
-            os.seteuid(0)
-        tmp_path.chmod(0o755)
-    assert os.listdir(tmp_path) == ["first.json"]
 
 
 def test_missing_folders_are_made_and_others_may_read_the_file(tmp_path):

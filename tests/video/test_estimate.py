@@ -3,6 +3,7 @@
 import gc
 import weakref
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from di2pose.pose.bones import even, stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 from di2pose.video import estimate
 from di2pose.video.estimate import BATCH, estimate_video, video_results
-from di2pose.video.stream import BrokenVideoWarning, Stream
+from di2pose.video.stream import Stream
 
 FRAMES = 7
 FEW = {"hypotheses": 2, "steps": 4, "max_people": 1}
@@ -35,8 +36,8 @@ def footage(tmp_path_factory):
     whole = extract("pose2sim-videos", "Pose2Sim/Demo_SinglePerson/videos/cam01.mp4")
     pictures = [
         np.asarray(frame.picture.resize((324, 576), Image.Resampling.BOX))
-        for frame in Stream(whole / "Pose2Sim/Demo_SinglePerson/videos/cam01.mp4", every=6)
-    ][:FRAMES]
+        for frame in islice(Stream(whole / "Pose2Sim/Demo_SinglePerson/videos/cam01.mp4"), 0, 6 * FRAMES, 6)
+    ]
     write_film(folder / "one.mp4", pictures, rate=10, movflags="faststart")
     twice = [
         np.concatenate([left, right[:, ::-1]], axis=1) for left, right in zip(pictures, pictures[::-1], strict=True)
@@ -154,7 +155,7 @@ def test_the_crop_stays_on_the_person(model, plain):
 
 def test_a_seed_gives_the_same_again_and_another_seed_does_not(model, footage):
     first, again, other = (
-        joints_of(video_results(model, Stream(footage / "one.mp4", stop=0.25), seed=seed, **FEW)) for seed in (3, 3, 4)
+        joints_of(islice(video_results(model, footage / "one.mp4", seed=seed, **PLAIN, **FEW), 2)) for seed in (3, 3, 4)
     )
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).mean() > 1
@@ -182,17 +183,6 @@ def test_nobody_is_a_result_without_people_and_the_detector_keeps_looking(model,
     assert model.searches == ["all", "quick", "quick", "quick"]
 
 
-def test_a_video_that_breaks_off_gives_the_results_of_what_there_is(model, footage, tmp_path):
-    data = (footage / "one.mp4").read_bytes()
-    (tmp_path / "cut.mp4").write_bytes(data[: len(data) * 9 // 10])
-    stream = Stream(tmp_path / "cut.mp4")
-    with pytest.warns(BrokenVideoWarning):
-        results = list(video_results(model, stream, **FEW))
-    assert 3 <= len(results) < FRAMES
-    assert stream.broken is not None
-    assert stream.broken.frames == len(results)
-
-
 def test_results_come_while_the_video_is_read(model, footage):
     results = video_results(model, footage / "one.mp4", smoothed=False, least_s=0, **FEW)
     first = next(results)
@@ -201,8 +191,7 @@ def test_results_come_while_the_video_is_read(model, footage):
     results.close()
 
 
-def test_a_motion_has_one_body_of_the_given_height_in_every_file(motion, tmp_path):
-    """JSON and TRC round to micrometres, C3D to single precision."""
+def test_a_motion_has_one_body_of_the_given_height_and_comes_back(motion, tmp_path):
     assert (len(motion), motion.fps, motion.tracks) == (FRAMES, 10.0, (0,))
     for one in motion.track(0):
         assert float(stature_mm(one.joints_mm)) == pytest.approx(1830, abs=1)
@@ -211,20 +200,11 @@ def test_a_motion_has_one_body_of_the_given_height_in_every_file(motion, tmp_pat
     np.testing.assert_allclose(joints_of(again), joints_of(motion), atol=0.01)
     assert again[3].time_s == pytest.approx(0.3)
     assert np.ptp(bones_of(again), axis=0).max() < 1
-    [trc] = motion.save(tmp_path / "a.trc")
-    rows = np.array([line.split("\t")[2:] for line in trc.read_text().splitlines()[6:]], dtype=float)
-    assert np.ptp(bone_lengths(rows.reshape(len(motion), 17, 3), H36M_17), axis=0).max() < 1
-    [bvh] = motion.save(tmp_path / "a.bvh")
-    assert bvh.read_text().count("Xposition") == 1
-    motion.save(tmp_path / "a.html")
-    c3d = pytest.importorskip("ezc3d").c3d(str(motion.save(tmp_path / "a.c3d")[0]))
-    points = c3d["data"]["points"][:3].transpose(2, 1, 0)
-    assert np.ptp(bone_lengths(points, H36M_17), axis=0).max() < 1
 
 
 def test_frames_on_their_own_have_bones_of_their_own(model, footage, plain):
-    whole = estimate_video(model, Stream(footage / "one.mp4", stop=0.35), **PLAIN, **FEW)
-    np.testing.assert_array_equal(joints_of(whole), joints_of(plain[:4]))
+    whole = estimate_video(model, footage / "one.mp4", **PLAIN, **FEW)
+    np.testing.assert_array_equal(joints_of(whole), joints_of(plain))
     assert np.ptp(bones_of(plain), axis=0).max() > 5
 
 

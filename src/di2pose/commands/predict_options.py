@@ -1,14 +1,15 @@
 """The flags of `predict`: the options of a prediction and those of a run, checked before any work is done."""
 
+import dataclasses
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from di2pose.commands.user_files import BoxFile, read_camera
+from di2pose.commands.inputs import BoxFile, read_camera
 from di2pose.commands.writing import endings, parse_formats
 from di2pose.device import usable_device
 from di2pose.errors import InputError
@@ -16,11 +17,8 @@ from di2pose.image.read import MOST_MEGAPIXELS
 from di2pose.options import Boxes, Options, Point
 from di2pose.pose.camera import Camera
 
-DEFAULT_FORMAT, RAY_FORMAT = "json,html,overlay", "parquet"
-FORMAT_HELP = (
-    f"what to write, with commas between: {', '.join(endings())} (left out: {DEFAULT_FORMAT}; --engine ray writes "
-    f"{RAY_FORMAT} alone)"
-)
+DEFAULT_FORMAT = "json,html,overlay"
+FORMAT_HELP = f"what to write, with commas between: {', '.join(endings())}"
 FLAGS = {"height_m": "height", "field_of_view": "fov"}
 """Options whose flags have other names."""
 
@@ -31,7 +29,7 @@ class PredictOptions(Options):
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("di2pose-out")
     """Folder for the results; made where it is missing."""
-    format: Annotated[str | None, tyro.conf.arg(help=FORMAT_HELP)] = None
+    format: Annotated[str, tyro.conf.arg(help=FORMAT_HELP)] = DEFAULT_FORMAT
     model: str | None = None
     """Name or folder of a model (left out: the one inside the package)."""
     encoder: str | None = None
@@ -56,16 +54,14 @@ class PredictOptions(Options):
     """Give everybody in a video bones of one length from their first frame to their last."""
     device: str = "auto"
     """auto, cpu, cuda or mps."""
-    blur_faces: bool = False
-    """Make faces unrecognisable in everything that is written. Only of people who were found."""
     max_megapixels: float = MOST_MEGAPIXELS
     """Refuse larger pictures that have to be unpacked whole (PNG, TIFF); JPEGs may have any size."""
     workers: int | None = None
     """Processes that share the work, each with a model and one core: the same results, sooner where there are many
     files; 0: one for each core (left out: one process on all cores, and with --engine ray all of the cluster)."""
     engine: Literal["local", "ray"] = "local"
-    """local: this machine; ray: a Ray cluster (extra ray), whose machines see the photos under the same paths. Ray
-    writes Parquet, and a stopped run goes on where it was."""
+    """local: this machine; ray: a Ray cluster (extra ray), whose machines see the same paths. There the same command
+    goes on where a stopped run was."""
     ray_address: str | None = None
     """Of a running cluster, ray://HOST:10001 or HOST:6379 (left out: one is started on this machine)."""
     boxes: tyro.conf.Suppress[Boxes | None] = None
@@ -76,7 +72,7 @@ class PredictOptions(Options):
 
     def __post_init__(self) -> None:
         _ = self.formats, self.box_file, self.known_camera  # read now: wrong ones are errors before any work
-        for each in fields(Options):
+        for each in dataclasses.fields(Options):
             value, least, most = getattr(self, each.name), each.metadata.get("least"), each.metadata.get("most")
             if value is not None and least is not None and not least <= value <= (most or float("inf")):
                 flag = FLAGS.get(each.name, each.name).replace("_", "-")
@@ -87,8 +83,6 @@ class PredictOptions(Options):
             raise InputError("give --camera or --fov, not both: the camera has a field of view already")
         if self.workers is not None and self.workers < 0:
             raise InputError(f"--workers is a number of processes, or 0 for one a core, got {self.workers}")
-        if self.engine == "ray" and self.formats != (RAY_FORMAT,):
-            raise InputError(f"--engine ray writes {RAY_FORMAT} alone, got --format {self.format}: leave it out")
         if self.ray_address is not None and self.engine != "ray":
             raise InputError("--ray-address is of --engine ray: give both, or neither")
         if self.max_megapixels <= 0:
@@ -101,7 +95,7 @@ class PredictOptions(Options):
     @cached_property
     def formats(self) -> tuple[str, ...]:
         """The names in `format`, each once."""
-        return parse_formats(self.format or (RAY_FORMAT if self.engine == "ray" else DEFAULT_FORMAT))
+        return parse_formats(self.format)
 
     @property
     def processes(self) -> int:

@@ -1,39 +1,45 @@
 """A video or a camera -> its people -> files: the overlay is written frame by frame, the numbers at the end."""
 
 import dataclasses
+import multiprocessing
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from tqdm import tqdm
-
-from di2pose.commands.inputs import Input
-from di2pose.commands.interrupts import DeferredSigint
+from di2pose.commands.inputs import Input, fitted_camera
 from di2pose.commands.predict_options import PredictOptions
-from di2pose.commands.user_files import fitted_camera
-from di2pose.commands.writing import FILM, PARTIAL, OutputFiles, ProgressLines, Report, ReportCallback, print_line
+from di2pose.commands.writing import (
+    FILM,
+    PARTIAL,
+    OutputFiles,
+    Report,
+    ReportCallback,
+    print_line,
+    progress_bar,
+    remove_partial,
+)
 from di2pose.errors import InputError
+from di2pose.interruption import check, deferred_sigint
 from di2pose.options import VIDEO_OPTIONS
-from di2pose.output.media import OverlayVideo, Thumbnails, without_faces
+from di2pose.output.media import OverlayVideo, Thumbnails
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion, Result, count_people
 from di2pose.video.body import one_body
 from di2pose.video.estimate import video_results
 from di2pose.video.fragments import TrackNotes, whole_tracks
-from di2pose.video.stream import BrokenVideoWarning, Stream, TimeStampWarning
+from di2pose.video.stream import BrokenVideoWarning, Stream
 
 
 class Recording:
     """The results of a video so far. Pictures are not kept, but for thumbnails for the page."""
 
     def __init__(self, item: Input, options: PredictOptions, fps: float) -> None:
-        self.stem, self.formats, self.fps = options.out / item.name, options.formats, fps
-        self.same_body, self.height_m = options.same_body, options.height_m
+        self.stem, self.options, self.fps = options.out / item.name, options, fps
         self.notes = TrackNotes()
         self.results: list[Result] = []
         self.files = OutputFiles()
-        self._video = OverlayVideo(Path(f"{self.stem}{FILM}"), fps) if "overlay" in self.formats else None
-        self._thumbnails = Thumbnails() if "html" in self.formats else None
+        self._video = OverlayVideo(Path(f"{self.stem}{FILM}"), fps) if "overlay" in options.formats else None
+        self._thumbnails = Thumbnails() if "html" in options.formats else None
 
     def add(self, result: Result) -> None:
         """The next frame, with its picture."""
@@ -51,20 +57,21 @@ class Recording:
     def write(self, wanted: int | None = None) -> None:
         """All files of the results so far. `wanted`: about how many frames the whole video has, where it was stopped
         before the end; then the files have names of their own."""
-        if self.results:
-            stem = self.stem if wanted is None else Path(f"{self.stem}{PARTIAL}")
-            if self._video is not None:
-                try:
-                    self.files.paths += filter(None, [self._video.finish(Path(f"{stem}{FILM}"))])
-                except InputError as error:
-                    self.files.fail(error)
-            self.results = whole_tracks(self.results, notes=self.notes)
-            if self.same_body:
-                self.results = one_body(self.results, self.height_m)
-            motion = Motion(self.results, self.fps)
-            shown = motion if self._thumbnails is None else self._thumbnails.on(motion)
-            self.files.save(stem, self.formats, motion, shown, wanted)
-            self.files.remove_stale(self.stem)
+        if not self.results:
+            return
+        stem = self.stem if wanted is None else Path(f"{self.stem}{PARTIAL}")
+        remove_partial(self.stem)
+        if self._video is not None:
+            try:
+                self.files.add("overlay", list(filter(None, [self._video.finish(Path(f"{stem}{FILM}"))])))
+            except InputError as error:
+                self.files.fail(error)
+        self.results = whole_tracks(self.results, notes=self.notes)
+        if self.options.same_body:
+            self.results = one_body(self.results, self.options.height_m)
+        motion = Motion(self.results, self.fps)
+        shown = motion if self._thumbnails is None else self._thumbnails.on(motion)
+        self.files.save(stem, self.options.formats, motion, shown, wanted)
 
     def describe(self) -> str:
         """'230 frames, 2 people, 12 % of their joints hidden, 1 stray track dropped (3 sightings)'."""
@@ -81,13 +88,11 @@ class Recording:
         return len({person.track for result in self.results for person in result.people})
 
 
-def predict_video(
-    model: Di2Pose, item: Input, options: PredictOptions, report: ReportCallback, bar: bool | None = None
-) -> bool:
+def predict_video(model: Di2Pose, item: Input, options: PredictOptions, report: ReportCallback) -> bool:
     """Do one video or camera; the results of a broken one are kept. False where the disk is full.
 
     Ctrl-C ends the recording of a camera. In a video the results so far are written, under names of their own, before
-    the program ends. `bar`: whether to draw a progress bar (None: at a terminal).
+    the program ends.
     """
     try:
         stream = Stream(item.source)
@@ -95,29 +100,26 @@ def predict_video(
         report(Report(item, problems=[str(error)]))
         return True
     recording = Recording(item, options, stream.fps)
-    if stream.note:
-        print_line(stream.note)
     if item.kind == "camera":
         print_line(f"{item.label}: recording, Ctrl-C ends it")
     stopped: BaseException | None = None
     outcome = Report(item, files=recording.files)
-    disable = None if bar is None else not bar
-    progress, expected = ProgressLines(), f" of about {stream.expected}" if stream.expected else ""
-    with DeferredSigint() as deferred, warnings.catch_warnings():
+    hidden = multiprocessing.parent_process() is not None  # the parent has a bar of its own
+    with deferred_sigint(), warnings.catch_warnings():
         warnings.simplefilter("ignore", BrokenVideoWarning)  # `stream.broken` says it too
-        warnings.simplefilter("ignore", TimeStampWarning)  # `stream.note`
-        try:
-            results = _results(model, stream, options, recording.notes)
-            for result in deferred.between(tqdm(results, item.label, stream.expected, unit="frame", disable=disable)):
-                recording.add(result)
-                progress.update(f"{item.label}: {len(recording.results)}{expected} frames")
-        except InputError as error:
-            outcome.problems.append(str(error))
-            stopped = error
-        except KeyboardInterrupt as error:
-            stopped = error
-        if stream.broken is not None:
-            outcome.problems.append(str(stream.broken))
+        with progress_bar(item.label, stream.expected, "frame", hidden) as bar:
+            try:
+                for result in _results(model, stream, options, recording.notes):
+                    recording.add(result)
+                    bar.update()
+                    check()
+            except InputError as error:
+                outcome.problems.append(str(error))
+                stopped = error
+            except KeyboardInterrupt as error:
+                stopped = error
+        if stream.broken:
+            outcome.problems.append(stream.broken)
         whole = stopped is None or item.kind == "camera"
         wanted = max(stream.expected or 0, len(recording.results))
         recording.write(None if whole else wanted)
@@ -135,8 +137,7 @@ def _results(model: Di2Pose, stream: Stream, options: PredictOptions, notes: Tra
     camera = options.known_camera
     if camera is not None:
         camera = fitted_camera(camera, next(iter(stream)).picture.size)
-    results = video_results(
+    return video_results(
         model, stream, smoothed=options.smooth, same_body=False, camera=camera, pictures=True, notes=notes,
         **options.call(*VIDEO_OPTIONS),
     )  # fmt: skip
-    return (without_faces(model, result) for result in results) if options.blur_faces else results

@@ -4,12 +4,12 @@ import errno
 import re
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -21,15 +21,15 @@ from di2pose.result import WRITERS, Motion, Result, count_people
 
 PICTURES = ("html", "overlay", "png")
 """Formats that show the photo; the others hold numbers alone."""
-NEED_SOMEBODY = ("trc", "c3d", "bvh")
-"""Motion files: nothing can stand in them where nobody was found."""
-NOT_OF_VIDEOS: tuple[str, ...] = ("overlay", "png")
+MOTION_FILES = ("trc", "c3d", "bvh")
+"""One file for each person, none where nobody was found."""
+NOT_OF_VIDEOS = ("overlay", "png")
 """A video's overlay is a video, written as the frames come."""
 PARTIAL = ".partial"
 """Behind the stem of what a stopped run leaves: `walk.partial.json` never takes the place of `walk.json`."""
 FILM = ".overlay.mp4"
 PROGRESS_S = 10.0
-"""Seconds from one line of progress to the next."""
+"""Seconds from one progress line to the next where stderr is no terminal."""
 MOST_IGNORED = 6
 """Names in the summary; of more it says how many."""
 
@@ -67,22 +67,23 @@ def ready_folder(folder: Path) -> Path:
     return folder
 
 
-def _ending(path: Path) -> str:
-    """`.json`, `.overlay.mp4`."""
-    return max((end for end in (*endings().values(), FILM) if path.name.endswith(end)), key=len)
-
-
 @dataclass
 class OutputFiles:
     """The files of one input's results."""
 
     paths: list[Path] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    """Format -> number of files."""
     skipped: list[str] = field(default_factory=list)
     """Formats that do not apply, each with the reason."""
     failed: list[str] = field(default_factory=list)
     """What could not be written, and why."""
     disk_full: bool = False
     """Or the quota: then nothing more can be written."""
+
+    def add(self, kind: str, paths: list[Path]) -> None:
+        self.paths += paths
+        self.kinds[kind] += len(paths)
 
     def fail(self, error: InputError) -> None:
         cause = error.__cause__
@@ -95,34 +96,32 @@ class OutputFiles:
     ) -> None:  # fmt: skip
         """Write a photo or a video. `numbers`: in pixels of the original; `shown`: for pictures and pages, in pixels of
         its own pictures, which may be smaller; `wanted`: frames of a video that was stopped before its end."""
-        if isinstance(numbers, Motion):
-            somebody, never = bool(numbers.tracks), NOT_OF_VIDEOS
-            self.skipped += ["no png of a video"] if "png" in formats else []
-        else:
-            somebody, never = bool(numbers.people), ()
-        empty = [] if somebody else [kind for kind in formats if kind in NEED_SOMEBODY]
-        if empty:
-            self.skipped.append(f"no {', '.join(empty)} without people")
+        video = isinstance(numbers, Motion)
+        somebody = bool(numbers.tracks if isinstance(numbers, Motion) else numbers.people)
+        empty = [] if somebody else [kind for kind in formats if kind in MOTION_FILES]
+        self.skipped += ["no png of a video"] if video and "png" in formats else []
+        self.skipped += [f"no {', '.join(empty)} without people"] if empty else []
         for kind in formats:
-            if kind not in empty and kind not in never:
-                path = Path(f"{stem}{endings()[kind]}")
-                try:
-                    if kind == "json" and wanted is not None and isinstance(numbers, Motion):
-                        self.paths += write_files(path.parent, as_json(path.name, list(numbers), numbers.fps, wanted))
-                    else:
-                        self.paths += (shown if kind in PICTURES else numbers).save(path)
-                except InputError as error:
-                    self.fail(error)
+            if kind in empty or (video and kind in NOT_OF_VIDEOS):
+                continue
+            name, results = f"{stem.name}{endings()[kind]}", shown if kind in PICTURES else numbers
+            try:
+                if kind == "json" and isinstance(numbers, Motion):
+                    files = as_json(name, list(numbers), numbers.fps, wanted)
+                else:
+                    files = results.to_files(name)
+                self.add(kind, write_files(stem.parent, files))
+            except InputError as error:
+                self.fail(error)
 
-    def remove_stale(self, stem: Path) -> None:
-        """Remove the partial files of earlier runs, of the formats that were written now."""
-        start, now = f"{stem.name}{PARTIAL}", {path.name for path in self.paths}
-        kinds = "|".join({re.escape(_ending(path)) for path in self.paths})
-        stale = re.compile(rf"{re.escape(start)}(_p\d+)?({kinds})", re.DOTALL)
-        for path in stem.parent.iterdir() if self.paths else ():
-            if stale.fullmatch(path.name) and path.name not in now:
-                with suppress(OSError):  # it only lies about
-                    path.unlink()
+
+def remove_partial(stem: Path) -> None:
+    """Remove what earlier, stopped runs of the same video left."""
+    ours = "|".join(re.escape(ending) for ending in (*endings().values(), FILM))
+    partial = re.compile(rf"{re.escape(stem.name + PARTIAL)}(_p\d+)?({ours})", re.DOTALL)
+    for path in [path for path in stem.parent.iterdir() if partial.fullmatch(path.name)]:
+        with suppress(OSError):
+            path.unlink()
 
 
 @dataclass
@@ -138,31 +137,24 @@ class Report:
     """How far a video that was stopped came."""
     problems: list[str] = field(default_factory=list)
     """What went wrong before anything was written."""
-    earlier: bool = False
-    """Done by an earlier run, and skipped by this one."""
 
 
 ReportCallback = Callable[[Report], None]
 
 
 def print_line(text: str, error: bool = False) -> None:
-    """A line on stdout or stderr, above the progress bars; flushed, so that a log file has it at once."""
+    """A line on stdout or stderr, above the progress bars of a terminal; flushed, so that a log file has it at once."""
     file = sys.stderr if error else sys.stdout
-    tqdm.write(text, file=file)
+    (tqdm.write if sys.stderr.isatty() else print)(text, file=file)
     file.flush()
 
 
-class ProgressLines:
-    """Plain lines on stderr where that is no terminal and shows no progress bar, one every PROGRESS_S seconds."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def update(self, text: str) -> None:
-        """`text` is printed if the last line is old enough."""
-        if time.monotonic() - self._last >= PROGRESS_S and not sys.stderr.isatty():
-            print_line(text, error=True)
-            self._last = time.monotonic()
+def progress_bar(label: str | None, total: int | None, unit: str, disable: bool = False) -> "tqdm[Any]":
+    """On stderr; where that is no terminal, a line every PROGRESS_S seconds."""
+    pause = 0.0 if sys.stderr.isatty() else PROGRESS_S
+    return tqdm(
+        desc=label, total=total, unit=unit, disable=disable, delay=pause, mininterval=pause or 0.1, leave=False
+    )
 
 
 @dataclass
@@ -172,34 +164,22 @@ class RunLog:
     folder: Path
     width: int
     """Of the column of names."""
-    total: int
-    """How many inputs there are."""
-    reported: int = 0
-    """How many of them are done or have failed."""
+    earlier: int = 0
+    """Inputs that an earlier run has done."""
     done: Counter[str] = field(default_factory=Counter)
     """Kind of input -> how many."""
-    earlier: Counter[str] = field(default_factory=Counter)
-    """The same of those that an earlier run had done."""
     people: int = 0
     empty: Counter[str] = field(default_factory=Counter)
     """Kind of input -> how many showed nobody."""
-    files: list[Path] = field(default_factory=list)
+    kinds: Counter[str] = field(default_factory=Counter)
+    """Format -> number of files."""
     partial: list[str] = field(default_factory=list)
     """Videos that were stopped, each with how far they came."""
     failed: list[str] = field(default_factory=list)
     """Inputs that were not done, or not wholly."""
-    progress: ProgressLines = field(default_factory=ProgressLines)
 
     def add(self, report: Report) -> None:
         """An input is done, as far as it could be."""
-        self.reported += 1
-        if report.earlier:
-            self.earlier[report.item.kind] += 1
-        else:
-            self._add(report)
-        self.progress.update(f"{self.reported} of {self.total} files, {len(self.failed)} failed")
-
-    def _add(self, report: Report) -> None:
         item, text, output = report.item, report.text, report.files
         for problem in report.problems:
             self.fail(item.label, problem)
@@ -207,12 +187,12 @@ class RunLog:
             return
         self.people += report.people
         self.empty[item.kind] += not report.people
+        self.kinds += output.kinds
         if report.partial is None:
             self.done[item.kind] += bool(output.paths) or not output.failed
         else:
             self.partial.append(f"{item.label} ({report.partial})")
             text = f"PARTIAL, {text}"
-        self.files += output.paths
         parts = [text, *output.skipped]
         if output.paths:  # the first name in full, then what differs
             first, *others = (path.name for path in output.paths)
@@ -232,16 +212,15 @@ class RunLog:
     @property
     def exit_code(self) -> int:
         """0: all done; 1: something failed, the rest is done, now or earlier; 2: nothing could be done."""
-        some = self.files or self.done.total() or self.earlier.total()
+        some = self.kinds.total() or self.done.total() or self.earlier
         return 0 if not self.failed else 1 if some else 2
 
     def summary(self, ignored: list[str]) -> str:
         lines = [f"{_counts(self.done) or 'nothing'} done, {count_people(self.people)}"]
         if self.earlier:
-            lines.append(f"{_counts(self.earlier)} done earlier")
-        if self.files:
-            kinds = Counter(_ending(path).split(".")[1] for path in self.files)
-            counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+            lines.append(f"{self.earlier} done earlier")
+        if self.kinds:
+            counted = ", ".join(f"{count} {kind}" for kind, count in self.kinds.items())
             lines.append(f"written to {printable(self.folder)}: {counted}")
         if self.empty.total():
             boxes = "say where they are with --boxes X0,Y0,X1,Y1 (pixels), or " if self.empty["photo"] else ""

@@ -1,11 +1,10 @@
-"""JSON, CSV, the CSV of joint angles, NPZ and the rows of a pandas table. See docs/guide.md and docs/guide.md."""
+"""JSON, CSV, the CSV of joint angles, NPZ and the rows of a pandas table. See docs/guide.md."""
 
 import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -132,23 +131,22 @@ def read_json(path: Path) -> tuple[list[Result], float | None]:
         )
     with reading(path, "save or copy it again"):
         tree = record["skeleton"]
-        joints = tuple(_typed(str, name) for name in tree["joints"])
-        skeleton = Skeleton(_typed(str, tree["name"]), joints, tuple(_typed(int, each) for each in tree["parents"]))
-        run = {key: _typed(int, record[key]) for key in RUN}
-        run |= {"model": _typed(str, record["model"]["name"]), "version": _typed(str, record["model"]["version"])}
-        fps = None if record["fps"] is None else float(_typed((int, float), record["fps"]))
+        skeleton = Skeleton(str(tree["name"]), tuple(map(str, tree["joints"])), tuple(map(int, tree["parents"])))
+        run: Json = {key: int(record[key]) for key in RUN}
+        run |= {"model": str(record["model"]["name"]), "version": str(record["model"]["version"])}
+        fps = None if record["fps"] is None else float(record["fps"])
         return [_read_frame(frame, skeleton, run) for frame in record["frames"]], fps
 
 
 def _read_frame(record: Json, skeleton: Skeleton, run: Json) -> Result:
     return Result(
-        image=_typed((str, NoneType), record["image"]),
+        image=None if record["image"] is None else str(record["image"]),
         size=(int(record["size_px"][0]), int(record["size_px"][1])),
         camera=Camera.from_json(record["camera"]),
         camera_source=str(record.get("camera_source", "")),  # older files have none
         people=[_read_person(person, skeleton) for person in record["people"]],
-        frame_index=_typed((int, NoneType), record["frame_index"]),
-        time_s=_typed((int, float, NoneType), record["time_s"]),
+        frame_index=None if record["frame_index"] is None else int(record["frame_index"]),
+        time_s=None if record["time_s"] is None else float(record["time_s"]),
         **run,
     )
 
@@ -168,17 +166,10 @@ def _read_person(record: Json, skeleton: Skeleton) -> Person:
         root_mm=np.array(record["root_mm"], np.float64),
         root_std_mm=None if std is None else np.array(std, np.float64),
         score=float(record["score"]),
-        track=_typed((int, NoneType), record["track"]),
+        track=None if record["track"] is None else int(record["track"]),
         skeleton=skeleton,
         **fields,
     )
-
-
-def _typed(kind: type | tuple[type, ...], value: Any) -> Any:
-    """The value, which must be of that type; booleans are not numbers."""
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"{value!r:.80} is of the wrong type")
-    return value
 
 
 def person_rows(results: list[Result], fps: float | None) -> Iterator[tuple[list[Cell], dict[str, list[Cell]]]]:

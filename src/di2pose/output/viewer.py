@@ -17,7 +17,7 @@ from di2pose.files import encoded
 from di2pose.output.angles import angles_json
 from di2pose.output.overlay import data_uri, overlay_of, photos_of
 from di2pose.output.tables import frame_and_time, main_people, plain, skeleton_of
-from di2pose.result import STATES, Files, Motion, Person, Result, count_people, numbered
+from di2pose.result import STATES, Files, Person, Result, count_people, numbered
 
 PHOTO_SIDE, PHOTO_QUALITY = 1280, 85
 FRAME_SIDE, FRAME_QUALITY = 560, 72
@@ -92,37 +92,12 @@ def _person(number: int, person: Person, main: bool) -> dict[str, object]:
     }
 
 
-def notebook_html(shown: object) -> str:
-    """Repr, overlay (of a video's middle frame) and a table of a Person, Result or Motion. Never an error."""
-    picture = ""
-    head: list[str] = []
-    rows: list[list[str]] = []
-    if isinstance(shown, Person):
-        head = ["joint", "x mm", "y mm", "z mm", "r90 mm", "state"]
-        for j, name in enumerate(shown.skeleton.joints):
-            numbers = [f"{value:.0f}" for value in (*shown.joints_mm[j], shown.r90_mm[j])]
-            rows.append([name.replace("_", " "), *numbers, str(shown.state[j]).replace("_", " ")])
-    elif isinstance(shown, Result):
-        picture, head = _picture(shown), ["person", "score", "joints hidden", "metres away", "mean r90 mm"]
-        rows = [
-            [str(number), f"{person.score:.2f}", f"{person.guessed.sum()} of {len(person.state)}",
-             f"{person.root_mm[2] / 1000:.1f}", f"{person.r90_mm[person.state != 'unknown'].mean():.0f}"]
-            for number, person in numbered(shown.people)
-        ]  # fmt: skip
-    elif isinstance(shown, Motion):
-        picture, head = _picture(shown[len(shown) // 2]), ["track", "frames", "first", "last"]
-        for number in shown.tracks:
-            there = [k for k, person in enumerate(shown.track(number)) if person is not None]
-            rows.append([str(number), str(len(there)), str(there[0]), str(there[-1])])
-    from tabulate import tabulate  # a machine without PyTorch may do without
-
-    table = str(tabulate(rows, head, "html", disable_numparse=True)) if rows else ""
-    return f"<div><code>{html.escape(repr(shown))}</code></div>{picture}{table}"
-
-
-def _picture(result: Result) -> str:
+def notebook_html(title: str, result: Result) -> str:
+    """The title and the result's overlay. Never an error."""
     try:
         drawn = overlay_of(result, NOTEBOOK_SIDE)
+        uri = "" if drawn is None else data_uri(drawn, NOTEBOOK_SIDE, NOTEBOOK_QUALITY)
+        picture = uri and f'<img alt="overlay" src="{uri}">'
     except (InputError, MissingExtra, OSError):  # the file is gone, has changed, or needs an extra
-        return "<div>the picture cannot be read any more</div>"
-    return "" if drawn is None else f'<img alt="overlay" src="{data_uri(drawn, NOTEBOOK_SIDE, NOTEBOOK_QUALITY)}">'
+        picture = "<div>the picture cannot be read any more</div>"
+    return f"<div><code>{html.escape(title)}</code></div>{picture}"

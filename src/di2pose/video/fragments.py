@@ -73,16 +73,16 @@ def whole_tracks(
     """The results of a whole video with fragments joined under their first number, without stray tracks and tracks
     whose mean score is below `least_score`."""
     notes = TrackNotes() if notes is None else notes
-    times = [_time(result) for result in results]
+    times = [time_of(result) for result in results]
     numbers = _joined(results, times)
     notes.joined += sum(number != track for track, number in numbers.items())
     results = [
-        replace(result, people=[replace(person, track=numbers[_track(person)]) for person in result.people])
+        replace(result, people=[replace(person, track=numbers[track_of(person)]) for person in result.people])
         for result in results
     ]
     scores: dict[int, list[float]] = defaultdict(list)
     for person in (person for result in results for person in result.people):
-        scores[_track(person)].append(person.score)
+        scores[track_of(person)].append(person.score)
     seen = {track: len(each) for track, each in scores.items()}
     unlikely = {track for track, each in scores.items() if sum(each) < least_score * len(each)}
     least = least_frames(times, least_s) if results else 0
@@ -103,12 +103,12 @@ def confirmed(results: Iterable[Result], least_s: float = LEAST_S, notes: TrackN
     frames, least = 0, LEAST_FRAMES if least_s > 0 else 0
 
     def unsure(result: Result) -> set[int]:
-        return {track for track in map(_track, result.people) if seen[track] < least}
+        return {track for track in map(track_of, result.people) if seen[track] < least}
 
     for result in results:
         waiting.append(result)
-        seen.update(map(_track, result.people))
-        times, frames = [*times[:1], _time(result)], frames + 1
+        seen.update(map(track_of, result.people))
+        times, frames = [*times[:1], time_of(result)], frames + 1
         if frames > 1:
             step = (times[-1] - times[0]) / (frames - 1)
             least = least_frames([0.0, step], least_s)
@@ -126,9 +126,9 @@ def likely(results: Iterable[Result], least: float, notes: TrackNotes | None = N
     total: dict[int, float] = defaultdict(float)
     for result in results:
         for person in result.people:
-            seen[_track(person)] += 1
-            total[_track(person)] += person.score
-        unlikely = {track for track in map(_track, result.people) if total[track] < least * seen[track]}
+            seen[track_of(person)] += 1
+            total[track_of(person)] += person.score
+        unlikely = {track for track in map(track_of, result.people) if total[track] < least * seen[track]}
         yield _without(result, unlikely, notes)
 
 
@@ -136,14 +136,14 @@ def _without(result: Result, short: set[int], notes: TrackNotes) -> Result:
     gone = [person for person in result.people if person.track in short]
     if not gone:
         return result
-    notes.dropped |= {_track(person) for person in gone}
+    notes.dropped |= {track_of(person) for person in gone}
     notes.sightings += len(gone)
     return replace(result, people=[person for person in result.people if person.track not in short])
 
 
 def _scattered_on_others(track: int, results: Sequence[Result]) -> bool:
     """Whether a track has gaps and nearly always lies on another person's body."""
-    frames = [k for k, result in enumerate(results) if track in map(_track, result.people)]
+    frames = [k for k, result in enumerate(results) if track in map(track_of, result.people)]
     if len(frames) > SCATTERED * (frames[-1] - frames[0] + 1):
         return False
     on_other = 0
@@ -169,7 +169,7 @@ def _joined(results: Sequence[Result], times: Sequence[float]) -> dict[int, int]
     sightings: dict[int, list[tuple[float, Person]]] = {}
     for time_s, result in zip(times, results, strict=True):
         for person in result.people:
-            sightings.setdefault(_track(person), []).append((time_s, person))
+            sightings.setdefault(track_of(person), []).append((time_s, person))
     tracks = sorted(sightings)
     if len(tracks) < 2:
         return {track: track for track in tracks}
@@ -223,13 +223,13 @@ def _radius(person: Person, mean: bool = False) -> float:
     return max(1.0, float(far.mean() if mean else far.max()))
 
 
-def _time(result: Result) -> float:
+def time_of(result: Result) -> float:
     if result.time_s is None:
         raise InputError("tracks need the time of every frame: give the results of a video")
     return result.time_s
 
 
-def _track(person: Person) -> int:
+def track_of(person: Person) -> int:
     if person.track is None:
         raise InputError("tracks need people with track numbers: give the results of a video")
     return person.track

@@ -17,7 +17,6 @@ w sum_k W_k C_k W_k' + (1 - w) sum_k a_k C_k, where a_k >= 0 is the mean of W_k 
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -25,6 +24,7 @@ from jaxtyping import Float
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera
 from di2pose.result import Person, Result
+from di2pose.video.fragments import time_of, track_of
 
 DENSITY, ROOT_DENSITY = 5.0e6, 1.0e6
 """q of the joints round the pelvis and of the pelvis, mm^2/s^3. Measured in 0.1 s: joints 5e5 in walking, 3e6 to 2e7 in
@@ -45,15 +45,17 @@ def smooth(results: Iterable[Result], window_s: float = WINDOW_S, most_frames: i
     `joints_mm`, `root_mm`, `joints_2d`, `covariance_mm2` and `r90_mm` change; hypotheses and states stay. Frames in
     which a track is missing are not filled.
     """
-    window: deque[_Moment] = deque()
+    window: deque[Result] = deque()
     centre = 0
     for result in results:
-        window.append(_moment(result))
-        while window[-1].time_s - window[centre].time_s >= window_s or len(window) - 1 - centre >= most_frames:
+        if not all(np.isfinite(person.joints_mm).all() for person in result.people):
+            raise InputError("smoothing needs people with all joints: convert them afterwards")
+        window.append(result)
+        while time_of(result) - time_of(window[centre]) >= window_s or len(window) - 1 - centre >= most_frames:
             yield _smoothed(window, centre)
             centre += 1
-            oldest = window[centre].time_s - window_s
-            while centre and (centre > most_frames or window[0].time_s < oldest):
+            oldest = time_of(window[centre]) - window_s
+            while centre and (centre > most_frames or time_of(window[0]) < oldest):
                 window.popleft()
                 centre -= 1
     for place in range(centre, len(window)):
@@ -77,38 +79,21 @@ def spline_weights(
     return influence @ precision
 
 
-class _Moment(NamedTuple):
-    result: Result
-    time_s: float
-    tracks: dict[int, Person]
-
-
-def _moment(result: Result) -> _Moment:
-    if result.time_s is None:
-        raise InputError("smoothing needs the time of every frame: give it the results of a video")
-    tracks = {}
-    for person in result.people:
-        if person.track is None or not np.isfinite(person.joints_mm).all():
-            raise InputError("smoothing needs people with track numbers and all joints: convert them afterwards")
-        tracks[person.track] = person
-    return _Moment(result, result.time_s, tracks)
-
-
 def _root_noise(root_mm: Float[np.ndarray, " 3"]) -> Float[np.ndarray, "3 3"]:
     distance = float(np.linalg.norm(root_mm))
     along = np.outer(root_mm, root_mm) / max(distance, 1.0) ** 2
     return distance**2 * (ROOT_ALONG**2 * along + ROOT_ACROSS**2 * (np.eye(3) - along))
 
 
-def _smoothed(window: deque[_Moment], centre: int) -> Result:
-    now = window[centre]
+def _smoothed(window: deque[Result], centre: int) -> Result:
+    tracks = [{track_of(person): person for person in result.people} for result in window]
     people = []
-    for number in now.tracks:
-        there = [moment for moment in window if number in moment.tracks]
-        place = next(k for k, moment in enumerate(there) if moment is now)
-        times = np.array([moment.time_s for moment in there])
-        people.append(_smoothed_person(times, [each.tracks[number] for each in there], place, now.result.camera))
-    return replace(now.result, people=people)
+    for number in tracks[centre]:
+        there = [k for k, each in enumerate(tracks) if number in each]
+        times = np.array([time_of(window[k]) for k in there])
+        track = [tracks[k][number] for k in there]
+        people.append(_smoothed_person(times, track, there.index(centre), window[centre].camera))
+    return replace(window[centre], people=people)
 
 
 def _smoothed_person(times: np.ndarray, track: list[Person], centre: int, camera: Camera) -> Person:
