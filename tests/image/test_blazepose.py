@@ -4,28 +4,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from di2pose.assets import fetch
 from di2pose.errors import InputError
-from di2pose.image.blazepose import INPUT, BlazePose, BlazePoseDetector, _tiles, find_taps
+from di2pose.image.blazepose import INPUT, BlazePose, BlazePoseDetector, _tiles
 from di2pose.image.crop import crop
 from di2pose.image.encoder import FeatureLayout, TokenBlock, load_encoder
-from di2pose.image.networks import TfliteFile
 from di2pose.pose.skeleton import BLAZEPOSE_33
-
-TAPS = {"heavy": [614, 644, 669, 694], "full": [251, 300, 316, 335], "lite": [236, 285, 295, 308]}
 
 
 @pytest.fixture(scope="module")
 def lite():
     return BlazePose("lite")
-
-
-@pytest.mark.parametrize("variant", TAPS)
-def test_taps_are_found_by_the_structure_of_the_graph(variant):
-    file = TfliteFile(fetch(f"blazepose-{variant}"))
-    assert find_taps(file, (16, 8, 4, 2)) == TAPS[variant]
-    with pytest.raises(InputError, match="no 3x3 map"):
-        find_taps(file, (8, 3))
 
 
 def test_the_walker_is_seen_where_she_is(crops, lite):
@@ -94,8 +82,7 @@ def test_unknown_variant_is_refused(as_user):
         BlazePose("huge")
 
 
-def test_the_runtime_of_a_caller_is_ignored():
-    assert BlazePose("lite", runtime="torch").runtime == "litert"
+def test_unknown_tokens_are_refused():
     with pytest.raises(InputError, match=r"no tokens called map16: \+movenet can be added"):
         load_encoder("blazepose-lite+map16")
 
