@@ -22,7 +22,7 @@ def test_commands_that_cache_features_still_take_a_runtime(command):
 
 
 def test_encoders_and_detectors_import_no_pytorch():
-    """ViTPose and RT-DETR are PyTorch's own."""
+    """ViTPose is PyTorch's own."""
     names = "blazepose, detect, efficientdet, encoder, merge, movenet, people_detector, region"
     assert run(f"import sys; from di2pose.image import {names}; print('torch' in sys.modules)")[0].split() == ["False"]
 

@@ -46,7 +46,7 @@ class Options:
     min_score: float | None = _within(None, 0, 1)
     """Leave out people whose score is lower; None: the model's own default."""
     detector: str | Detector | None = None
-    """'auto', 'blazepose', 'rtdetr:FOLDER', or an object with `detect(image, max_people=)` -> list of Detection; None:
+    """'auto', 'blazepose', or an object with `detect(image, max_people=)` -> list of Detection; None:
     the pipeline's own."""
     second_look: bool = True
     """Add the flip test, and for crops that look wrong try others, upright and where the landmarks suggest; the crop

@@ -153,7 +153,7 @@ def test_faces_in_a_film_are_hidden(run, film, tmp_path):
 def test_another_detector_is_asked_in_a_video_too(run, film):
     code, _, errors, _ = run(film, detector="yolo")
     assert code == 2
-    assert "'rtdetr:FOLDER'" in errors
+    assert "'blazepose'" in errors
 
 
 def test_a_film_leaves_nothing_behind_on_a_full_disk(small_disk):

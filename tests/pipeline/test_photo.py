@@ -363,7 +363,7 @@ def test_encoder_and_detector_are_no_part_of_the_model(model, path, tmp_path):
         ({"boxes": [BOX], "height_m": 178.0}, "stature in metres"),
         ({"boxes": [BOX], "hypotheses": 0}, "hypotheses must be 1 or more"),
         ({"boxes": [BOX], "steps": 0}, r"1\.\.100"),
-        ({"detector": "yolo"}, "'blazepose', 'rtdetr:FOLDER'"),
+        ({"detector": "yolo"}, "'auto', 'blazepose' or an object"),
         ({"max_people": 0}, "max_people"),
     ],
 )

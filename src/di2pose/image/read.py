@@ -1,4 +1,4 @@
-"""Image file -> upright RGB pixels, and the focal length in its EXIF block. Sizes are checked before pixels are unpacked."""
+"""Image file -> upright RGB pixels, and the focal length in its EXIF block. Sizes are checked before unpacking."""
 
 import io
 import math
