@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from output.people import pose
 
-from di2pose.pipeline.fit import fit_body, mean_body, unclear
+from di2pose.pipeline.assemble import fit_body, mean_body, unclear
 from di2pose.pipeline.observations import PersonView, fuse, keypoint_observation, observed_joints
 from di2pose.pose.bones import adult_range, impossible
 from di2pose.pose.camera import Camera

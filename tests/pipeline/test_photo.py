@@ -20,8 +20,8 @@ from di2pose.image.read import read_image
 from di2pose.model import Constraints, Prediction
 from di2pose.network import Di2PoseNetwork
 from di2pose.noise import hypothesis_generators
-from di2pose.pipeline import assemble, pipeline, second_look
-from di2pose.pipeline.flip import predict_both
+from di2pose.pipeline import draw, pipeline, second_look
+from di2pose.pipeline.draw import predict_both
 from di2pose.pipeline.pipeline import SPARE
 from di2pose.pipeline.request import open_picture
 from di2pose.pose.bones import stature_mm
@@ -308,7 +308,7 @@ def test_the_encoders_own_3d_projects_onto_its_landmarks(model, astronaut):
     joints = np.nan_to_num(convert(world - world[:, 23:25].mean(1, keepdims=True), BLAZEPOSE_33, H36M_17)[0])
     joints -= joints[:, :1]
     own = Prediction(joints[:, None], np.tile(np.eye(4)[0], (1, 17, 1)))
-    (person,) = model.place(seen, assemble.in_camera_axes(own, seen, model.encoder))
+    (person,) = model.place(seen, draw.in_camera_axes(own, seen, model.encoder))
     roi = seen.crops[0].region
     landmarks = roi.to_image(seen.output.landmarks_2d[0])
     upper = [name for name in LIMB_12 if "shoulder" in name or "elbow" in name]
@@ -336,7 +336,7 @@ def test_without_a_visibility_head_the_landmarks_visibility_is_used(path):
     (person,) = plain(path, **DRAW).people
     told = np.linspace(0, 1, 33)[None]
     output = EncoderOutput(np.zeros((1, 1, 1), np.float32), landmark_visibility=told, skeleton=BLAZEPOSE_33)
-    visibility = assemble.visibility_by_landmarks(output)
+    visibility = draw.visibility_by_landmarks(output)
     np.testing.assert_allclose(visibility.sum(-1), 1)
     assert visibility[0, H36M_17.index("left_knee"), 0] == pytest.approx(BLAZEPOSE_33.index("left_knee") / 32)
     assert Calibration.neutral().state(visibility)[0, H36M_17.index("left_knee")] == "seen"

@@ -24,19 +24,9 @@ from di2pose.image.encoder import PERSON, Encoder, load_encoder
 from di2pose.model import Constraints, NumpyModel, Pins, PoseModel, TorchModel, find_model, load_model, save_model
 from di2pose.noise import hypothesis_generators
 from di2pose.options import CallOptions, Options
-from di2pose.pipeline.assemble import (
-    Estimate,
-    fit_people,
-    in_camera_axes,
-    make_person,
-    person_scores,
-    pins_in_crops,
-    suppress_duplicates,
-    with_cameras,
-)
+from di2pose.pipeline.assemble import BodyFit, fit_people, make_person, person_scores, suppress_duplicates
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops
-from di2pose.pipeline.fit import BodyFit
-from di2pose.pipeline.flip import predict_both
+from di2pose.pipeline.draw import Estimate, in_camera_axes, pins_in_crops, predict_both, with_cameras
 from di2pose.pipeline.observations import observe
 from di2pose.pipeline.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
 from di2pose.pipeline.second_look import with_second_looks, without_neighbours
@@ -203,8 +193,8 @@ class Di2Pose:
     ) -> list[Result]:
         """The result of each picture. Detections that are no people are dropped, unless the user gave their boxes."""
         calibration = self.calibration or Calibration.neutral()
-        by_user = np.array([queries[crop.query].request.boxes is not None for crop in encoded.crops], bool)
         if encoded.output.person is not None and calibration.person is None:  # then the encoder decides
+            by_user = np.array([queries[crop.query].request.boxes is not None for crop in encoded.crops], bool)
             encoded = encoded.pick(np.flatnonzero(by_user | (encoded.output.person >= PERSON)).tolist())
         steps = self.config.sample_steps if options.steps is None else options.steps
         people: list[Person] = []
@@ -264,10 +254,8 @@ class Di2Pose:
         """The score that a person needs; more where the detector is unsure and found no keypoints, as of hands."""
         if options.min_score is not None:
             return options.min_score
-        if self.calibration is None or self.calibration.person is None:
-            return 0.0
         weak = crop.detection.has_few_keypoints and crop.detection.score < SURE_DETECTION
-        return max(self.least_score, FEW_KEYPOINTS_SCORE) if weak else self.least_score
+        return max(self.least_score, FEW_KEYPOINTS_SCORE) if weak and self.least_score else self.least_score
 
     def find(self, picture: Image.Image, max_people: int = 8, quick: bool = False) -> list[Detection]:
         """Detections by the pipeline's own detector, largest first. Quick: in one pass, without tiles."""
