@@ -16,7 +16,7 @@ from di2pose.image.crop import Roi, roi_from_box
 from di2pose.pose.camera import Camera
 
 SURE_KEYPOINT, FEW_KEYPOINTS = 0.3, 3
-"""Least score of a keypoint that is relied on, and how many of those it takes to tell of a person."""
+"""Least score of a keypoint that is relied on, and how many of those a person has at least."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class PersonMatcher:
             if box is not None and close:
                 return max(close, key=lambda person: (round(overlap(person.box, box), 1), iou(person.box, box)))
         if box is None:
-            raise InputError(f"record {sample.id} has no box, and the detector finds nobody in its picture")
+            raise InputError(f"record {sample.id} has no box, and the detector finds no person in its picture")
         return from_boxes([box])[0]
 
     def _detections(self, image: Image.Image) -> Iterator[list[Detection]]:

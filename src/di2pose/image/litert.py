@@ -126,7 +126,7 @@ def sigmoid(logits: Float32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shap
 
 
 def _all_threads() -> int:
-    """As PyTorch has them, which workers set; without PyTorch as OMP_NUM_THREADS says, or as many as processors."""
+    """As PyTorch has them, which workers set; without PyTorch by OMP_NUM_THREADS, or as many as processors."""
     if (torch := sys.modules.get("torch")) is not None:
         return int(torch.get_num_threads())
     wanted = os.environ.get("OMP_NUM_THREADS", "")

@@ -158,7 +158,7 @@ class MultiPose:
         return self.begin(image)()
 
     def begin(self, image: Image.Image, least: float = 0.0) -> Callable[[], Poses]:
-        """Start; the returned function waits for everybody whose score may reach `least`."""
+        """Start; the returned function waits for the people whose score may reach `least`."""
         small, stretch = fit_inside(image, LONG_SIDE)
         height, width = (math.ceil(extent / MULTIPLE) * MULTIPLE for extent in small.shape[:2])
         pixels = np.zeros((1, height, width, 3), dtype=np.float32)

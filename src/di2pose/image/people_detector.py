@@ -23,7 +23,7 @@ from di2pose.image.region import region_of
 BOX, POSE, TILE = 0.45, 0.25, 0.45
 """Thresholds: EfficientDet's score, MultiPose's, EfficientDet's in a tile."""
 HALF_SURE = 0.5
-"""Of a threshold: what counts where both networks find somebody."""
+"""Of a threshold: enough where both networks find a person."""
 LARGE, FILLED, TILE_SHARE = 1000, 0.5, 0.6
 """Tiles are for pictures with a longer side of this many pixels at least, less than this share of which is filled with
 people; each covers this share of either side."""

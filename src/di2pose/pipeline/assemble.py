@@ -120,8 +120,8 @@ def fit_people(
     pins: Pins | None = None,
     only_mean: bool = False,
 ) -> list[BodyFit]:
-    """A body for each view. `height_m`, where it is known, is everybody's stature; pins in camera axes, the same for
-    everybody; `only_mean`: without the hypotheses."""
+    """A body for each view. `height_m`, where it is known, is the stature of all; pins in camera axes, for all alike;
+    `only_mean`: without the hypotheses."""
     single_mm2 = np.asarray(calibration.trace_mm2[0]) / 3
     every = zip(estimate.samples_mm, estimate.visibility[..., 0], views, strict=True)
     return [fit_body(samples, seen, view, single_mm2, pins, height_m, only_mean) for samples, seen, view in every]

@@ -39,7 +39,7 @@ FEW_KEYPOINTS_SCORE, SURE_DETECTION = 0.6, 0.72
 """Default score threshold of people for whom the detector found hardly any keypoints, unless its own score reaches the
 second."""
 ROUNDS = 3
-"""Of the search for a focal length with which nobody is too near."""
+"""Of the search for a focal length with which no person is too near."""
 
 
 class Di2Pose:
@@ -160,7 +160,7 @@ class Di2Pose:
     @overload
     def __call__(self, images: Sequence[Picture], **options: Unpack[CallOptions]) -> list[Result]: ...
     def __call__(self, images: Picture | Sequence[Picture], **options: Unpack[CallOptions]) -> Result | list[Result]:
-        """Everybody in a photo, or in each photo of a list: a `Result`, or a list of them.
+        """The people in a photo, or in each photo of a list: a `Result`, or a list of them.
 
         images: a path, a PIL image, RGB pixels (H, W, 3) uint8, or a list of these; turned upright by EXIF
         options: the fields of `di2pose.options.Options`, which says what they mean: hypotheses, steps, seed, boxes,
