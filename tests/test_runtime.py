@@ -4,25 +4,17 @@ import os
 import subprocess
 import sys
 import tomllib
-from inspect import signature
 from pathlib import Path
 
 import pytest
-from di2pose_people.features import people_features
 
 import di2pose
-from di2pose.training.features import features
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("command", [features, people_features])
-def test_commands_that_cache_features_still_take_a_runtime(command):
-    assert signature(command).parameters["runtime"].default == "litert"
-
-
 def test_encoders_and_detectors_import_no_pytorch():
-    """ViTPose and RT-DETR are PyTorch's own."""
+    """ViTPose is PyTorch's own."""
     names = "blazepose, detect, efficientdet, encoder, merge, movenet, people_detector, region"
     assert run(f"import sys; from di2pose.image import {names}; print('torch' in sys.modules)")[0].split() == ["False"]
 
@@ -48,8 +40,7 @@ def test_threads_that_wait_sleep():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="GNU's OpenMP is that of torch on Linux")
 def test_torch_reads_it_before_its_threads_start():
-    told = run("from di2pose import network", OMP_DISPLAY_ENV="VERBOSE")[1]
-    assert "GOMP_SPINCOUNT = '0'" in told
+    assert "GOMP_SPINCOUNT = '0'" in run("from di2pose import network", OMP_DISPLAY_ENV="VERBOSE")[1]
 
 
 def test_what_the_user_set_stays():

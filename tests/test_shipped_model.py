@@ -50,20 +50,6 @@ def test_it_sees_the_man_in_all_four_views_better_than_a_mean_pose_would(model, 
     assert mpjpe(pose, truth, root=HIPS).mean() < 160
 
 
-def test_a_seed_gives_the_same_and_a_batch_gives_the_single_runs(model, frames):
-    _, images = frames
-    pictures = [image.resize((image.width // 2, image.height // 2)) for image in images]
-    together = model(pictures, hypotheses=3, max_people=2)
-    again = model(pictures, hypotheses=3, max_people=2)
-    for k, picture in enumerate(pictures):
-        alone = model(picture, hypotheses=3, max_people=2)
-        assert len(together[k].people) == len(alone.people) == len(again[k].people)
-        for one, other, third in zip(together[k].people, alone.people, again[k].people, strict=True):
-            assert np.array_equal(one.samples_mm, third.samples_mm)
-            apart = np.linalg.norm(one.joints_mm - other.joints_mm, axis=-1)
-            assert np.median(apart) < 1  # rounding may flip a token
-
-
 @pytest.mark.parametrize("wrong", [0.6, 1.6, 3.1])
 def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames, wrong):
     """As a detector gives it that something before the person misleads."""

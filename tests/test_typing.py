@@ -1,4 +1,4 @@
-"""What a type checker and an editor tell a user."""
+"""Types of the public calls, as a type checker sees them."""
 
 import subprocess
 import sys
@@ -24,10 +24,10 @@ def test_a_call_has_a_type_and_a_misspelt_option_is_found(tmp_path):
     (tmp_path / "snippet.py").write_text(SNIPPET)
     flags = ["--follow-imports=silent", "--ignore-missing-imports"]
     command = [sys.executable, "-m", "mypy", str(tmp_path / "snippet.py"), *flags]  # a process: it takes 650 MB
-    told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    types = [line.split('"')[1] for line in told.splitlines() if "Revealed type" in line]
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    types = [line.split('"')[1] for line in output.splitlines() if "Revealed type" in line]
     one, several = "di2pose.result.Result", "list[di2pose.result.Result]"
-    assert [kind.removeprefix("builtins.") for kind in types[:3]] == [one, one, several], told
+    assert [kind.removeprefix("builtins.") for kind in types[:3]] == [one, one, several], output
     assert "ndarray" in types[3]
     assert types[4] == "di2pose.result.Motion"
-    assert 'Unexpected keyword argument "hypothesis"' in told or "No overload variant" in told
+    assert 'Unexpected keyword argument "hypothesis"' in output or "No overload variant" in output

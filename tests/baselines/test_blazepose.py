@@ -66,5 +66,5 @@ def test_what_it_cannot_do_is_named(footage, peer, tmp_path):
     with pytest.raises(InputError, match="none of the peers blazepose-heavy"):
         load_predictor(str(tmp_path / "nothing"))
     blank = footage.read_image(sample).crop((0, 0, 64, 64))
-    with pytest.raises(InputError, match="finds nobody"):
+    with pytest.raises(InputError, match="finds no person"):
         PersonMatcher()(replace(sample, box=None), blank)

@@ -151,7 +151,7 @@ def test_a_huge_jpeg_is_done_small_and_told_in_its_own_pixels(run, portrait, tmp
     (tmp_path / "boxes.csv").write_text(f"file,x0,y0,x1,y1\nhuge.jpg,{','.join(map(str, box))}\n")
     code, said, _, out = run(tmp_path / "huge.jpg", boxes=tmp_path / "boxes.csv", format="json,html,overlay")
     assert code == 0
-    assert "8000x6500 looked at in 4000x3250" in said
+    assert "8000x6500 shrunk to 4000x3250" in said
     result = Result.load(out / "huge.json")
     assert result.size == (8_000, 6_500)
     assert result.people[0].box == pytest.approx(box)

@@ -1,6 +1,6 @@
 """Every parser of the project: a good input, the file of it that is made bad, and how it is read.
 
-`media`, `own`, `handed_in` and `networks` fill the list. A parser's `make(folder)` writes the good input there;
+`media`, `own` and `handed_in` fill the list. A parser's `make(folder)` writes the good input there;
 `read(folder)` reads it and looks at what came out. `file` is the one that is damaged; `fix`, where there is one, makes
 checksums right again, so that the damage gets past them.
 """

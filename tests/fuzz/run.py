@@ -18,7 +18,7 @@ import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from fuzz import handed_in, media, networks, own  # noqa: F401  # they fill PARSERS
+from fuzz import handed_in, media, own  # noqa: F401  # they fill PARSERS
 from fuzz.corpus import PARSERS, Parser
 from fuzz.damage import broken_bytes, broken_json
 

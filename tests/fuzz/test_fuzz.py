@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fuzz import handed_in, media, networks, own  # noqa: F401  # they fill PARSERS
+from fuzz import handed_in, media, own  # noqa: F401  # they fill PARSERS
 from fuzz.corpus import PARSERS
 from fuzz.damage import broken_bytes, broken_json
 

@@ -71,7 +71,7 @@ def losses(folder):
 def report(folder):
     """Of report.json of the shipped model on a cache of 8 real crops: value, interval and ratio of every number."""
     prepare("pose2sim", out=folder / "few", every=50)
-    words = ["--detect", "--mirrored", "--runtime", "litert", "--out", str(folder / "cache")]
+    words = ["--detect", "--mirrored", "--out", str(folder / "cache")]
     assert main(["features", str(folder / "few"), *words]) == 0
     words = ["--hypotheses", "1,4", "--worst", "0", "--out", str(folder / "evaluated")]
     assert main(["evaluate", "small", "--data", str(folder / "cache"), *words]) == 0

@@ -4,28 +4,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from di2pose.assets import fetch
 from di2pose.errors import InputError
-from di2pose.image.blazepose import INPUT, BlazePose, BlazePoseDetector, _tiles, find_taps
+from di2pose.image.blazepose import INPUT, BlazePose, BlazePoseDetector, _tiles
 from di2pose.image.crop import crop
 from di2pose.image.encoder import FeatureLayout, TokenBlock, load_encoder
-from di2pose.image.networks import TfliteFile
 from di2pose.pose.skeleton import BLAZEPOSE_33
-
-TAPS = {"heavy": [614, 644, 669, 694], "full": [251, 300, 316, 335], "lite": [236, 285, 295, 308]}
 
 
 @pytest.fixture(scope="module")
 def lite():
     return BlazePose("lite")
-
-
-@pytest.mark.parametrize("variant", TAPS)
-def test_taps_are_found_by_the_structure_of_the_graph(variant):
-    file = TfliteFile(fetch(f"blazepose-{variant}"))
-    assert find_taps(file, (16, 8, 4, 2)) == TAPS[variant]
-    with pytest.raises(InputError, match="no 3x3 map"):
-        find_taps(file, (8, 3))
 
 
 def test_the_walker_is_seen_where_she_is(crops, lite):
@@ -51,12 +39,6 @@ def test_sequence_holds_every_block_in_its_own_place(crops, lite):
     assert np.array_equal(tokens[..., 192:], parts["landmarks"])
     assert (tokens[..., :192] == 0).all()
     assert (features[:, : layout.tokens("landmarks").start, 192:] == 0).all()
-    with pytest.raises(InputError, match="no block 'map16'"):
-        layout.tokens("map16")
-
-
-def test_cached_parts_give_the_same_sequence(crops, lite):
-    parts = lite.cache_parts(crops)
     assert {name: (x.dtype.name, x.shape[1:]) for name, x in parts.items()} == {
         "map8": ("float16", (64, 192)),
         "map4": ("float16", (16, 192)),
@@ -65,13 +47,16 @@ def test_cached_parts_give_the_same_sequence(crops, lite):
         "landmarks_2d": ("float32", (33, 2)),
         "world_mm": ("float32", (33, 3)),
     }
-    again, fresh = lite.layout.assemble(parts), lite.encode(crops).features
-    assert np.abs(again - fresh).max() < 1e-3 * np.abs(fresh).max()
+    assert np.abs(layout.assemble(parts) - features).max() < 1e-3 * np.abs(features).max()
 
 
-def test_encoding_twice_is_bit_identical(crops, lite):
-    for first, second in zip(lite.cache_parts(crops).values(), lite.cache_parts(crops).values(), strict=True):
-        assert np.array_equal(first, second)
+def test_unknown_names_are_refused(as_user, lite):
+    with pytest.raises(InputError, match="no block 'map16'"):
+        lite.layout.tokens("map16")
+    with pytest.raises(InputError, match="heavy, full or lite"):
+        BlazePose("huge")
+    with pytest.raises(InputError, match=r"no tokens called map16: \+movenet can be added"):
+        load_encoder("blazepose-lite+map16")
 
 
 def test_blocks_may_share_channels_or_have_their_own():
@@ -81,7 +66,7 @@ def test_blocks_may_share_channels_or_have_their_own():
     assert layout.assemble(parts)[0].tolist() == expected
 
 
-def test_the_peer_stands_upright_in_crop_axes(crops, lite):
+def test_its_own_3d_pose_stands_upright_in_crop_axes(crops, lite):
     """y points down: ankles far below the hips, shoulders above; a grown person's size."""
     joints = lite.encode(crops[:1]).world_mm[0]
     joints = joints - joints[list(BLAZEPOSE_33.indices("left_hip", "right_hip"))].mean(0)
@@ -89,34 +74,23 @@ def test_the_peer_stands_upright_in_crop_axes(crops, lite):
     assert -700 < joints[BLAZEPOSE_33.index("left_shoulder"), 1] < -300
 
 
-def test_unknown_variant_is_refused(as_user):
-    with pytest.raises(InputError, match="heavy, full or lite"):
-        BlazePose("huge")
-
-
-def test_the_runtime_of_a_caller_is_ignored():
-    assert BlazePose("lite", runtime="torch").runtime == "litert"
-    with pytest.raises(InputError, match=r"no tokens called map16: \+movenet can be added"):
-        load_encoder("blazepose-lite+map16")
-
-
 @pytest.fixture(scope="module")
 def detector():
     return BlazePoseDetector()
 
 
-def test_the_walker_and_the_one_on_the_roof_are_found(detector, walker):
+def test_the_walker_and_the_one_on_the_roof_are_found(detector, lite, walker):
     people = detector.detect(walker)
     hips = np.array([person.hip for person in people])
     assert len(people) == 2
     assert np.abs(hips - [[1030, 735], [640, 263]]).max() < 25
     assert people[0].score > people[1].score > 0.7
     assert detector.detect(walker, max_people=1) == people[:1]
-
-
-def test_whole_picture_alone_finds_the_prominent_one(detector, walker):
-    (person,) = detector.detect(walker, tiles=())
-    assert np.abs(np.array(person.hip) - (1000, 740)).max() < 40
+    assert lite.encode(crop(walker, people[1].roi)[None]).person[0] > 0.9
+    (prominent,) = detector.detect(walker, tiles=())
+    assert np.abs(np.array(prominent.hip) - (1000, 740)).max() < 40
+    with pytest.raises(InputError, match="at least 1"):
+        detector.detect(walker, max_people=0)
 
 
 def test_a_portrait_with_hips_outside_the_picture_is_found(detector, astronaut):
@@ -133,11 +107,6 @@ def test_region_follows_a_turned_picture(detector, walker):
     assert abs(turn - np.pi / 2) < 0.3
     x, y = upright.hip
     assert np.abs(np.array(lying.hip) - (part.height - y, x)).max() < 40
-
-
-def test_the_region_is_good_for_the_encoder(detector, lite, walker):
-    person = detector.detect(walker)[1]
-    assert lite.encode(crop(walker, person.roi)[None]).person[0] > 0.9
 
 
 def test_nobody_gives_an_empty_list(detector):
@@ -165,8 +134,3 @@ def test_anchors_lie_on_the_network_s_grids(detector):
     assert detector.centres[0].tolist() == [4, 4]
     assert detector.centres[2].tolist() == [12, 4]
     assert detector.centres[-1].tolist() == [INPUT - 16, INPUT - 16]
-
-
-def test_at_least_one_person_must_be_asked(detector, astronaut):
-    with pytest.raises(InputError, match="at least 1"):
-        detector.detect(astronaut, max_people=0)

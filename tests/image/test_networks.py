@@ -1,4 +1,4 @@
-"""tflite files that are made here: tfjs networks converted, BlazePose cut, and the cache of both."""
+"""Frozen networks: tfjs networks converted, BlazePose cut, the cache of both, and threads that change no number."""
 
 import base64
 import json
@@ -11,14 +11,11 @@ from torch.nn import functional as F
 
 from di2pose.assets import fetch
 from di2pose.errors import InputError
-from di2pose.image import network_cache
+from di2pose.image import litert, networks
 from di2pose.image.blazepose import BlazePose
-from di2pose.image.litert import LitertNetwork, LitertSizes
-from di2pose.image.network_cache import MOST, cached_network
-from di2pose.image.networks import TfjsFile, TfliteFile, schema, to_tflite
-
-SOURCES = ["efficientdet-lite0"]
-PREFIX = "StatefulPartitionedCall/"
+from di2pose.image.efficientdet import EfficientDet
+from di2pose.image.litert import MOST_KEPT, LitertNetwork, made_network
+from di2pose.image.networks import convert, cut, schema
 
 
 def text(word):
@@ -63,20 +60,25 @@ def network(tmp_path):
     document = {"modelTopology": {"node": nodes}, "weightsManifest": [{"weights": manifest}]}
     (tmp_path / "graph.json").write_text(json.dumps(document))
     (tmp_path / "weights.bin").write_bytes(data)
-    return TfjsFile(tmp_path / "graph.json", tmp_path / "weights.bin")
+    return tmp_path / "graph.json", tmp_path / "weights.bin"
 
 
 def run(content, pictures):
     return LitertNetwork(lambda: content)(pictures)
 
 
-def reference(file, pictures):
+def constants_of(network):
+    graph, weights = network
+    return networks._constants(json.loads(graph.read_text()), weights)
+
+
+def reference(constants, pictures):
     """`head` and `stem` of the network above, by PyTorch."""
 
     def convolve(x, name, stride=1, same=True, high=None, relu=True):
-        weight = torch.from_numpy(file.constants[f"{name}/weight"].astype(np.float32))
+        weight = torch.from_numpy(constants[f"{name}/weight"].astype(np.float32))
         depthwise = weight.shape[3] == 1
-        bias = file.constants.get(f"{name}/bias")
+        bias = constants.get(f"{name}/bias")
         if same:  # TensorFlow's: an odd amount puts more behind than before
             sizes = zip(x.shape[2:], weight.shape[:2], strict=True)
             total = [max((-(-n // stride) - 1) * stride + k - n, 0) for n, k in sizes]
@@ -99,146 +101,108 @@ def reference(file, pictures):
 def test_a_converted_network_computes_what_pytorch_does(network, size):
     """Also where a stride does not divide the picture, so that TensorFlow pads its two sides differently."""
     pictures = np.random.default_rng(1).normal(size=(2, *size, 3)).astype(np.float32)
-    ours = run(to_tflite(network, "picture", ["head", "stem"], (1, *size, 3)), pictures)
-    for mine, theirs in zip(ours, reference(network, pictures), strict=True):
+    ours = run(convert(*network, "picture", ["head", "stem"], size), pictures)
+    for mine, theirs in zip(ours, reference(constants_of(network), pictures), strict=True):
         assert mine.shape == theirs.shape
         assert np.abs(mine - theirs).max() < 1e-5 * np.abs(theirs).max()
 
 
 def test_eight_bits_are_for_1x1_convolutions_of_many_channels_but_not_for_heads(network):
-    model = schema.ModelT.InitFromPackedBuf(to_tflite(network, "picture", ["head"], (1, 32, 32, 3), eight_bits=True))
+    content = convert(*network, "picture", ["head"], (32, 32), eight_bits=True)
+    model, constants = schema.ModelT.InitFromPackedBuf(content), constants_of(network)
     graph = model.subgraphs[0]
     weights = [graph.tensors[each.inputs[1]] for each in graph.operators if each.opcodeIndex < 2]
     for tensor, name in zip(weights, ("stem", "depth", "wide", "inner", "narrow", "head"), strict=True):
-        stored = network.constants[f"{name}/weight"].astype(np.float32).transpose(3, 0, 1, 2)
+        stored = constants[f"{name}/weight"].astype(np.float32).transpose(3, 0, 1, 2)
         data = model.buffers[tensor.buffer].data
         if name == "narrow":
             scales = tensor.quantization.scale[:, None, None, None]
-            np.testing.assert_allclose(scales, np.abs(stored).max((1, 2, 3), keepdims=True) / 127, rtol=1e-6)
             values = data.view(np.int8).reshape(stored.shape) * scales
             assert (np.abs(values - stored) <= 1.001 * scales / 2).all()
         else:
             assert tensor.quantization is None, name
             assert np.array_equal(data.view("<f4").reshape(stored.shape), stored), name
-
-
-def test_eight_bits_stay_near(network):
     pictures = np.random.default_rng(1).normal(size=(1, 32, 32, 3)).astype(np.float32)
-    exact, coarse = (
-        run(to_tflite(network, "picture", ["head"], (1, 32, 32, 3), eight_bits), pictures)[0]
-        for eight_bits in (False, True)
-    )
+    exact, coarse = run(convert(*network, "picture", ["head"], (32, 32)), pictures)[0], run(content, pictures)[0]
     assert 0 < np.abs(exact - coarse).mean() < 0.02 * np.abs(exact).mean()
 
 
-def test_a_network_for_every_size_keeps_the_last_few_ready(network):
-    written = []
-
-    def source(height, width):
-        written.append((height, width))
-        content = to_tflite(network, "picture", ["head"], (1, height, width, 3))
-        return lambda: content
-
-    sizes = LitertSizes(source)
-    for size in ((32, 32), (32, 64), (32, 32)):
-        (head,) = sizes(np.zeros((1, *size, 3), np.float32))
-        assert head.shape[1:3] == (size[0] // 2 - 2, size[1] // 2 - 2)
-    assert written == [(32, 32), (32, 64)]
-
-
-def test_what_cannot_be_converted_is_named(tmp_path):
-    graph, weights = fetch("movenet-multipose-graph"), fetch("movenet-multipose")
-    file = TfjsFile(graph, weights)
+def test_what_cannot_be_converted_is_named():
+    prefix = "StatefulPartitionedCall/"
+    source = fetch("movenet-multipose-graph"), fetch("movenet-multipose")
     with pytest.raises(InputError, match="operation TopKV2 of the node"):
-        to_tflite(file, f"{PREFIX}Reshape_2", [f"{PREFIX}TopKV2"], (1, 64, 64, 1))
-    with pytest.raises(InputError, match="no node 'nothing'"):
-        to_tflite(file, f"{PREFIX}sub_1", ["nothing"], (1, 64, 64, 3))
-    (tmp_path / "short.bin").write_bytes(weights.read_bytes()[:-2])
-    with pytest.raises(InputError, match="delete both to fetch them again"):
-        TfjsFile(graph, tmp_path / "short.bin")
+        convert(*source, f"{prefix}Reshape_2", [f"{prefix}TopKV2"], (64, 64))
 
 
 def test_a_cut_network_gives_what_the_whole_one_does_with_fewer_operations(crops):
     path = fetch("blazepose-lite")
-    file = TfliteFile(path)
-    wanted = [file.output_named(name) for name in ("Identity_4", "Identity")]
     pictures = crops[:1].astype(np.float32) / 255
     landmarks, _, _, _, world = run(path, pictures)
-    for mine, theirs in zip(run(file.cut(wanted), pictures), (world, landmarks), strict=True):
+    smaller = cut(path, [312, 310])
+    for mine, theirs in zip(run(smaller, pictures), (world, landmarks), strict=True):
         assert np.array_equal(mine, theirs)
-    half_way = file.operations[len(file.operations) // 2].outputs
-    assert len(file.upstream(half_way)) < len(file.upstream(wanted)) < len(file.operations)
-    with pytest.raises(InputError, match="no output 'Identity_9'"):
-        file.output_named("Identity_9")
-
-
-def test_other_files_are_refused(tmp_path):
-    (tmp_path / "a.tflite").write_bytes(np.arange(100, dtype=np.uint8).tobytes())
-    with pytest.raises(InputError, match="not a tflite network"):
-        TfliteFile(tmp_path / "a.tflite")
+    whole, part = (schema.ModelT.InitFromPackedBuf(each).subgraphs[0] for each in (path.read_bytes(), smaller))
+    assert len(part.operators) < len(whole.operators)
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
+def made(tmp_path, monkeypatch):
+    """Details of the networks that were made; the cache is a new one."""
     monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path))
-    return tmp_path
+    monkeypatch.setattr(litert, "fetch", lambda name: tmp_path / name)
+    details = []
+    monkeypatch.setattr(networks, "cut", lambda path, detail: (details.append(detail), b"network")[1])
+    return details
 
 
-def test_it_is_made_once(cache):
-    made = []
-
-    def make():
-        made.append(1)
-        return b"network"
-
-    paths = [cached_network("net", "8x8", SOURCES, make) for _ in range(3)]
-    assert len(made) == 1
-    assert len(set(paths)) == 1
-    assert paths[0].read_bytes() == b"network"
+def make(detail=(1,), asset="blazepose-lite"):
+    return made_network("cut", [asset], detail)
 
 
-@pytest.mark.parametrize("damage", [b"Network", b"net", b""])
-def test_a_damaged_one_is_made_anew(cache, damage):
-    path = cached_network("net", "8x8", SOURCES, lambda: b"network")
-    path.write_bytes(damage)
-    assert cached_network("net", "8x8", SOURCES, lambda: b"network") == path
+def test_a_network_is_made_once(made):
+    path = make()
+    assert {make(), make()} == {path}
     assert path.read_bytes() == b"network"
+    assert make((2,)) != path
+    assert made == [(1,), (2,)]
 
 
-def test_a_missing_or_damaged_sha256_makes_it_anew(cache):
-    path = cached_network("net", "8x8", SOURCES, lambda: b"network")
-    for damage in (None, b"\xff\xff", b""):
-        told = path.with_suffix(".sha256")
-        told.unlink() if damage is None else told.write_bytes(damage)
-        made = []
-        assert cached_network("net", "8x8", SOURCES, lambda made=made: made.append(1) or b"network") == path
-        assert made == [1]
+@pytest.mark.parametrize("suffix", [".tflite", ".sha256"])
+@pytest.mark.parametrize("damage", [b"Network", b"\xff", b"", None])
+def test_a_damaged_one_is_made_anew(made, suffix, damage):
+    path = make()
+    file = path.with_suffix(suffix)
+    file.unlink() if damage is None else file.write_bytes(damage)
+    assert make() == path
+    assert path.read_bytes() == b"network"
+    assert len(made) == 2
 
 
-def test_other_code_makes_another(cache, monkeypatch):
-    path = cached_network("net", "8x8", SOURCES, lambda: b"old")
-    monkeypatch.setattr(network_cache, "MAKERS", (*network_cache.MAKERS, "crop"))
-    other = cached_network("net", "8x8", SOURCES, lambda: b"new")
-    assert other != path
-    assert other.read_bytes() == b"new"
+def test_only_a_few_of_a_network_are_kept(made, tmp_path):
+    for number in range(MOST_KEPT + 3):
+        newest = make((number,))
+    make(asset="blazepose-full")
+    kept = sorted((tmp_path / "networks").glob("blazepose-lite-*.tflite"))
+    assert newest in kept
+    assert len(kept) == len(list((tmp_path / "networks").glob("blazepose-lite-*.sha256"))) == MOST_KEPT
 
 
-def test_only_a_few_of_a_network_are_kept(cache):
-    for size in range(MOST + 3):
-        newest = cached_network("net", f"{size}x{size}", SOURCES, lambda: b"network")
-    cached_network("another", "8x8", SOURCES, lambda: b"network")
-    networks = sorted((cache / "networks").glob("net-*.tflite"))
-    assert newest in networks
-    assert len(networks) == len(list((cache / "networks").glob("net-*.sha256"))) == MOST
+def test_without_room_for_it_the_bytes_are_used(made, tmp_path):
+    (tmp_path / "networks").write_text("no folder")
+    assert make() == b"network"
 
 
-def test_without_room_for_it_the_bytes_are_used(cache):
-    (cache / "networks").write_text("no folder")
-    assert cached_network("net", "8x8", SOURCES, lambda: b"network") == b"network"
+@pytest.fixture
+def threads():
+    """PyTorch's number of threads is what it was after the test."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("folder", ["cache", "Zwischenlager für Äpfel"])
-def test_a_real_network_says_the_same_from_the_cache_and_after_its_file_is_gone(tmp_path, monkeypatch, folder):
+@pytest.mark.usefixtures("threads")
+def test_a_real_network_gives_the_same_from_the_cache_and_after_its_file_is_gone(tmp_path, monkeypatch, folder):
     source = fetch("blazepose-lite")
     cache = tmp_path / folder
     monkeypatch.setenv("DI2POSE_CACHE", str(cache))
@@ -247,10 +211,32 @@ def test_a_real_network_says_the_same_from_the_cache_and_after_its_file_is_gone(
     pixels = np.random.default_rng(0).integers(0, 255, (2, 256, 256, 3), np.uint8)
     first, second = BlazePose("lite"), BlazePose("lite")
     shutil.rmtree(cache / "networks")
-    before = torch.get_num_threads()
     torch.set_num_threads(2)  # interpreters of several threads are built now
-    try:
-        features = [encoder.encode(pixels).features for encoder in (first, second)]
-    finally:
-        torch.set_num_threads(before)
-    assert np.array_equal(*features)
+    assert np.array_equal(*(encoder.encode(pixels).features for encoder in (first, second)))
+
+
+@pytest.mark.parametrize("most", [4, 1])  # threads of one image: with 1, images go side by side
+@pytest.mark.usefixtures("threads")
+def test_threads_and_batches_change_no_number(monkeypatch, most):
+    """Image by image in order, however many there are and however often the network was built."""
+    monkeypatch.setattr(litert, "_THREADS", most)
+    network = EfficientDet().network
+    images = np.random.default_rng(0).integers(0, 256, (5, 320, 320, 3), dtype=np.uint8)
+    torch.set_num_threads(1)
+    one_by_one = [network(image[None]) for image in images]
+    torch.set_num_threads(3)
+    waiting = [network.begin(images), network.begin(images[:1])]  # both before any is waited for
+    for count, wait in zip((5, 1), waiting, strict=True):
+        for found, parts in zip(wait(), zip(*one_by_one[:count], strict=True), strict=True):
+            np.testing.assert_array_equal(found, np.concatenate(parts))
+
+
+def test_without_pytorch_the_environment_sets_the_threads(monkeypatch):
+    monkeypatch.delitem(litert.sys.modules, "torch")
+    for wanted, threads in (("3", 3), ("", litert.os.cpu_count()), ("many", litert.os.cpu_count())):
+        monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+        assert litert._all_threads() == threads
+
+
+def test_sigmoid_of_any_logit():
+    assert litert.sigmoid(np.array([-1e4, 0, 1e4], np.float32)).tolist() == [0, 0.5, 1]

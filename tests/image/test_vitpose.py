@@ -1,5 +1,7 @@
 """ViTPose through transformers, with a small random network saved to disk."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -24,14 +26,26 @@ def save(folder, **changes):
     return model
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Of a saved network."""
+    made = tmp_path_factory.mktemp("vitpose")
+    save(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return VitPose(str(folder))
+
+
+@pytest.fixture(scope="module")
 def crops():
     return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 256, 192, 3), dtype=np.uint8))
 
 
-def test_saved_model_gives_192_tokens_equal_to_its_own_backbone(tmp_path, crops):
-    model = save(tmp_path)
-    encoder = VitPose(str(tmp_path))
+def test_saved_model_gives_192_tokens_equal_to_its_own_backbone(folder, encoder, crops):
+    model = transformers.VitPoseForPoseEstimation.from_pretrained(folder)
     features = encoder(crops)
     assert tuple(features.shape) == (2, 192, 32)
     assert encoder.width == 32
@@ -59,15 +73,12 @@ def test_mixture_of_experts_uses_the_coco_expert(tmp_path, crops):
     assert tuple(VitPose(str(tmp_path))(crops).shape) == (2, 192, 32)
 
 
-def test_cache_form_is_half_precision(tmp_path, crops):
-    save(tmp_path)
-    parts = VitPose(str(tmp_path)).cache_parts(crops.numpy())
+def test_cache_form_is_half_precision(encoder, crops):
+    parts = encoder.cache_parts(crops.numpy())
     assert {name: (x.dtype.name, x.shape) for name, x in parts.items()} == {"tokens": ("float16", (2, 192, 32))}
 
 
-def test_on_a_gpu_it_computes_in_bfloat16_and_gives_float32(tmp_path, crops, monkeypatch):
-    save(tmp_path)
-    encoder = VitPose(str(tmp_path))
+def test_on_a_gpu_it_computes_in_bfloat16_and_gives_float32(encoder, crops, monkeypatch):
     plain = encoder(crops)
     monkeypatch.setattr("di2pose.image.vitpose.autocast", lambda device: torch.autocast("cpu", torch.bfloat16))
     features = encoder(crops)
@@ -75,7 +86,7 @@ def test_on_a_gpu_it_computes_in_bfloat16_and_gives_float32(tmp_path, crops, mon
     assert 0 < (features - plain).abs().max() < 0.1
 
 
-def test_crop_agrees_with_the_library_s_own_preprocessing(tmp_path):
+def test_crop_agrees_with_the_library_s_own_preprocessing(encoder):
     """Smooth, so that scipy's and PIL's rounding do not matter. The library counts pixels from their centres."""
     y, x = np.mgrid[0:400, 0:300]
     waves = [127 + 120 * np.sin(x / 30 + phase) * np.cos(y / 40) for phase in (0, 1, 2)]
@@ -83,8 +94,6 @@ def test_crop_agrees_with_the_library_s_own_preprocessing(tmp_path):
     left, top, width, height = 60.0, 40.0, 150.0, 260.0
     processor = transformers.VitPoseImageProcessorPil(do_normalize=False, do_rescale=False)
     theirs = processor(image, boxes=[[[left, top, width, height]]], return_tensors="np")["pixel_values"][0]
-    save(tmp_path)
-    encoder = VitPose(str(tmp_path))
     (person,) = from_boxes([(left + 0.5, top + 0.5, left + width + 0.5, top + height + 0.5)])
     ours = crop_pixels(encoder, image, encoder.region(person))
     assert np.abs(ours.astype(float) - theirs.transpose(1, 2, 0)).max() < 4
@@ -96,14 +105,27 @@ def test_another_crop_size_is_refused(tmp_path):
         VitPose(str(tmp_path))
 
 
-def test_missing_weights_say_what_to_do(tmp_path):
-    with pytest.raises(InputError, match="local folder"):
-        VitPose(str(tmp_path / "nowhere"))
+@pytest.mark.parametrize("damage", ["no folder", "cut weights", "other weights", "bad config", "pickle"])
+def test_weights_that_cannot_be_read_are_one_clear_line(folder, tmp_path, damage):
+    copy = tmp_path / "copy"
+    if damage != "no folder":
+        shutil.copytree(folder, copy)
+    weights = copy / "model.safetensors"
+    if damage == "cut weights":
+        weights.write_bytes(weights.read_bytes()[:1000])
+    elif damage == "other weights":
+        weights.write_bytes(b"not weights at all" * 100)
+    elif damage == "bad config":
+        (copy / "config.json").write_text("{")
+    elif damage == "pickle":
+        weights.unlink()
+        torch.save({}, copy / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"Give a hub name .* or a local folder") as caught:
+        VitPose(str(copy))
+    assert len(str(caught.value).splitlines()) == 1
 
 
-def test_it_is_an_encoder_that_its_own_name_rebuilds(tmp_path, crops):
-    save(tmp_path)
-    encoder = VitPose(str(tmp_path))
+def test_it_is_an_encoder_that_its_own_name_rebuilds(encoder, crops):
     again = load_encoder(encoder.name)
     output = again.encode(crops.numpy())
     assert np.array_equal(output.features, encoder(crops).numpy())
@@ -113,9 +135,7 @@ def test_it_is_an_encoder_that_its_own_name_rebuilds(tmp_path, crops):
         load_encoder("resnet")
 
 
-def test_the_crop_has_the_aspect_the_margin_and_the_udp_grid(tmp_path):
-    save(tmp_path)
-    encoder = VitPose(str(tmp_path))
+def test_the_crop_has_the_aspect_the_margin_and_the_udp_grid(encoder):
     tall, wide = from_boxes([(100.0, 50.0, 160.0, 250.0), (0.0, 0.0, 192.0, 10.0)])  # 60 x 200 grows sideways
     ends = np.array([[0.5, 0.5], [191.5, 255.5]])
     assert np.allclose(apply(encoder.matrix(encoder.region(tall)), ends), [[36.25, 25], [223.75, 275]])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from output.people import pose
 
-from di2pose.pipeline.fit import fit_body, mean_body, unclear
+from di2pose.pipeline.assemble import fit_body, mean_body, unclear
 from di2pose.pipeline.observations import PersonView, fuse, keypoint_observation, observed_joints
 from di2pose.pose.bones import adult_range, impossible
 from di2pose.pose.camera import Camera
@@ -56,7 +56,7 @@ def test_two_observers_are_one_where_they_agree_and_the_surer_counts_more():
     np.testing.assert_allclose(found[0], 4.0 * 0.8)
     assert spread[0] == pytest.approx((1 / 36 + 1 / 9) ** -0.5)
     for joint, believed, off in ((3, other, 3.0), (5, points, 6.0), (7, other, 3.0)):
-        np.testing.assert_allclose(found[joint], believed[joint])  # who contradicts the surer one is not heard
+        np.testing.assert_allclose(found[joint], believed[joint])  # what contradicts the surer one is left out
         assert spread[joint] == pytest.approx(off)
     assert np.isnan(found[9]).all()
     assert spread[9] == np.inf
@@ -119,8 +119,8 @@ def test_hypotheses_have_the_bodys_bones_and_agree_about_what_was_seen():
     body = pose(random)
     samples = body + random.normal(scale=80, size=(8, 17, 3)) * (np.arange(17) > 0)[:, None]
     at = body + np.array([0.0, 0.0, 1500.0])
-    told = view_of(at[:, :2] / at[:, 2:] * 300 + 128, np.ones(17))
-    fit = fit_body(samples, np.ones(17), told, np.full(17, 100.0))
+    seen_view = view_of(at[:, :2] / at[:, 2:] * 300 + 128, np.ones(17))
+    fit = fit_body(samples, np.ones(17), seen_view, np.full(17, 100.0))
     fitted, bodies = fit.pose, fit.samples_mm
     assert bodies.shape == samples.shape
     for each in bodies:
@@ -128,7 +128,7 @@ def test_hypotheses_have_the_bodys_bones_and_agree_about_what_was_seen():
     across, along = (poses.std(0)[1:].mean(0) for poses in (samples, bodies))
     assert (along[:2] < 0.75 * across[:2]).all()
     assert along[2] > 0.5 * across[2]
-    one = fit_body(samples[:1], np.ones(17), told, np.full(17, 100.0))
+    one = fit_body(samples[:1], np.ones(17), seen_view, np.full(17, 100.0))
     np.testing.assert_allclose(one.samples_mm[0], one.pose.joints_mm)
 
 
@@ -136,8 +136,8 @@ def test_the_body_and_every_hypothesis_have_distances_that_a_body_can_have():
     random = np.random.default_rng(6)
     samples = np.stack([pose(random, 1.0) for _ in range(8)])
     at = samples[0] + np.array([0.0, 0.0, 2500.0])
-    told = view_of(at[:, :2] / at[:, 2:] * 300 + 128, np.ones(17))
-    fit = fit_body(samples, np.ones(17), told, np.full(17, 100.0))
+    seen_view = view_of(at[:, :2] / at[:, 2:] * 300 + 128, np.ones(17))
+    fit = fit_body(samples, np.ones(17), seen_view, np.full(17, 100.0))
     fitted, bodies = fit.pose, fit.samples_mm
     assert impossible(samples, mean_body(samples)[1]).all()
     lengths = bone_lengths(fitted.joints_mm, H36M_17)

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from di2pose.errors import InputError
-from di2pose.pose.aggregate import covariance, reprojected_pose
+from di2pose.pose.aggregate import reprojected_pose
 from di2pose.pose.camera import Camera
 
 CAMERA = Camera((1100.0, 1100.0), (500.0, 500.0), (1000, 1000), (-0.2, 0.2, 0.001, -0.001, 0.0))
@@ -50,19 +50,8 @@ def test_a_joint_without_2d_takes_the_mean_of_the_hypotheses():
     assert pose.isfinite().all()
 
 
-def test_covariance_is_numpys():
-    hypotheses, _ = sampled()
-    spread = covariance(hypotheses)
-    assert spread.shape == (6, 17, 3, 3)
-    np.testing.assert_allclose(spread[2, 11].numpy(), np.cov(hypotheses[2, :, 11].numpy().T), rtol=1e-10)
-    with pytest.raises(InputError, match="at least 2 hypotheses"):
-        covariance(hypotheses[:, :1])
-
-
 @pytest.mark.usefixtures("as_user")
 def test_wrong_shapes_are_refused():
     hypotheses, target = sampled()
-    with pytest.raises(InputError, match=r"\(B, H, J, 3\).*got \(6, 17, 3\)"):
-        covariance(target)
     with pytest.raises(InputError, match="6 cameras"):
         reprojected_pose(hypotheses, target[..., :2], [CAMERA])

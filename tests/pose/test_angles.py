@@ -66,11 +66,8 @@ def test_hip_flexion_is_forwards_and_abduction_outwards(side, degrees):
     outwards = angles(turned(standing(), f"{side}_hip", LIMBS[f"{side}_hip"], Z, out * degrees / 2))
     assert outwards[f"{side}_hip_abduction"] == pytest.approx(degrees / 2)
     assert outwards[f"{side}_hip_flexion"] == pytest.approx(0, abs=1e-9)
-
-
-def test_knees_apart_on_a_chair_are_flexed_as_together():
     seated = turned(standing(), "left_hip", LIMBS["left_hip"], X, -90)
-    apart = angles(turned(seated, "left_hip", LIMBS["left_hip"], Y, -30))
+    apart = angles(turned(seated, "left_hip", LIMBS["left_hip"], Y, -30))  # knees apart on a chair
     assert apart["left_hip_flexion"] == pytest.approx(90)
     assert apart["left_hip_abduction"] == pytest.approx(30)
 
@@ -128,8 +125,13 @@ def test_what_a_pose_leaves_open_is_not_a_number():
 
 
 def test_a_joint_that_is_not_known_spoils_its_own_angles_alone():
+    with pytest.raises(InputError, match="no angle is called 'left_ankle_flexion'; there are left_knee_flexion"):
+        joints_of("left_ankle_flexion")
     joints = pose(np.random.default_rng(0))
     whole = angles(joints)
+    together = joint_angles(np.stack([joints, 2 * joints]).reshape(2, 1, 17, 3))
+    for name, value in together.items():
+        assert value == pytest.approx(np.full((2, 1), whole[name]), nan_ok=True)
     for j, joint in enumerate(H36M_17.joints):
         part = joints.copy()
         part[j] = np.nan
@@ -157,16 +159,3 @@ def test_angles_are_of_the_body_alone(seed, heading, scale):
     for name, sign in (("trunk_side_lean", -1), ("trunk_rotation", -1), ("trunk_forward_lean", 1), ("neck_flexion", 1)):
         off = wrapped(np.array([swapped[name] - sign * found[name]]))
         assert np.isnan([swapped[name], found[name]]).all() or abs(off[0]) < 1e-6
-
-
-def test_many_poses_at_once_are_each_as_alone():
-    poses = np.stack([pose(np.random.default_rng(seed)) for seed in range(6)]).reshape(2, 3, 17, 3)
-    together, alone = joint_angles(poses), [joint_angles(each) for each in poses.reshape(6, 17, 3)]
-    for name in NAMES:
-        assert together[name].shape == (2, 3)
-        assert together[name].ravel() == pytest.approx([float(each[name]) for each in alone], nan_ok=True)
-
-
-def test_an_angle_that_nobody_knows_is_refused():
-    with pytest.raises(InputError, match="no angle is called 'left_ankle_flexion'; there are left_knee_flexion"):
-        joints_of("left_ankle_flexion")

@@ -7,7 +7,7 @@ from output.people import pose
 from di2pose.errors import InputError
 from di2pose.pose.bones import impossible
 from di2pose.pose.camera import Camera, fit_root
-from di2pose.pose.fit import LEAST_DEPTH_MM, Evidence, fit_pose, fit_poses, place, place_by_box, shrunken_precision
+from di2pose.pose.fit import LEAST_DEPTH_MM, Evidence, fit_poses, place, place_by_box, shrunken_precision
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
 ROOT = np.array([200.0, -100.0, 3500.0])
@@ -38,7 +38,7 @@ def evidence(true_mm=TRUE_MM, noise=0.002, seen=range(17)):
 
 def fitted(samples, observed, **more):
     precision = shrunken_precision(samples, np.full(17, 1e4))
-    return fit_pose(samples.mean(0), precision, LENGTHS, observed, ROOT * 1.1, **more)
+    return fit_poses(samples.mean(0)[None], precision, LENGTHS, observed, ROOT * 1.1, **more)[0]
 
 
 def off_mm(joints_mm):
@@ -114,7 +114,7 @@ def test_several_means_are_fitted_as_each_alone(pins):
     prior = shrunken_precision(samples, np.full(17, 1e4)), LENGTHS, evidence(seen=range(3, 15)), ROOT * 1.1
     every = fit_poses(samples[:3], *prior, pins)
     for row, mean in enumerate(samples[:3]):
-        alone = fit_pose(mean, *prior, pins)
+        alone = fit_poses(mean[None], *prior, pins)[0]
         np.testing.assert_allclose(every[row].joints_mm, alone.joints_mm, atol=1e-6)
         np.testing.assert_allclose(every[row].root_mm, alone.root_mm, atol=1e-6)
 

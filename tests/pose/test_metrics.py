@@ -1,12 +1,10 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
 from di2pose.errors import InputError
-from di2pose.pose.metrics import auc, joint_errors, mpjpe, pa_mpjpe, pck, procrustes
+from di2pose.pose.metrics import auc, mpjpe, pa_mpjpe, pck, procrustes
 from di2pose.pose.skeleton import H36M_17, mirror
 
 HIPS = H36M_17.indices("left_hip", "right_hip")
@@ -84,39 +82,6 @@ def test_float32_gives_float32_close_to_float64():
         assert single.dtype == torch.float32
         torch.testing.assert_close(single.double(), metric(pred, target), rtol=0, atol=1e-3)
     assert mpjpe(pred.float(), target).dtype == torch.float64
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_pa_is_invariant_under_similarities_of_the_prediction(seed):
-    pred, target = poses(seed, batch=4)
-    torch.testing.assert_close(pa_mpjpe(similar(pred, seed), target), pa_mpjpe(pred, target), rtol=0, atol=1e-6)
-    torch.testing.assert_close(pa_mpjpe(similar(target, seed), target), torch.zeros(4).double(), rtol=0, atol=1e-6)
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), root=st.sampled_from([0, 5, HIPS]))
-def test_mpjpe_with_a_root_is_invariant_under_translation_and_without_is_not(seed, root):
-    pred, target = poses(seed, batch=4)
-    shift = torch.from_numpy(np.random.default_rng(seed).normal(size=(4, 1, 3)) * 1000)
-    torch.testing.assert_close(mpjpe(pred + shift, target, root=root), mpjpe(pred, target, root=root))
-    assert not torch.allclose(mpjpe(pred + shift, target), mpjpe(pred, target))
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    root=st.sampled_from([None, 0, 9, HIPS]),
-    noise=st.floats(0, 1000),
-    flip=st.booleans(),
-)
-def test_the_aligned_sum_of_squares_is_never_above_the_root_aligned_one(seed, root, noise, flip):
-    pred, target = poses(seed, batch=8, noise=noise)
-    pred = mirror(pred, H36M_17) if flip else pred
-    mask = masks(seed, batch=8)
-    aligned = joint_errors(procrustes(pred, target, mask), target, mask).square().sum(-1)
-    rooted = joint_errors(pred, target, mask, root).square().sum(-1)
-    assert (aligned <= rooted * (1 + 1e-9) + 1e-6).all()
 
 
 def test_pa_mpjpe_may_exceed_mpjpe_and_mirror_images_are_not_aligned():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from output.people import H36M_19
+from output.people import H36M_19, OFFSETS, standing
 
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import (
@@ -26,20 +26,6 @@ from di2pose.pose.skeleton import (
 
 every_skeleton = pytest.mark.parametrize("skeleton", SKELETONS.values(), ids=str)
 
-# A person who faces the camera with arms spread, in camera axes (x right, y down): his right is at x < 0.
-T_POSE = {
-    "pelvis": (0, 0, 0), "spine": (0, -250, 10), "thorax": (0, -500, 0), "nose": (0, -600, -40), "head": (0, -720, 0),
-    "right_hip": (-130, 0, 0), "right_knee": (-130, 430, 0), "right_ankle": (-130, 860, 0),
-    "left_hip": (130, 0, 0), "left_knee": (130, 430, 0), "left_ankle": (130, 860, 0),
-    "right_shoulder": (-150, -490, 0), "right_elbow": (-430, -490, 0), "right_wrist": (-680, -490, 0),
-    "left_shoulder": (150, -490, 0), "left_elbow": (430, -490, 0), "left_wrist": (680, -490, 0),
-}  # fmt: skip
-
-
-def t_pose() -> np.ndarray:
-    return np.array([T_POSE[name] for name in H36M_17.joints], dtype=np.float64)
-
-
 def test_h36m_has_the_names_and_parents_of_the_contract():
     assert " ".join(H36M_17.joints) == (
         "pelvis right_hip right_knee right_ankle left_hip left_knee left_ankle spine thorax nose head left_shoulder "
@@ -48,6 +34,9 @@ def test_h36m_has_the_names_and_parents_of_the_contract():
     assert H36M_17.parents == (-1, 0, 1, 2, 0, 4, 5, 0, 7, 8, 9, 8, 11, 12, 8, 14, 15)
     assert set(H36M_17.pairs) == {(4, 1), (5, 2), (6, 3), (11, 14), (12, 15), (13, 16)}
     assert len(H36M_17.bones) == 16
+    legs = [f"{side}_{part}" for side in ("right", "left") for part in ("hip", "knee", "ankle")]
+    arms = [f"{side}_{part}" for side in ("left", "right") for part in ("shoulder", "elbow", "wrist")]
+    assert [*LIMB_12] == [*legs, *arms]  # the order that seeds of patches depend on
 
 
 def test_the_28_joints_of_mpi_inf_3dhp_hold_its_17_at_the_official_places():
@@ -113,7 +102,7 @@ def test_round_trip_returns_each_joint_or_says_that_it_is_built_or_lost(other, b
     assert np.isnan(back[~known]).all()
 
 
-def test_built_joints_follow_the_rules():
+def test_built_joints_follow_the_rules_and_a_nan_reaches_only_those_made_from_it():
     joints = np.random.default_rng(0).normal(size=(17, 3))
     at = dict(zip(COCO_17.joints, joints, strict=True))
     converted, _ = convert(joints, COCO_17, H36M_17)
@@ -124,6 +113,11 @@ def test_built_joints_follow_the_rules():
     np.testing.assert_allclose(made["thorax"], shoulders)
     np.testing.assert_allclose(made["spine"], (hips + shoulders) / 2)
     np.testing.assert_array_equal(made["nose"], at["nose"])
+    joints[COCO_17.index("left_hip")] = np.nan
+    converted, known = convert(joints, COCO_17, H36M_17)
+    bad = {name for name, row in zip(H36M_17.joints, converted, strict=True) if np.isnan(row).any()}
+    assert bad == {"pelvis", "spine", "left_hip", "head"}
+    assert known[H36M_17.index("pelvis")]
 
 
 def test_a_name_shared_by_two_different_points_is_not_copied():
@@ -132,15 +126,6 @@ def test_a_name_shared_by_two_different_points_is_not_copied():
     assert not known[H36M_17.index("head")]  # SMPL's head is the skull base, H36M's the top of the head
     _, known = convert(joints, SMPL_24, MPI_INF_3DHP_28)
     assert not known[list(MPI_INF_3DHP_28.indices("spine2", "spine3"))].any()
-
-
-def test_a_nan_reaches_only_the_joints_made_from_it():
-    joints = np.random.default_rng(0).normal(size=(17, 3))
-    joints[COCO_17.index("left_hip")] = np.nan
-    converted, known = convert(joints, COCO_17, H36M_17)
-    bad = {name for name, row in zip(H36M_17.joints, converted, strict=True) if np.isnan(row).any()}
-    assert bad == {"pelvis", "spine", "left_hip", "head"}
-    assert known[H36M_17.index("pelvis")]
 
 
 def test_torch_and_numpy_agree_and_torch_is_differentiable():
@@ -157,12 +142,12 @@ def test_torch_and_numpy_agree_and_torch_is_differentiable():
     assert (px.dtype, px.shape, known.sum()) == (np.float32, (14, 2), 13)
 
 
-def test_a_t_pose_stays_right_sided_through_mirror_and_conversion():
-    pose = t_pose()
+def test_a_standing_body_stays_right_sided_through_mirror_and_conversion():
+    pose = standing()  # facing the camera, in camera axes (x right, y down): the right side is at x < 0
     np.testing.assert_array_equal(mirror(pose, H36M_17), pose)
-    pose[H36M_17.index("left_wrist"), 1] = -900  # he raises his left hand, which we see on the right
+    pose[H36M_17.index("left_wrist"), 1] = -900  # the left hand is raised; it is on the right of the picture
     mirrored = mirror(pose, H36M_17)
-    assert mirrored[H36M_17.index("right_wrist")].tolist() == [-680, -900, 0]
+    assert mirrored[H36M_17.index("right_wrist")].tolist() == [-170, -900, -20]
     for target in SKELETONS.values():
         converted, known = convert(pose, H36M_17, target)
         for left, right in target.pairs:
@@ -172,14 +157,10 @@ def test_a_t_pose_stays_right_sided_through_mirror_and_conversion():
         assert converted[target.index("left_wrist"), 1] == -900
 
 
-def test_bone_lengths_of_the_t_pose_are_those_it_was_drawn_with():
-    lengths = bone_lengths(t_pose(), H36M_17)
-    named = {H36M_17.joints[child]: length for (child, _), length in zip(H36M_17.bones, lengths, strict=True)}
-    assert named["right_knee"] == named["left_ankle"] == 430
-    assert named["left_elbow"] == 280
-    assert named["right_wrist"] == 250
-    tensor = bone_lengths(torch.from_numpy(t_pose()), H36M_17)
-    np.testing.assert_allclose(tensor.numpy(), lengths)
+def test_bone_lengths_are_those_that_a_body_was_drawn_with():
+    expected = np.linalg.norm(OFFSETS[1:], axis=-1)
+    np.testing.assert_allclose(bone_lengths(standing(), H36M_17), expected)
+    np.testing.assert_allclose(bone_lengths(torch.from_numpy(standing()), H36M_17).numpy(), expected)
 
 
 def test_names_are_found_in_any_spelling():
@@ -212,9 +193,3 @@ def test_wrong_poses_are_refused_with_the_expected_shape(bad):
     for call, more in ((convert, (H36M_17, COCO_17)), (mirror, (H36M_17,)), (bone_lengths, (H36M_17,))):
         with pytest.raises(InputError, match=r"\(\.\.\., 17, 3\)"):
             call(bad, *more)
-
-
-def test_the_limbs_stand_in_the_order_that_seeds_of_patches_know():
-    legs = [f"{side}_{part}" for side in ("right", "left") for part in ("hip", "knee", "ankle")]
-    arms = [f"{side}_{part}" for side in ("left", "right") for part in ("shoulder", "elbow", "wrist")]
-    assert [*LIMB_12] == [*legs, *arms]

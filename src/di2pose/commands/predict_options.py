@@ -35,7 +35,7 @@ class PredictOptions(Options):
     encoder: str | None = None
     """Image encoder instead of the model's own, e.g. vitpose:FOLDER where its weights have moved."""
     detector: str = "auto"
-    """Person detector: auto, blazepose, or rtdetr:FOLDER, an RT-DETR or D-FINE in safetensors (extra vitpose)."""
+    """Person detector: auto, or blazepose."""
     box_source: Annotated[Path | None, tyro.conf.arg(name="boxes", metavar="FILE|X0,Y0,X1,Y1")] = None
     """Where people are in the photos, instead of a detector, in pixels of the upright picture. Numbers: X0,Y0,X1,Y1,
     of several people with ; between them, the same in every photo. Or a file: JSON {"photo.jpg": [[x0, y0, x1, y1],

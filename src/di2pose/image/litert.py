@@ -1,8 +1,9 @@
-"""tflite networks in LiteRT (package ai-edge-litert), the one runtime of the frozen networks; CPU only.
+"""Frozen networks: made once, kept in the cache, and run in LiteRT (package ai-edge-litert) on the CPU.
 
 An image gets as many threads as PyTorch may use, four at most; with more threads than that, images run side by side.
 """
 
+import hashlib
 import os
 import sys
 import tempfile
@@ -10,26 +11,28 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from functools import cache, lru_cache
-from itertools import zip_longest
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, LifoQueue
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from jaxtyping import Float32, Shaped
 
-_SIZES = 4  # a network takes about twice its weights' memory
+from di2pose.assets import ASSETS, cache_dir, fetch, has_sha256, remove_checked
+from di2pose.errors import InputError
+from di2pose.files import write_bytes, write_text
+
 _THREADS = 4
 """Of one image: on two it takes half as long as on one, with the same numbers."""
-_PASSES, _LANES = 4, 4
-"""Images before a network is built once more, to run a second image beside the first: building takes as long as two or
-three images. And how often it is built at most, for its memory: 60 MB for BlazePose heavy."""
+_LANES = 4
+"""Most images side by side: each needs the network once more, 60 MB for BlazePose heavy."""
+MOST_KEPT = 4
+"""Made files of one asset: sizes of pictures, and what earlier versions of this package made."""
 
 Outputs = tuple[np.ndarray, ...]
-Source = Callable[[], Path | bytes]
-"""Gives the path or the content of a tflite file; called whenever an interpreter is built."""
 _building = threading.Lock()
 
 
@@ -40,47 +43,36 @@ class LitertNetwork:
     all threads, so that no core is idle when one takes longer than the other.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Callable[[], Path | bytes]) -> None:
+        """source: gives the path or the content of a tflite file; called whenever an interpreter is built."""
         self._source = source
-        threads = _threads()
-        first = self._interpreter(threads)
-        self.shapes = tuple(tuple(map(int, each["shape"])) for each in first.get_output_details())
-        """Of the outputs, for one image."""
         # By threads; last in, first out: the weights of the one that was used last are in the processor's cache.
         self._idle: dict[int, LifoQueue[Any]] = defaultdict(LifoQueue)
-        self._idle[threads].put(first)
-        self._passes = 0
+        self._idle[_threads()].put(self._interpreter(_threads()))
 
     def __call__(self, images: Shaped[np.ndarray, "B H W C"]) -> Outputs:
         return self.begin(images)()
 
     def begin(self, images: Shaped[np.ndarray, "B H W C"]) -> Callable[[], Outputs]:
         """Start; the returned function waits for the outputs. With one thread they are computed at once."""
-        threads, count = _threads(), len(images)
-        room = _all_threads() // threads
-        lanes = min(room, _LANES, count, 1 + self._passes // _PASSES)
-        self._passes += count
-        shares = [images[lane::lanes] for lane in range(lanes)]
+        threads = _threads()
         if threads == 1:
-            rows = [self._run(share, threads) for share in shares]
+            rows = [self._run(image, threads) for image in images]
             return lambda: _joined(rows)
-        waiting = [_pool(room).submit(self._run, share, threads) for share in shares]
+        pool = _pool(min(_all_threads() // threads, _LANES))
+        waiting = [pool.submit(self._run, image, threads) for image in images]
         return lambda: _joined([each.result() for each in waiting])
 
-    def _run(self, images: Shaped[np.ndarray, "b H W C"], threads: int) -> list[Outputs]:
+    def _run(self, image: Shaped[np.ndarray, "H W C"], threads: int) -> Outputs:
         try:
             interpreter = self._idle[threads].get_nowait()
         except Empty:
             interpreter = self._interpreter(threads)
-        place = interpreter.get_input_details()[0]["index"]
-        outputs = [each["index"] for each in interpreter.get_output_details()]
-        rows = []
-        for image in images:
-            interpreter.set_tensor(place, image[None])
-            interpreter.invoke()
-            rows.append(tuple(interpreter.get_tensor(index) for index in outputs))
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], image[None])
+        interpreter.invoke()
+        found = tuple(interpreter.get_tensor(each["index"]) for each in interpreter.get_output_details())
         self._idle[threads].put(interpreter)
-        return rows
+        return found
 
     def _interpreter(self, threads: int) -> Any:
         from ai_edge_litert.interpreter import Interpreter
@@ -95,19 +87,32 @@ class LitertNetwork:
         return made
 
 
-class LitertSizes:
-    """A network for images of any size. `source(H, W)` gives the tflite file for that size; the networks of the last
-    few sizes stay ready."""
+def made_network(how: Literal["cut", "convert"], assets: Sequence[str], *details: Any) -> Path | bytes:
+    """The tflite file that the function `how` of `networks` makes of those assets and details: from the cache where it
+    is there and whole, else made and kept. Where the cache cannot be written, its content."""
+    key = hashlib.sha256(repr((how, [ASSETS[name].sha256 for name in assets], details)).encode())
+    maker = find_spec("di2pose.image.networks")
+    if maker is not None and maker.origin is not None:  # other code may make another file
+        key.update(Path(maker.origin).read_bytes())
+    path = cache_dir() / "networks" / f"{assets[-1]}-{key.hexdigest()[:16]}.tflite"
+    digest = path.with_suffix(".sha256")
+    with suppress(OSError, ValueError):
+        if has_sha256(path, digest.read_text().strip()):
+            return path
+    from di2pose.image import networks
 
-    def __init__(self, source: Callable[[int, int], Source]) -> None:
-        self._ready = lru_cache(maxsize=_SIZES)(lambda height, width: LitertNetwork(source(height, width)))
-
-    def __call__(self, images: Shaped[np.ndarray, "B H W C"]) -> Outputs:
-        return self.begin(images)()
-
-    def begin(self, images: Shaped[np.ndarray, "B H W C"]) -> Callable[[], Outputs]:
-        """As `LitertNetwork.begin`."""
-        return self._ready(*images.shape[1:3]).begin(images)
+    content: bytes = getattr(networks, how)(*map(fetch, assets), *details)
+    try:
+        write_text(digest, hashlib.sha256(content).hexdigest() + "\n")
+        write_bytes(path, content)
+    except InputError:
+        return content
+    with suppress(OSError):  # another process removes some, too
+        others = [each for each in path.parent.glob(f"{assets[-1]}-*.tflite") if each != path]
+        for each in sorted(others, key=lambda other: other.stat().st_mtime, reverse=True)[MOST_KEPT - 1 :]:
+            remove_checked(each)
+            each.with_suffix(".sha256").unlink(missing_ok=True)
+    return path
 
 
 def exp(values: Float32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
@@ -121,11 +126,11 @@ def sigmoid(logits: Float32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shap
 
 
 def _all_threads() -> int:
-    """As PyTorch has them, which workers set; without PyTorch as OMP_NUM_THREADS says, or as many as processors."""
+    """As PyTorch has them, which workers set; without PyTorch by OMP_NUM_THREADS, or as many as processors."""
     if (torch := sys.modules.get("torch")) is not None:
         return int(torch.get_num_threads())
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    return int(told) if told.isdecimal() and int(told) else os.cpu_count() or 1
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) else os.cpu_count() or 1
 
 
 def _threads() -> int:
@@ -142,9 +147,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
 
 
-def _joined(lanes: Sequence[list[Outputs]]) -> Outputs:
-    """Outputs of single images, image i in lane i modulo their number, as those of the batch."""
-    rows = [row for turn in zip_longest(*lanes) for row in turn if row is not None]
+def _joined(rows: Sequence[Outputs]) -> Outputs:
+    """Outputs of single images as those of the batch."""
     return rows[0] if len(rows) == 1 else tuple(np.concatenate(column) for column in zip(*rows, strict=True))
 
 
@@ -153,23 +157,23 @@ def without_information() -> Iterator[None]:
     """What C++ writes to stderr, without its lines of information ("INFO: Created TensorFlow Lite XNNPACK ...")."""
     with ExitStack() as stack:
         try:
-            said = stack.enter_context(_scratch_file())
+            written = stack.enter_context(_scratch_file())
             stderr = os.dup(2)
         except OSError:  # no stderr, or no room
             yield
             return
         try:
-            os.dup2(said.fileno(), 2)
+            os.dup2(written.fileno(), 2)
             yield
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
-            said.seek(0)
-            os.write(2, b"".join(line for line in said if not line.startswith(b"INFO: ")))
+            written.seek(0)
+            os.write(2, b"".join(line for line in written if not line.startswith(b"INFO: ")))
 
 
 def _scratch_file() -> IO[bytes]:
-    """In memory where the system can: a service writes nothing to the disk."""
+    """In memory where the system can: a service may have no disk to write to."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("di2pose-stderr"), "w+b")
     return tempfile.TemporaryFile()

@@ -66,12 +66,12 @@ def merge(people: Iterable[Candidate], boxes: Iterable[Candidate]) -> list[Candi
 
 
 def add_new(people: Iterable[Candidate], found: Iterable[Candidate]) -> list[Candidate]:
-    """People, and those found who are none of them."""
-    everybody = list(people)
+    """The people, and those of `found` who are not among them."""
+    merged = list(people)
     for each in _strongest_first(found):
-        if _is_new(each, everybody):
-            everybody.append(each)
-    return everybody
+        if _is_new(each, merged):
+            merged.append(each)
+    return merged
 
 
 def same_person(found: Candidate, person: Candidate) -> bool:

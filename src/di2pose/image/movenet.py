@@ -7,15 +7,14 @@ B crops, P people, H W cells of 4 pixels; 17 keypoints in COCO order.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
 from PIL import Image
 
-from di2pose.assets import fetch
 from di2pose.image.crop import fit_inside
-from di2pose.image.litert import LitertNetwork, LitertSizes, Source, exp, sigmoid
-from di2pose.image.network_cache import cached_network
+from di2pose.image.litert import LitertNetwork, exp, made_network, sigmoid
 
 CROP, GRID, CELL, TOKEN_CHANNELS = 256, 64, 4, 6
 OBSERVER = "movenet"
@@ -28,6 +27,8 @@ _SCALE = float(np.float16(1 / 127.5))
 """Of pixels, to -1..1; it and the next are stored in 16 bits."""
 _SOFTENING = float(np.float16(1.8))
 """Added to distances, in cells."""
+SIZES = 4
+"""Sizes of pictures for which MultiPose stays ready: it takes about twice its weights' memory."""
 _THUNDER = ("movenet-thunder-graph", "movenet-thunder")
 _THUNDER_HEADS = ("kpt_heatmap_0/conv2d_5", "center_0/conv2d_4", "kpt_regress_0/conv2d_6", "kpt_offset_0/conv2d_7")
 _MULTIPOSE = ("movenet-multipose-graph", "movenet-multipose")
@@ -35,13 +36,13 @@ _MULTIPOSE_HEADS = ("center_0/conv2d_4", "box_scale_0/conv2d_5", "box_offset_0/c
                     "kpt_regress_0/conv2d_8", "kpt_offset_0/conv2d_9")  # fmt: skip
 
 
-def convert(assets: Sequence[str], heads: Sequence[str], height: int, width: int, eight_bits: bool = False) -> bytes:
-    """The tflite file of one of the networks, for pictures of that size."""
-    from di2pose.image.networks import TfjsFile, to_tflite
-
+def network(
+    assets: Sequence[str], heads: Sequence[str], size: tuple[int, int], eight_bits: bool = False
+) -> LitertNetwork:
+    """One of the networks, for pictures of that size (height, width)."""
     prefix = "StatefulPartitionedCall/"
-    nodes = [f"{prefix}{head}/BiasAdd" for head in heads]
-    return to_tflite(TfjsFile(*map(fetch, assets)), f"{prefix}sub_1", nodes, (1, height, width, 3), eight_bits)
+    nodes = tuple(f"{prefix}{head}/BiasAdd" for head in heads)
+    return LitertNetwork(lambda: made_network("convert", assets, f"{prefix}sub_1", nodes, size, eight_bits))
 
 
 class MoveNet:
@@ -51,10 +52,7 @@ class MoveNet:
     """
 
     def __init__(self) -> None:
-        def make() -> bytes:
-            return convert(_THUNDER, _THUNDER_HEADS, CROP, CROP, eight_bits=True)
-
-        self.network = LitertNetwork(lambda: cached_network("movenet", "8-bit", _THUNDER, make))
+        self.network = network(_THUNDER, _THUNDER_HEADS, (CROP, CROP), eight_bits=True)
 
     def begin(
         self, crops: UInt8[np.ndarray, "B 256 256 3"]
@@ -163,32 +161,19 @@ class MultiPose:
 
     def __init__(self, people: int = 12) -> None:
         self.people = people
-        self.network = LitertSizes(self._source)
-        self._is_first = True
-
-    def _source(self, height: int, width: int) -> Source:
-        """Only the first size of a process is kept in the cache: it saves time at every start, and pictures of all
-        sizes do not fill the disk of a service."""
-
-        def make() -> bytes:
-            return convert(_MULTIPOSE, _MULTIPOSE_HEADS, height, width)
-
-        is_first, self._is_first = self._is_first, False
-        if is_first:
-            return lambda: cached_network("multipose", f"{height}x{width}", _MULTIPOSE, make)
-        made = make()
-        return lambda: made
+        self.network = lru_cache(maxsize=SIZES)(lambda *size: network(_MULTIPOSE, _MULTIPOSE_HEADS, size))
+        """(height, width) -> the network for pictures of that size."""
 
     def __call__(self, image: Image.Image) -> Poses:
         return self.begin(image)()
 
     def begin(self, image: Image.Image, least: float = 0.0) -> Callable[[], Poses]:
-        """Start; the returned function waits for everybody whose score may reach `least`."""
+        """Start; the returned function waits for the people whose score may reach `least`."""
         small, stretch = fit_inside(image, LONG_SIDE)
         height, width = (math.ceil(extent / MULTIPLE) * MULTIPLE for extent in small.shape[:2])
         pixels = np.zeros((1, height, width, 3), dtype=np.float32)
         pixels[0, : small.shape[0], : small.shape[1]] = small
-        maps = self.network.begin(pixels * _SCALE - 1)
+        maps = self.network(height, width).begin(pixels * _SCALE - 1)
 
         def wait() -> Poses:
             keypoints, boxes, scores = self.decode(maps(), least)

@@ -20,10 +20,10 @@ from di2pose.image.merge import Candidate, add_new, covered, distinct_poses, mer
 from di2pose.image.movenet import MultiPose
 from di2pose.image.region import region_of
 
-BOX, POSE, TILE, LONE = 0.45, 0.25, 0.45, 0.4
-"""Thresholds: EfficientDet's score, MultiPose's, EfficientDet's in a tile, and where it is alone."""
+BOX, POSE, TILE = 0.45, 0.25, 0.45
+"""Thresholds: EfficientDet's score, MultiPose's, EfficientDet's in a tile."""
 HALF_SURE = 0.5
-"""Of a threshold: what counts where both networks find somebody."""
+"""Of a threshold: enough where both networks find a person."""
 LARGE, FILLED, TILE_SHARE = 1000, 0.5, 0.6
 """Tiles are for pictures with a longer side of this many pixels at least, less than this share of which is filled with
 people; each covers this share of either side."""
@@ -34,10 +34,10 @@ LEAST_HEIGHT = 24.0
 
 
 class PeopleDetector:
-    """Without `poses` EfficientDet, which comes by pip, is alone; it finds fewer people in groups, and no keypoints."""
+    """Finds people of any size, each with a box, keypoints and the first region to crop."""
 
-    def __init__(self, poses: bool = True) -> None:
-        self.boxes, self.poses = EfficientDet(), MultiPose() if poses else None
+    def __init__(self) -> None:
+        self.boxes, self.poses = EfficientDet(), MultiPose()
 
     def detect(self, image: Image.Image, max_people: int = 8, tiles: Sequence[int] = (2,)) -> list[Detection]:
         """The `max_people` largest of all who are found, by the area of their boxes in the picture, largest first.
@@ -55,13 +55,11 @@ class PeopleDetector:
         if factor > 1:
             people = [_enlarged(person, factor, image.size) for person in people]
         big = [person for person in people if _longer_side(person.box) >= LEAST_HEIGHT]
-        return largest([_detection(person, self.poses is not None) for person in big], image.size, max_people)
+        return largest([_detection(person) for person in big], image.size, max_people)
 
     def _whole(self, image: Image.Image) -> list[Candidate]:
-        waiting = None if self.poses is None else self.poses.begin(image, least=HALF_SURE * POSE)
+        waiting = self.poses.begin(image, least=HALF_SURE * POSE)
         boxes, scores = self.boxes(image)
-        if waiting is None:
-            return merge([], _candidates(boxes, scores, LONE, 1.0, image.size))
         poses = waiting()
         people = [
             Candidate(box, float(score) / POSE, keypoints)
@@ -104,12 +102,12 @@ def _enlarged(person: Candidate, factor: int, size: tuple[int, int]) -> Candidat
     return replace(person, box=box, keypoints=keypoints)
 
 
-def _detection(person: Candidate, poses: bool) -> Detection:
-    """The score is 0.5 at the threshold, and nears 1 where both networks are sure. Where MultiPose ran and found
-    nobody, all keypoints score 0."""
-    roi = None if person.keypoints is None else region_of(person.keypoints, person.box)
-    keypoints = np.zeros((17, 3)) if poses and person.keypoints is None else person.keypoints
-    return Detection(person.box, 1 - 0.5**person.strength, roi or roi_from_box(person.box), keypoints=keypoints)
+def _detection(person: Candidate) -> Detection:
+    """The score is 0.5 at the threshold, and nears 1 where both networks are sure. Keypoints that MultiPose did not
+    find score 0."""
+    keypoints = np.zeros((17, 3)) if person.keypoints is None else person.keypoints
+    roi = region_of(keypoints, person.box) or roi_from_box(person.box)
+    return Detection(person.box, 1 - 0.5**person.strength, roi, keypoints=keypoints)
 
 
 def _candidates(

@@ -1,10 +1,9 @@
-"""Image file -> RGB pixels, the right way up. Nothing that a file holds may fill the memory by surprise."""
+"""Image file -> upright RGB pixels, and the focal length in its EXIF block. Sizes are checked before unpacking."""
 
 import io
 import math
 import re
 import struct
-import threading
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping
@@ -19,11 +18,11 @@ from PIL.ExifTags import IFD, Base
 from di2pose.errors import InputError
 
 LEAST_PIXELS = 16
-"""Shorter side; nobody can be seen in less."""
+"""Shorter side."""
 MOST_MEGAPIXELS = 178.0
-"""Pillow's own limit; it keeps 4 bytes a pixel, 0.7 GB in all."""
+"""Pillow's own limit, 0.7 GB of pixels."""
 SHRINK_FROM = 50.0
-"""Megapixels above which `read_photo` gives fewer: people are looked at in 256x256 pixels, so nothing is lost."""
+"""Megapixels above which `read_photo` gives fewer: crops of people have 256x256 pixels, so nothing is lost."""
 BATCH_PIXELS = 64_000_000
 """Photos that are in memory at once have not many more pixels than this."""
 MOST_SCANS = 100
@@ -34,7 +33,7 @@ SIDEWAYS = (5, 6, 7, 8)
 FILM_DIAGONAL_MM = 43.27
 """Of the 36 x 24 mm that "35 mm equivalent" speaks of; equivalent is what sees the same along the diagonal."""
 FOCAL_MM = (5.0, 1200.0)
-"""35 mm equivalents to believe."""
+"""Plausible 35 mm equivalents."""
 CAMERA_SHAPES = (1.2, 1.85)
 """Longer by shorter side of what cameras take (4:3, 3:2, 16:9): a square or a panorama was cut or stitched."""
 SAME_SHAPE = 0.03
@@ -53,11 +52,9 @@ DAMAGE = (
 _MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")
 """The JPEG markers that begin a segment, or end the picture; in coded data none of them occurs."""
 
-_pillows_limit = threading.Lock()
-
 
 class ExifFocal(NamedTuple):
-    """What the EXIF block of a picture tells about its lens."""
+    """The lens of a picture by its EXIF block."""
 
     mm_35: float
     """35 mm equivalent of the focal length."""
@@ -72,7 +69,7 @@ class ExifFocal(NamedTuple):
 
 
 class Photo(NamedTuple):
-    """A picture to look at, upright RGB, and what it was in the file."""
+    """An upright RGB picture, and its size in the file."""
 
     picture: Image.Image
     """All pixels, or fewer: see `scale`."""
@@ -95,68 +92,51 @@ def read_image(path: str | Path) -> Image.Image:
     path = Path(path)
     with _opened(path, str(path)) as image:
         _check_size(path, image, MOST_MEGAPIXELS)
-        _check_scans(path, image, str(path))
         return upright_rgb(image)
 
 
 def decode_image(content: bytes, formats: tuple[str, ...], name: str = "the picture") -> Image.Image:
-    """As `read_image`, of a file's bytes, which must be of one of Pillow's formats by these names. Whoever gives them
-    has looked at the size in the header before: see `header_size`."""
-    source = io.BytesIO(content)
-    with _opened(source, name, formats) as image:
-        _check_scans(source, image, name)
+    """As `read_image`, of the bytes of an upload, which must be of one of Pillow's formats by these names. The caller
+    has checked `header_size`."""
+    with _opened(io.BytesIO(content), name, formats) as image:
+        _check_scans(content, image, name)
         return upright_rgb(image)
 
 
 def header_size(content: bytes, formats: tuple[str, ...], name: str = "the picture") -> tuple[int, int]:
-    """(width, height) as the header says; nothing is unpacked."""
+    """(width, height) in the header; nothing is unpacked."""
     with _opened(io.BytesIO(content), name, formats) as image:
         return image.size
 
 
 def read_photo(path: str | Path, most_megapixels: float = MOST_MEGAPIXELS) -> Photo:
-    """As `read_image`, but a very large picture is shrunk as it is read.
-
-    A JPEG can be decoded at a half, a quarter or an eighth, so it may have any size. Everything else, and a progressive
-    JPEG, has to be unpacked whole, and is refused above `most_megapixels`.
-    """
+    """As `read_image`, but a very large picture is shrunk; a JPEG as it is decoded, which takes less memory."""
     path = Path(path)
     with _opened(path, str(path)) as image:
-        size = image.size[::-1] if image.getexif().get(0x0112) in SIDEWAYS else image.size
-        factor = math.ceil(math.sqrt(_megapixels(image) / SHRINK_FROM))
-        if factor > 1 and image.format in ("JPEG", "MPO") and not image.info.get("progressive"):
-            scale = next((k for k in (2, 4, 8) if k >= factor), 8)
-            image.draft(None, (max(1, image.width // scale), max(1, image.height // scale)))
-            factor = math.ceil(math.sqrt(_megapixels(image) / SHRINK_FROM))
         _check_size(path, image, most_megapixels)
-        _check_scans(path, image, str(path))
+        size = image.size[::-1] if image.getexif().get(Base.Orientation) in SIDEWAYS else image.size
+        factor = math.ceil(math.sqrt(_megapixels(image) / SHRINK_FROM))
+        if factor > 1:
+            image.draft(None, (image.width // factor, image.height // factor))
         frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)  # an MPO is a photo and its previews
         picture = upright_rgb(image)
-        if factor > 1:
-            picture = picture.reduce(factor)
+    if _megapixels(picture) > SHRINK_FROM:
+        picture = picture.reduce(factor)
     notes = [f"first of {frames} frames"] if frames > 1 else []
     if picture.size != size:
-        notes.append(f"{size[0]}x{size[1]} looked at in {picture.width}x{picture.height}")
+        notes.append(f"{size[0]}x{size[1]} shrunk to {picture.width}x{picture.height}")
     return Photo(picture, size, ", ".join(notes))
 
 
 @contextmanager
 def _opened(source: Path | io.BytesIO, name: str, formats: tuple[str, ...] | None = None) -> Iterator[Image.Image]:
-    """The file, its header read and its pixels not yet; whatever is wrong with it, then or later, is an InputError."""
+    """The file, its header read and its pixels not yet; InputError for what is wrong with it, then or later."""
     if isinstance(source, Path) and not source.is_file():
         raise InputError(f"no image file at {source}")
     try:
         with warnings.catch_warnings():
-            # A damaged EXIF block or a palette's transparency is no reason to trouble anybody.
-            warnings.simplefilter("ignore")
-            with _pillows_limit:
-                # Pillow would refuse by size before a JPEG could be asked for fewer pixels: our own check follows.
-                before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-                try:
-                    image = Image.open(source, formats=formats)
-                finally:
-                    Image.MAX_IMAGE_PIXELS = before
-            with image:
+            warnings.simplefilter("ignore")  # of damaged EXIF blocks, a palette's transparency, many pixels
+            with Image.open(source, formats=formats) as image:
                 yield image
     except UnidentifiedImageError as error:
         kinds = "JPEG, PNG, WebP, TIFF, BMP, ..."
@@ -164,7 +144,7 @@ def _opened(source: Path | io.BytesIO, name: str, formats: tuple[str, ...] | Non
             kinds += "; a phone's HEIC: share or export it as JPEG"
         raise InputError(f"{name} is not an image that can be read ({kinds})") from error
     except (Image.DecompressionBombError, MemoryError) as error:
-        raise InputError(f"{name} is too large to be unpacked: {error}. Shrink it first") from error
+        raise InputError(f"{name} is too large to be unpacked ({error}): save it smaller") from error
     except InputError:
         raise
     except DAMAGE as error:
@@ -178,22 +158,18 @@ def _megapixels(image: Image.Image) -> float:
 def _check_size(path: Path, image: Image.Image, most_megapixels: float) -> None:
     width, height = image.size
     if min(image.size) < LEAST_PIXELS:
-        raise InputError(
-            f"{path} has {width}x{height} pixels: at least {LEAST_PIXELS} a side are needed to see anybody"
-        )
+        raise InputError(f"{path} has {width}x{height} pixels: at least {LEAST_PIXELS} a side are needed")
     if _megapixels(image) > most_megapixels:
         raise InputError(
             f"{path} is too large: {width}x{height} are {_megapixels(image):.0f} megapixels, {most_megapixels:g} are "
-            "allowed, for it must be unpacked whole. Save it smaller or as a plain (not progressive) JPEG, or "
-            "allow more (di2pose predict --max-megapixels)"
+            "allowed. Save it smaller"
         )
 
 
-def _check_scans(source: Path | io.BytesIO, image: Image.Image, name: str) -> None:
+def _check_scans(content: bytes, image: Image.Image, name: str) -> None:
     """Walk from marker to marker, as the decoder will, to the end of the first JPEG: of an MPO no other is decoded."""
     if image.format not in ("JPEG", "MPO"):
         return
-    content = source.read_bytes() if isinstance(source, Path) else source.getvalue()
     scans, marker = 0, _MARKER.search(content, 2)
     while marker is not None and marker[1] != b"\xd9":
         scans += marker[1] == b"\xda"
@@ -207,15 +183,15 @@ def _check_scans(source: Path | io.BytesIO, image: Image.Image, name: str) -> No
 
 
 def exif_focal(image: Image.Image) -> ExifFocal | None:
-    """The focal length that a file tells, by the 35 mm equivalent or by the sensor's own pixels a mm; None where it
-    tells none or nonsense. To be asked before the picture is turned or converted, which loses some formats' tags."""
+    """The focal length in the EXIF block, by the 35 mm equivalent or by the sensor's own pixels a mm; None where there
+    is none or nonsense. Turning and converting a picture loses some formats' tags."""
     long, short = max(image.size), min(image.size)
     kept = image.info.get(FOCAL)
     if isinstance(kept, ExifFocal):
         return kept if _same_shape(long / short, kept.shape) else kept._replace(trouble=CUT)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a damaged EXIF block is no reason to trouble anybody
+            warnings.simplefilter("ignore")  # of damaged EXIF blocks
             tags = image.getexif().get_ifd(IFD.Exif)
     except DAMAGE:
         return None
@@ -246,9 +222,9 @@ def _number(tags: Mapping[int, Any], tag: int) -> float:
 
 
 def upright_rgb(image: Image.Image) -> Image.Image:
-    """8-bit RGB, turned as the EXIF tag says; the image itself may be turned. `info[FOCAL]` keeps its ExifFocal."""
+    """A copy: 8-bit RGB, turned as the EXIF tag says. `info[FOCAL]` keeps its ExifFocal."""
     focal = exif_focal(image)
-    ImageOps.exif_transpose(image, in_place=True)
+    image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would cut everything above 255 to white
         image = Image.fromarray((np.asarray(image).clip(0, 65535) // 257).astype(np.uint8))
     elif image.mode == "F":  # no stated range: from the darkest to the brightest
@@ -258,7 +234,7 @@ def upright_rgb(image: Image.Image) -> Image.Image:
         layer = image.convert("RGBA")
         image = Image.new("RGB", layer.size, "white")
         image.paste(layer, mask=layer.getchannel("A"))
-    image = image.convert("RGB")  # a copy
+    image = image if image.mode == "RGB" else image.convert("RGB")
     if focal is not None:
         image.info[FOCAL] = focal
     return image

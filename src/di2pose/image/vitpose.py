@@ -36,8 +36,7 @@ class VitPose(nn.Module):
 
     def __init__(self, name_or_folder: str = DEFAULT, head: bool = False) -> None:
         super().__init__()
-        transformers = require("transformers", extra="vitpose")
-        whole = load_frozen(transformers.VitPoseForPoseEstimation, name_or_folder)
+        whole = _load_frozen(name_or_folder)
         folder = Path(name_or_folder)
         self.name = f"vitpose:{folder.resolve() if folder.is_dir() else name_or_folder}"
         self.backbone = whole.backbone
@@ -111,11 +110,9 @@ def load(name: str, device: Any = "cpu") -> VitPose:
     return VitPose(name.partition(":")[2] or DEFAULT).to(device)
 
 
-def load_frozen(kind: Any, name_or_folder: str) -> Any:
-    """A transformers model from a local folder or the hub, for inference; fails with what to do instead.
-
-    Only safetensors are read: other files of weights may run code.
-    """
+def _load_frozen(name_or_folder: str) -> Any:
+    """Only safetensors are read: other files of weights may run code."""
+    kind = require("transformers", extra="vitpose").VitPoseForPoseEstimation
     unreadable = require("safetensors", extra="vitpose").SafetensorError
     try:
         model = kind.from_pretrained(name_or_folder, use_safetensors=True)

@@ -1,24 +1,24 @@
-"""From a model's poses to people: camera axes, place, states, spread, score, duplicates suppressed.
+"""From hypotheses to people: bodies fitted to the picture, states, spread, score, duplicates suppressed.
 
-B crops, H hypotheses. Poses leave the model in the axes of their crop; a Person is in the axes of the camera.
+B crops, H hypotheses, K bones; everything in camera axes. A body keeps its bones, left and right alike.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from di2pose.calibration import Calibration
-from di2pose.image.encoder import Encoder, EncoderOutput
-from di2pose.model import Pins, Prediction
+from di2pose.image.encoder import Encoder
+from di2pose.model import Pins
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop
-from di2pose.pipeline.fit import BodyFit, fit_body
+from di2pose.pipeline.draw import Estimate
 from di2pose.pipeline.observations import PersonView, inside_any
 from di2pose.pipeline.second_look import mirrored_back
-from di2pose.pose.camera import Camera
-from di2pose.pose.fit import FittedPose
-from di2pose.pose.skeleton import H36M_17, LIMB_12, convert
+from di2pose.pose.bones import adult_range, even, rebuild, stature_mm
+from di2pose.pose.fit import Evidence, FittedPose, fit_poses, place, place_by_box, shrunken_precision
+from di2pose.pose.skeleton import H36M_17, LIMB_12, bone_lengths
 from di2pose.result import Person
 
 BEYOND = 0.05
@@ -31,67 +31,85 @@ ASSUMED_STD = 0.25
 SAME_PLACE = 0.2
 """Two upper bodies nearer than this part of their length are one person."""
 UPPER_BODY = list(H36M_17.indices("pelvis", "spine", "thorax", "nose", "head", "left_shoulder", "right_shoulder"))
+CLEAR = 14 / 256
+"""Largest spread of a visible joint's hypotheses in the picture, over the side of the crop: half of the joints that
+spread more are 11 pixels of 256 off or farther."""
+FAR = 2.0
+"""Standard deviations that an observation may lie off its fitted joint."""
 
 
-@dataclass(frozen=True, eq=False)
-class Estimate:
-    """A prediction of B crops in camera axes."""
+@dataclass(frozen=True)
+class BodyFit:
+    """A body and its place in the camera frame, before a stated stature scales it."""
 
-    samples_mm: Float[np.ndarray, "B H 17 3"]
-    """Root-relative."""
-    visibility: Float[np.ndarray, "B 17 4"]
-    """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
-    tokens: Int[np.ndarray, "B H N"] | None
+    pose: FittedPose
+    """The estimate."""
+    samples_mm: Float[np.ndarray, "H 17 3"]
+    """The hypotheses, each fitted in the same way with the same bones: they agree on what the picture shows, and differ
+    in what it does not."""
+    unclear: Bool[np.ndarray, " 17"]
+    """Joints whose place in the picture is not known, whatever their visibility: the hypotheses spread too far across
+    the view, or the observation lies elsewhere."""
+    scale: float = 1.0
+    """By which a stated stature scales everything; it moves no pixel."""
+    pins: Pins | None = None
+    """As they were fitted: over `scale`."""
 
-    def pick(self, rows: Sequence[int]) -> "Estimate":
-        """Of some of the crops."""
-        tokens = None if self.tokens is None else self.tokens[list(rows)]
-        return Estimate(self.samples_mm[list(rows)], self.visibility[list(rows)], tokens)
-
-
-def in_camera_axes(prediction: Prediction, encoded: EncodedCrops, encoder: Encoder) -> Estimate:
-    """A prediction, with poses in the axes of the cameras, and with visibilities where the model has none."""
-    poses = np.asarray(prediction.joints_mm, np.float64)
-    turned = [
-        pose @ encoder.rotation(crop.region, crop.camera) for pose, crop in zip(poses, encoded.crops, strict=True)
-    ]
-    if prediction.visibility is None:
-        visibility = visibility_by_landmarks(encoded.output)
-    else:
-        visibility = np.asarray(prediction.visibility, np.float64)
-    return Estimate(np.stack(turned) if turned else poses, visibility, prediction.tokens)
+    @property
+    def depth_mm(self) -> float:
+        return float(self.pose.root_mm[2]) * self.scale
 
 
-def with_cameras(
-    cameras: Sequence[Camera], encoded: EncodedCrops, estimate: Estimate, encoder: Encoder
-) -> tuple[EncodedCrops, Estimate]:
-    """The same crops and poses with other cameras: a crop's axes turn with the angle under which it is seen."""
-    crops = [replace(crop, camera=camera) for crop, camera in zip(encoded.crops, cameras, strict=True)]
-    turns = [
-        encoder.rotation(before.region, before.camera).T @ encoder.rotation(after.region, after.camera)
-        for before, after in zip(encoded.crops, crops, strict=True)
-    ]
-    samples_mm = np.stack([poses @ turn for poses, turn in zip(estimate.samples_mm, turns, strict=True)])
-    return replace(encoded, crops=crops), replace(estimate, samples_mm=samples_mm)
+def mean_body(
+    samples_mm: Float[np.ndarray, "H 17 3"],
+) -> tuple[Float[np.ndarray, "17 3"], Float[np.ndarray, " K"]]:
+    """The mean of the hypotheses with the bones of an adult, left and right alike, and their lengths.
+
+    Bones of the mean are too short where hypotheses disagree; their own mean length is right for a body, but a long
+    bone in an uncertain direction costs more than a short one: half way between is as near to the truth as the mean.
+    """
+    mean = samples_mm.mean(0)
+    lengths = (bone_lengths(samples_mm, H36M_17).mean(0) + bone_lengths(mean, H36M_17)) / 2
+    lengths = np.clip(even(lengths), *adult_range().T)
+    return rebuild(mean, lengths), lengths
 
 
-def pins_in_crops(pins: Pins, crops: Sequence[PersonCrop], encoder: Encoder) -> Pins:
-    """Pins in camera axes, the same for every crop -> in the axes of each crop."""
-    turned = [pins[0] @ encoder.rotation(crop.region, crop.camera).T for crop in crops]
-    return np.stack(turned).astype(np.float32), np.tile(pins[1], (len(crops), 1))
+def fit_body(
+    samples_mm: Float[np.ndarray, "H 17 3"],
+    seen: Float[np.ndarray, " 17"],
+    view: PersonView,
+    single_mm2: Float[np.ndarray, " 17"],
+    pins: Pins | None = None,
+    height_m: float | None = None,
+    only_mean: bool = False,
+) -> BodyFit:
+    """The body that fits best, and where it stands. `only_mean`: without the hypotheses.
+
+    seen: the probability that each joint is seen, by the model
+    single_mm2: each joint's variance along an axis, for a single hypothesis, which has no spread
+    pins: known joints, in camera axes
+    """
+    pose, lengths = mean_body(samples_mm)
+    scale = 1.0 if height_m is None else height_m * 1000 / float(stature_mm(pose))
+    pins = None if pins is None else (pins[0] / scale, pins[1])
+    points, noise, shown = view.fused(seen)
+    camera, trust = view.camera, view.depth_trust
+    start = place(pose, points, shown, view.box, camera, trust)
+    depth = float(place_by_box(pose, view.box, camera)[2])
+    evidence = Evidence(camera.unproject_ray(points)[:, :2], noise / float(np.mean(camera.focal)), depth, trust)
+    bodies = pose[None] if only_mean else np.concatenate([pose[None], rebuild(samples_mm, lengths)])
+    fitted = fit_poses(bodies, shrunken_precision(samples_mm, single_mm2), lengths, evidence, start, pins)
+    return BodyFit(fitted[0], fitted.joints_mm[1:], unclear(samples_mm, fitted[0], view), scale, pins)
 
 
-def visibility_by_landmarks(output: EncoderOutput) -> Float[np.ndarray, "B 17 4"]:
-    """For a model without a visibility head: seen by the encoder's visibility of its landmarks, else hidden. Without
-    landmarks all joints count as seen, and only geometry overrules that."""
-    if output.landmark_visibility is None or output.skeleton is None:
-        seen = np.ones((len(output.features), H36M_17.count))
-    else:
-        twice = output.landmark_visibility[..., None].repeat(2, axis=-1)
-        seen = convert(twice, output.skeleton, H36M_17)[0][..., 0]
-        seen[:, H36M_17.index("head")] = seen[:, H36M_17.index("nose")]  # no landmark lies on top of the head
-    none = np.zeros_like(seen)
-    return np.stack([seen, none, 1 - seen, none], axis=-1)
+def unclear(samples_mm: Float[np.ndarray, "H 17 3"], pose: FittedPose, view: PersonView) -> Bool[np.ndarray, " 17"]:
+    """See `BodyFit.unclear`."""
+    far = np.nan_to_num(pose.miss) > FAR
+    if len(samples_mm) < 2:
+        return far
+    spread = np.sqrt(samples_mm[..., :2].var(0, ddof=1).sum(-1))
+    depth = np.maximum(pose.joints_mm[:, 2] + pose.root_mm[2], 1.0)
+    return far | (spread / depth * float(np.mean(view.camera.focal)) > CLEAR * view.side)
 
 
 def fit_people(
@@ -102,8 +120,8 @@ def fit_people(
     pins: Pins | None = None,
     only_mean: bool = False,
 ) -> list[BodyFit]:
-    """A body for each view. `height_m`, where it is known, is everybody's stature; pins in camera axes, the same for
-    everybody; `only_mean`: without the hypotheses."""
+    """A body for each view. `height_m`, where it is known, is the stature of all; pins in camera axes, for all alike;
+    `only_mean`: without the hypotheses."""
     single_mm2 = np.asarray(calibration.trace_mm2[0]) / 3
     every = zip(estimate.samples_mm, estimate.visibility[..., 0], views, strict=True)
     return [fit_body(samples, seen, view, single_mm2, pins, height_m, only_mean) for samples, seen, view in every]

@@ -26,19 +26,9 @@ from di2pose.image.observer import Observer, load_observer
 from di2pose.model import Constraints, NumpyModel, Pins, PoseModel, TorchModel, find_model, load_model, save_model
 from di2pose.noise import hypothesis_generators
 from di2pose.options import CallOptions, Options
-from di2pose.pipeline.assemble import (
-    Estimate,
-    fit_people,
-    in_camera_axes,
-    make_person,
-    person_scores,
-    pins_in_crops,
-    suppress_duplicates,
-    with_cameras,
-)
+from di2pose.pipeline.assemble import BodyFit, fit_people, make_person, person_scores, suppress_duplicates
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops
-from di2pose.pipeline.fit import BodyFit
-from di2pose.pipeline.flip import predict_both
+from di2pose.pipeline.draw import Estimate, in_camera_axes, pins_in_crops, predict_both, with_cameras
 from di2pose.pipeline.given import detections_of, observed, with_given_keypoints
 from di2pose.pipeline.observations import observe
 from di2pose.pipeline.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
@@ -52,7 +42,7 @@ FEW_KEYPOINTS_SCORE, SURE_DETECTION = 0.6, 0.72
 """Default score threshold of people for whom the detector found hardly any keypoints, unless its own score reaches the
 second."""
 ROUNDS = 3
-"""Of the search for a focal length with which nobody is too near."""
+"""Of the search for a focal length with which no person is too near."""
 
 
 class Di2Pose:
@@ -185,7 +175,7 @@ class Di2Pose:
     @overload
     def __call__(self, images: Sequence[Picture], **options: Unpack[CallOptions]) -> list[Result]: ...
     def __call__(self, images: Picture | Sequence[Picture], **options: Unpack[CallOptions]) -> Result | list[Result]:
-        """Everybody in a photo, or in each photo of a list: a `Result`, or a list of them.
+        """The people in a photo, or in each photo of a list: a `Result`, or a list of them.
 
         images: a path, a PIL image, RGB pixels (H, W, 3) uint8, or a list of these; turned upright by EXIF
         options: the fields of `di2pose.options.Options`, which says what they mean: hypotheses, steps, seed, boxes,
@@ -221,8 +211,8 @@ class Di2Pose:
     ) -> list[Result]:
         """The result of each picture. Detections that are no people are dropped, unless the user gave their boxes."""
         calibration = self.calibration or Calibration.neutral()
-        by_user = np.array([queries[crop.query].request.people_given for crop in encoded.crops], bool)
         if encoded.output.person is not None and calibration.person is None:  # then the encoder decides
+            by_user = np.array([queries[crop.query].request.people_given for crop in encoded.crops], bool)
             encoded = encoded.pick(np.flatnonzero(by_user | (encoded.output.person >= PERSON)).tolist())
         steps = self.config.sample_steps if options.steps is None else options.steps
         people: list[Person] = []
@@ -282,10 +272,8 @@ class Di2Pose:
         """The score that a person needs; more where the detector is unsure and found no keypoints, as of hands."""
         if options.min_score is not None:
             return options.min_score
-        if self.calibration is None or self.calibration.person is None:
-            return 0.0
         weak = crop.detection.has_few_keypoints and crop.detection.score < SURE_DETECTION
-        return max(self.least_score, FEW_KEYPOINTS_SCORE) if weak else self.least_score
+        return max(self.least_score, FEW_KEYPOINTS_SCORE) if weak and self.least_score else self.least_score
 
     def find(self, picture: Image.Image, max_people: int = 8, quick: bool = False) -> list[Detection]:
         """Detections by the pipeline's own detector, largest first. Quick: in one pass, without tiles."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from PIL import Image, ImageOps
+from PIL import Image
 
 from di2pose import __version__
 from di2pose.config import TokenizerConfig
@@ -16,7 +16,7 @@ from di2pose.image.boxes import Box, parse_boxes
 from di2pose.image.crop import DEFAULT_FIELD_OF_VIEW, assumed_camera
 from di2pose.image.detect import overlap
 from di2pose.image.keypoints import match_pictures, parse_keypoints, read_keypoints
-from di2pose.image.read import FOCAL, LEAST_PIXELS, ExifFocal, exif_focal, read_image, upright_rgb
+from di2pose.image.read import LEAST_PIXELS, ExifFocal, exif_focal, read_image, upright_rgb
 from di2pose.model import Pins
 from di2pose.pipeline.crops import BATCH
 from di2pose.pose.camera import Camera
@@ -229,9 +229,5 @@ def open_picture(image: Picture) -> Image.Image:
         raise InputError(f"a picture is a path, a PIL image or an array of pixels, got {type(image).__name__}")
     if min(image.size) < LEAST_PIXELS:
         size = f"{image.width}x{image.height}"
-        raise InputError(f"a picture needs at least {LEAST_PIXELS} pixels a side to see anybody, got {size}")
-    focal = exif_focal(image)
-    picture = upright_rgb(ImageOps.exif_transpose(image))  # a copy
-    if focal is not None:
-        picture.info[FOCAL] = focal
-    return picture
+        raise InputError(f"a picture needs at least {LEAST_PIXELS} pixels a side, got {size}")
+    return upright_rgb(image)

@@ -1,4 +1,4 @@
-"""Several hypotheses for one pose, (B, H, J, 3): their covariance, and one pose mixed from them."""
+"""Several hypotheses for one pose, (B, H, J, 3), mixed into one."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,6 @@ from torch import Tensor
 
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera, fit_root
-
-
-def covariance(hypotheses_mm: Float[Tensor, "B H J 3"]) -> Float[Tensor, "B J 3 3"]:
-    """The unbiased 3x3 covariance of every joint over the hypotheses, mm^2."""
-    _check(hypotheses_mm)
-    count = hypotheses_mm.shape[1]
-    if count < 2:
-        raise InputError("a spread needs at least 2 hypotheses per pose, got 1; sample more")
-    centred = (hypotheses_mm - hypotheses_mm.mean(1, keepdim=True)).transpose(1, 2)
-    return centred.mT @ centred / (count - 1)
 
 
 def reprojected_pose(
@@ -31,7 +21,6 @@ def reprojected_pose(
     `root_mm`: the root in the camera frame (D3DP passes the true one, an oracle); None: fitted to the 2D joints for
     each hypothesis. A joint without a finite 2D position takes the mean of the hypotheses.
     """
-    _check(hypotheses_mm)
     batch, count, joints, _ = hypotheses_mm.shape
     if tuple(joints_2d.shape) != (batch, joints, 2) or len(cameras) != batch:
         raise InputError(
@@ -51,11 +40,3 @@ def reprojected_pose(
         best = hypotheses_mm[pose].gather(0, miss.argmin(0)[None, :, None].expand(1, joints, 3))[0]
         rows.append(torch.where(miss.isfinite().any(0)[:, None], best, hypotheses_mm[pose].mean(0)))
     return torch.stack(rows)
-
-
-def _check(hypotheses: Tensor) -> None:
-    if hypotheses.ndim != 4 or hypotheses.shape[-1] != 3 or hypotheses.shape[1] < 1:
-        raise InputError(
-            f"hypotheses must be (B, H, J, 3) with H >= 1, got {tuple(hypotheses.shape)}; "
-            "a single pose per image is (B, 1, J, 3)"
-        )

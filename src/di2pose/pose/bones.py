@@ -19,7 +19,6 @@ SOLE = 0.039
 """Height of the ankle over stature (Drillis and Contini, as in Winter's Biomechanics)."""
 COLUMN = (("right_knee", "left_knee"), ("right_ankle", "left_ankle"), ("spine",), ("thorax",), ("nose",), ("head",))
 """Bones that add up to the stature, by their children; left and right are averaged."""
-SWEEPS = 100
 
 TABLE = """
    0    0  446  130    0  446  130    0  764  757  642  496  120   60  496  120   60
@@ -78,28 +77,6 @@ def rebuild(
         unit = way / np.maximum(np.linalg.norm(way, axis=-1, keepdims=True), 1e-9)
         built[..., child, :] = built[..., parent, :] + unit * lengths_mm[..., bone, None]
     return built
-
-
-def settle(
-    joints_mm: Float[np.ndarray, "J 3"],
-    lengths_mm: Float[np.ndarray, " K"],
-    fixed: Bool[np.ndarray, " J"],
-    skeleton: Skeleton = H36M_17,
-) -> Float[np.ndarray, "J 3"]:
-    """The pose with bones of the given lengths whose root and fixed joints stay: both ends of each bone are moved in
-    turn until all fit. Bones between fixed joints that are too far apart stay too long."""
-    settled = np.array(joints_mm, dtype=np.float64)
-    gives = np.where(fixed, 0.0, 1.0)
-    gives[skeleton.root] = 0.0
-    for _ in range(SWEEPS):
-        for (child, parent), length in zip(skeleton.bones, lengths_mm.tolist(), strict=True):
-            if not gives[child] + gives[parent]:
-                continue
-            way = settled[child] - settled[parent]
-            off = way * (1 - length / max(float(np.linalg.norm(way)), 1e-9)) / (gives[child] + gives[parent])
-            settled[child] -= gives[child] * off
-            settled[parent] += gives[parent] * off
-    return settled
 
 
 def mirrored(values: Float[np.ndarray, "*B K"], skeleton: Skeleton = H36M_17) -> Float[np.ndarray, "*B K"]:

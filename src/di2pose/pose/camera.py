@@ -98,9 +98,9 @@ class Camera:
         return (camera_mm.astype(np.float64) - self.translation_mm) @ np.linalg.inv(np.asarray(self.rotation)).T
 
     def to_json(self) -> Json:
-        numbers = {key: value for key, value in asdict(self).items() if value is not None}
-        lists = {key: np.asarray(value, int if key == "size" else float).tolist() for key, value in numbers.items()}
-        return {key: lists.get(key) for key in self.__dataclass_fields__}
+        values = asdict(self) | {"size": None}
+        lists = {key: None if value is None else np.asarray(value, float).tolist() for key, value in values.items()}
+        return lists | {"size": None if self.size is None else [int(side) for side in self.size]}
 
     @classmethod
     def from_json(cls, record: Json) -> "Camera":

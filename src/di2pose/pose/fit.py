@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from di2pose.errors import InputError
-from di2pose.pose.bones import impossible, make_possible, rebuild, settle
+from di2pose.pose.bones import impossible, make_possible, rebuild
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
 
@@ -76,19 +76,6 @@ class FittedPose:
         return FittedPose(self.joints_mm[row], self.root_mm[row], self.root_covariance_mm2[row], self.miss[row])
 
 
-def fit_pose(
-    mean_mm: Float[np.ndarray, "J 3"],
-    precision: Float[np.ndarray, "48 48"],
-    lengths_mm: Float[np.ndarray, " K"],
-    evidence: Evidence,
-    root_mm: Float[np.ndarray, " 3"],
-    pins: Pins = None,
-) -> FittedPose:
-    """The likeliest pose and root, searched from `root_mm`. Bones have their lengths and pairs of joints are within
-    their limits, unless pinned joints, which are exactly at their pins, contradict them."""
-    return fit_poses(mean_mm[None], precision, lengths_mm, evidence, root_mm, pins)[0]
-
-
 def fit_poses(
     means_mm: Float[np.ndarray, "B J 3"],
     precision: Float[np.ndarray, "48 48"],
@@ -97,7 +84,11 @@ def fit_poses(
     root_mm: Float[np.ndarray, " 3"],
     pins: Pins = None,
 ) -> FittedPose:
-    """`fit_pose` for several means of one person in one picture, each fitted independently."""
+    """The likeliest pose and root for each of several means of one person in one picture, searched from `root_mm`.
+
+    Bones have their lengths and pairs of joints are within their limits, unless pinned joints, which are exactly at
+    their pins, contradict them.
+    """
     x = means_mm.astype(np.float64)
     root = np.broadcast_to(root_mm, (len(x), 3)).astype(np.float64)
     terms = _Terms(lengths_mm, evidence, root_mm, pins)
@@ -123,9 +114,11 @@ def fit_poses(
             break
     if pins is None:
         x = rebuild(x, lengths_mm)
+        to_mend = np.flatnonzero(impossible(x, lengths_mm))
     else:
-        x = np.stack([settle(np.where(pins[1][:, None], pins[0], each), lengths_mm, pins[1]) for each in x])
-    for row in np.flatnonzero(impossible(x, lengths_mm)):
+        x = np.where(pins[1][:, None], pins[0], x)
+        to_mend = np.arange(len(x))  # bones at pinned joints are not exact yet
+    for row in to_mend:
         spread_mm2 = np.linalg.inv(normal[row])[:FREE, :FREE]
         x[row] = make_possible(x[row], lengths_mm, None if pins is None else pins[1], spread_mm2)
     at = x[:, seen] + root[:, None]
