@@ -21,7 +21,7 @@ from typing import IO, Any, Literal
 import numpy as np
 from jaxtyping import Float32, Shaped
 
-from di2pose.assets import ASSETS, cache_dir, fetch, has_sha256, remove_checked
+from di2pose.assets import ASSETS, cache_dir, fetch, sha256_of
 from di2pose.errors import InputError
 from di2pose.files import write_bytes, write_text
 
@@ -97,7 +97,7 @@ def made_network(how: Literal["cut", "convert"], assets: Sequence[str], *details
     path = cache_dir() / "networks" / f"{assets[-1]}-{key.hexdigest()[:16]}.tflite"
     digest = path.with_suffix(".sha256")
     with suppress(OSError, ValueError):
-        if has_sha256(path, digest.read_text().strip()):
+        if sha256_of(path) == digest.read_text().strip():
             return path
     from di2pose.image import networks
 
@@ -110,7 +110,7 @@ def made_network(how: Literal["cut", "convert"], assets: Sequence[str], *details
     with suppress(OSError):  # another process removes some, too
         others = [each for each in path.parent.glob(f"{assets[-1]}-*.tflite") if each != path]
         for each in sorted(others, key=lambda other: other.stat().st_mtime, reverse=True)[MOST_KEPT - 1 :]:
-            remove_checked(each)
+            each.unlink()
             each.with_suffix(".sha256").unlink(missing_ok=True)
     return path
 

@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from di2pose.errors import InputError, require
+from di2pose.errors import InputError
 from di2pose.image.crop import roi_from_box
 from di2pose.image.detect import Detection, largest
 from di2pose.image.vitpose import load_frozen
@@ -19,8 +19,7 @@ class RtDetr(nn.Module):
 
     def __init__(self, name_or_folder: str) -> None:
         super().__init__()
-        transformers = require("transformers", extra="vitpose")
-        self.model = load_frozen(transformers.AutoModelForObjectDetection, name_or_folder)
+        self.model = load_frozen("AutoModelForObjectDetection", name_or_folder)
         names = {label.lower(): index for index, label in self.model.config.id2label.items()}
         if "person" not in names:
             raise InputError(f"the detector {name_or_folder} knows no class 'person', only {sorted(names)[:10]}")

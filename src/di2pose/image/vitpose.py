@@ -36,7 +36,7 @@ class VitPose(nn.Module):
 
     def __init__(self, name_or_folder: str = DEFAULT, head: bool = False) -> None:
         super().__init__()
-        whole = _load_frozen(name_or_folder)
+        whole = load_frozen("VitPoseForPoseEstimation", name_or_folder)
         folder = Path(name_or_folder)
         self.name = f"vitpose:{folder.resolve() if folder.is_dir() else name_or_folder}"
         self.backbone = whole.backbone
@@ -110,12 +110,12 @@ def load(name: str, device: Any = "cpu") -> VitPose:
     return VitPose(name.partition(":")[2] or DEFAULT).to(device)
 
 
-def _load_frozen(name_or_folder: str) -> Any:
-    """Only safetensors are read: other files of weights may run code."""
-    kind = require("transformers", extra="vitpose").VitPoseForPoseEstimation
+def load_frozen(kind: str, name_or_folder: str) -> Any:
+    """A model of that class of transformers, for inference. Only safetensors are read: other weights may run code."""
+    loader = getattr(require("transformers", extra="vitpose"), kind)
     unreadable = require("safetensors", extra="vitpose").SafetensorError
     try:
-        model = kind.from_pretrained(name_or_folder, use_safetensors=True)
+        model = loader.from_pretrained(name_or_folder, use_safetensors=True)
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, unreadable) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
