@@ -147,7 +147,7 @@ class Calibration:
         record = read_json(path, "it is damaged, copy it again")
         if not isinstance(record, dict) or record.pop("format_version", None) != FORMAT_VERSION:
             raise InputError(f"{path} is not a calibration of format version {FORMAT_VERSION}")
-        return from_json(cls, {"person": None, **record})  # files of before the person score do not tell it
+        return from_json(cls, {"person": None, **record})  # older files lack the person score
 
     def write(self, folder: Path | str) -> Path:
         """Put it into a model's folder, atomically."""

@@ -168,7 +168,7 @@ def _describe(folder: Path) -> Json:
     files, notes = description["files"], description["notes"]
     whole = isinstance(files, dict) and isinstance(notes, dict)
     if not whole or not all(isinstance(each, dict) and isinstance(each.get("bytes"), int) for each in files.values()):
-        raise InputError(f"{path} does not tell the files and their sizes: the checkpoint is damaged, copy it again")
+        raise InputError(f"{path} does not list the files with their sizes: the checkpoint is damaged, copy it again")
     return description
 
 

@@ -12,8 +12,6 @@ from di2pose.model import Constraints, check_hypotheses
 
 class Baseline(nn.Module):
     kind: ClassVar[str]
-    no_constraints: ClassVar[str]
-    """Why there are no constraints, behind "kind 'NAME' "."""
 
     def prepare(self, features: Float[Tensor, "n L F"]) -> None:
         """Before the first step: set the adapter's mean and scale from some training features."""
@@ -24,7 +22,7 @@ class Baseline(nn.Module):
     def check_call(self, hypotheses: int, constraints: Constraints | None) -> None:
         check_hypotheses(hypotheses)
         if constraints is not None and constraints.any:
-            raise InputError(f"kind '{self.kind}' {self.no_constraints}: pins and kept tokens are for kind 'di2pose'")
+            raise InputError(f"pins and kept tokens are for kind 'di2pose', this model is of kind '{self.kind}'")
 
     def certainty(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, " B"] | None:
         return None

@@ -148,7 +148,6 @@ class Gaussian(Baseline):
 
     kind: ClassVar[str] = "gaussian"
     config_type = GaussianConfig
-    no_constraints: ClassVar[str] = "has no tokens"
 
     def __init__(self, config: GaussianConfig) -> None:
         super().__init__()

@@ -60,7 +60,6 @@ class PCT(Baseline):
 
     kind: ClassVar[str] = "pct"
     config_type = PCTConfig
-    no_constraints: ClassVar[str] = "draws each token apart"
 
     def __init__(self, config: PCTConfig) -> None:
         super().__init__()

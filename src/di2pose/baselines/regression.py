@@ -52,7 +52,6 @@ class Regression(Baseline):
 
     kind: ClassVar[str] = "regression"
     config_type = RegressionConfig
-    no_constraints: ClassVar[str] = "draws nothing"
 
     def __init__(self, config: RegressionConfig) -> None:
         super().__init__()

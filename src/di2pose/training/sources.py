@@ -58,9 +58,7 @@ def pose_sources(folders: Sequence[Path], share: float = 1.0) -> tuple[MemorySou
     return MemorySource(joints_mm=poses[train]), MemorySource(joints_mm=poses[held_out])
 
 
-def _split(
-    splits: np.ndarray, ids: np.ndarray, share: float, folders: Sequence[Path]
-) -> tuple[np.ndarray, np.ndarray]:
+def _split(splits: np.ndarray, ids: np.ndarray, share: float, folders: Sequence[Path]) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of the records of split `train`, or of a share of them, and of all others. The share is chosen by the ids
     alone: a smaller one is a part of a larger one, whatever the seed."""
     if not 0 < share <= 1:
