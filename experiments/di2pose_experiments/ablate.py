@@ -20,7 +20,7 @@ from di2pose_experiments.plan import Measure, Run, Setting, TestSet, in_order, m
 from di2pose_experiments.plot import save_plot
 from di2pose_experiments.results import FORMAT_VERSION, Results, cost_of, figures_of, read_results, to_markdown, to_text
 from di2pose_experiments.runner import Outcome, command_line, run_all
-from di2pose_experiments.tables import REFERENCE, TABLES, Table, read_cells
+from di2pose_experiments.tables import REFERENCE, TABLES, Table
 
 TIMED, WARM = 60, 20
 """Iterations by which a stage's speed is measured, the first of which do not count."""
@@ -32,7 +32,6 @@ def ablate(
     out: Path,
     features: tuple[Path, ...] = (),
     data: tuple[Path, ...] = (),
-    cells: Path | None = None,
     budget: float | None = None,
     iterations: int | None = None,
     tokenizer_iterations: int | None = None,
@@ -62,7 +61,6 @@ def ablate(
             where one has protocols of its own
         out: folder of all runs and results
         data: poses for the tokenizers, as for `train tokenizer`; left out: those of --features
-        cells: TOML file with the cells of a table of your own, which is then called TABLE
         budget: minutes for all stages of one run of the reference, our model: what it can do in them is the number of
             iterations of every stage of every cell. Its speed is measured first, and kept in OUT/budget.json
         iterations: of every stage of every cell, instead of a budget; with neither, the recipe's epochs
@@ -82,10 +80,9 @@ def ablate(
         device: cpu, cuda, mps
         list_only: print the commands, one a line, in an order that works, and run nothing: for a cluster's scheduler
     """
-    if (cells is None) != (table in TABLES):
-        raise InputError(f"choose from {', '.join(TABLES)}, or give the table of --cells another name; got '{table}'")
-    compared = TABLES[table] if cells is None else read_cells(cells)
-    wanted = _seeds(seeds)
+    if table not in TABLES:
+        raise InputError(f"no table is called '{table}': choose from {', '.join(TABLES)}, or add one to tables.py")
+    compared, wanted = TABLES[table], _seeds(seeds)
     counts = {"jobs": jobs, "iterations": iterations, "tokenizer-iterations": tokenizer_iterations, "budget": budget}
     if wrong := {name: count for name, count in counts.items() if count is not None and count <= 0}:
         raise InputError(f"these must be above 0: {', '.join(f'--{name} {count}' for name, count in wrong.items())}")
@@ -104,7 +101,7 @@ def ablate(
     words = ["ablate", table, *(["--features", *features] if features else []), "--test", *test]
     words += [*(["--data", *data] if data else []), *(["--double", *double] if double else [])]
     words += ["--recipe", recipe, "--seeds", seeds, "--protocol", protocol, "--hypotheses", hypotheses]
-    given: dict[str, object] = {"cells": cells, "budget": budget, "iterations": iterations}
+    given: dict[str, object] = {"budget": budget, "iterations": iterations}
     given |= {"tokenizer-iterations": tokenizer_iterations, "steps": steps, "train": train, "evaluate": evaluate}
     words += [f"--{name}={value}" for name, value in given.items() if value]
     command = shlex.join(["di2pose", *map(str, words), "--out", str(out)])
