@@ -33,3 +33,13 @@ def test_clips_without_motion_are_left_out_and_named(tmp_path):
 def test_a_single_clip_with_a_capital_ending_is_a_library(tmp_path):
     path = write_cmu(tmp_path / "01_01.BVH", walk(4))
     assert len(library(path, "train").rotations) == 4
+
+
+def test_a_120_hz_file_is_thinned_to_the_same_rate(motion, tmp_path):
+    text = next(motion.rglob("01_05.bvh")).read_text()
+    head, _, rows = text.partition("Frame Time:")
+    (tmp_path / "001").mkdir()
+    (tmp_path / "001" / "01_05.bvh").write_text(f"{head}Frame Time: 0.0083333\n" + rows.split("\n", 1)[1])
+    fast, slow = library(tmp_path, "train"), library(motion, "train")
+    frames = slow.frame[slow.clip == slow.clips.index("01_05")]
+    assert list(fast.frame) == list(frames[::20])
