@@ -10,12 +10,10 @@ from PIL import Image
 from di2pose.errors import InputError
 from di2pose.image.crop import (
     Roi,
-    apply,
     assumed_camera,
     crop,
     crop_camera,
     crop_rotation,
-    invert,
     roi_from_box,
     roi_from_keypoints,
 )
@@ -92,12 +90,6 @@ def test_outside_the_image_is_black():
     assert (half[:, :31] == 0).all()
     assert (half[:, 33:] == 255).all()
     assert (crop(white, Roi((500.0, 500.0), 40.0), 64) == 0).all()
-
-
-def test_invert_is_the_inverse_of_a_general_affine():
-    matrix = np.array([[1.2, 0.3, 4.0], [-0.1, 0.9, -7.0]])
-    points = np.random.default_rng(3).normal(size=(5, 2))
-    assert np.allclose(apply(invert(matrix), apply(matrix, points)), points)
 
 
 CAMERA = Camera((1200.0, 1195.0), (640.0, 360.0), (1280, 720), (-0.2, 0.1, 0.001, -0.002, 0.0))

@@ -8,7 +8,7 @@ from PIL import Image
 from PIL.ExifTags import IFD, Base
 
 from di2pose.image.read import FILM_DIAGONAL_MM, exif_focal, read_image, read_photo
-from di2pose.pipeline.request import ImageRequest, batches, open_query
+from di2pose.pipeline.request import ImageRequest, open_query
 from di2pose.pose.camera import Camera
 
 PHONE = {Base.FocalLengthIn35mmFilm: 26, Base.ExifImageWidth: 4000, Base.ExifImageHeight: 3000}
@@ -75,10 +75,10 @@ def test_nonsense_in_the_tags_is_no_focal_length(tmp_path, tags):
 
 
 @pytest.mark.parametrize(
-    ("size", "told"), [((200, 300), (4000, 3000)), ((300, 300), (300, 300)), ((900, 300), (900, 300))]
+    ("size", "in_file"), [((200, 300), (4000, 3000)), ((300, 300), (300, 300)), ((900, 300), (900, 300))]
 )
-def test_a_cut_or_stitched_picture_does_not_use_it_and_says_so(tmp_path, size, told):
-    tags = {**PHONE, Base.ExifImageWidth: told[0], Base.ExifImageHeight: told[1]}
+def test_a_cut_or_stitched_picture_does_not_use_it_and_says_so(tmp_path, size, in_file):
+    tags = {**PHONE, Base.ExifImageWidth: in_file[0], Base.ExifImageHeight: in_file[1]}
     source = query(write(tmp_path / "a.jpg", tags, size)).camera_source
     assert source == "assumed 60 degrees (EXIF focal length not used: the picture was cut or stitched)"
 
@@ -97,13 +97,6 @@ def test_what_the_user_says_comes_first_and_arrays_tell_nothing(tmp_path):
     assert by_angle.camera.focal[0] == pytest.approx(200)
     assert by_angle.camera_source == "field of view given"
     assert query(np.zeros((300, 400, 3), np.uint8)).camera_source == "assumed 60 degrees"
-
-
-def test_every_picture_of_a_batch_has_its_own(tmp_path):
-    paths = [write(tmp_path / "a.jpg", PHONE), write(tmp_path / "b.jpg", {})]
-    (batch,) = batches(paths, None, ())
-    sources = [open_query(request, None, None).camera_source for request in batch]
-    assert sources == ["EXIF focal length (26 mm equivalent)", "assumed 60 degrees"]
 
 
 def test_a_damaged_exif_block_is_no_reason_to_refuse_a_photo(tmp_path):
