@@ -17,7 +17,7 @@ from PIL import Image
 
 from di2pose.errors import InputError, MissingExtra
 from di2pose.interruption import interruptible
-from di2pose.serve.decoding import DecodingProcess, decode_picture
+from di2pose.serve.decoding import Between, DecodingProcess, decode_picture
 from di2pose.serve.limits import ApiError, Limits
 
 MEMORY = 0.8
@@ -29,7 +29,6 @@ MOST_BEGUN = 2
 """Jobs of one kind that take turns; a client has at most one of each kind. Their pictures are in memory."""
 PHOTO = "photo"
 MOST_THREADS = 16
-Between = Callable[[], None]
 Line = tuple[str, bool]
 """A client, and whether these jobs of it have begun."""
 
