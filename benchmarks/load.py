@@ -1,11 +1,11 @@
-"""Many clients at once: is every request answered, with its own answer; does memory stay; what does batching bring?
+"""Many clients at once: is every request answered, with its own answer; does memory stay?
 
     python benchmarks/load.py --clients 64 --seconds 120
 
 A server in a process of its own; clients that ask again as soon as they are answered, or, where they are told to come
 again, as late as that. On a machine that is busy with other things the last column, by the server's own CPU time, is
 the one to believe. Pictures are parts of the demo's frames, no two alike; what each answer must be is computed by
-the library beforehand. Then the same against a server that looks at one photo at a time (`--batch 1`), for the ratio.
+the library beforehand.
 """
 
 import io
@@ -29,7 +29,7 @@ from di2pose.text_table import markdown
 
 CLIP = "Sports2D/Demo/demo.mp4"
 SAME_MM = 1.0
-"""Farther from the library's answer than this is another answer: a batch adds up in another order."""
+"""Farther from the library's answer than this is another answer."""
 
 
 @dataclass
@@ -54,12 +54,10 @@ def main(
     clients: int = 64,
     seconds: float = 120.0,
     pictures: int = 12,
-    batch: int = 8,
     max_waiting: int = 48,
     hypotheses: int = 8,
     second_look: bool = False,
     boxes: bool = False,
-    compare: bool = True,
 ) -> int:
     """Measure it.
 
@@ -67,12 +65,10 @@ def main(
         clients: at once
         seconds: of each run
         pictures: how many different ones
-        batch: photos that the server looks at together
         max_waiting: of the server; with fewer than clients some are told to come again
         hypotheses: as in a request
         second_look: as in a request
         boxes: say where the people are, so that no detector looks
-        compare: run against a server with --batch 1, too
     """
     files = photos(pictures)
     model = Di2Pose.from_pretrained()
@@ -87,28 +83,20 @@ def main(
     del model
     least = min(apart(a, b) for i, a in enumerate(wanted) for b in wanted[:i])
     print(f"{pictures} pictures; the nearest two answers are {least:.0f} mm apart")
-    rows, rates, fine = [], [], True
-    for together in (batch, 1) if compare else (batch,):
-        with Server("--batch", str(together), "--max-waiting", str(max_waiting)) as server:
-            server.ask("/v1/predict", bodies[0])
-            began, cpu = time.monotonic(), server.cpu_seconds()
-            tally = run(server, bodies, wanted, clients, seconds)
-            spent = (time.monotonic() - began, server.cpu_seconds() - cpu)
-            rates.append([tally.answered / each for each in spent])
-            alive = server.alive
-        fine &= alive and not tally.wrong and not tally.lost and tally.answered > 0
-        counts = (together, tally.answered, tally.told_to_come_again, len(tally.lost), len(tally.wrong))
-        rows.append([*map(str, counts), f"{tally.growth():.3f}"])
-        for each in (*tally.wrong[:5], *tally.lost[:5]):
-            print(each)
-    rows = [
-        [*row, *(f"{each / one:.2f}" for each, one in zip(rate, rates[-1], strict=True))]
-        for row, rate in zip(rows, rates, strict=True)
-    ]
-    head = ["together", "answered", "told to come again", "lost", "wrong", "memory, end / first third"]
+    with Server("--max-waiting", str(max_waiting)) as server:
+        server.ask("/v1/predict", bodies[0])
+        began, cpu = time.monotonic(), server.cpu_seconds()
+        tally = run(server, bodies, wanted, clients, seconds)
+        spent = (time.monotonic() - began, server.cpu_seconds() - cpu)
+        alive = server.alive
+    for each in (*tally.wrong[:5], *tally.lost[:5]):
+        print(each)
+    counts = (tally.answered, tally.told_to_come_again, len(tally.lost), len(tally.wrong))
+    head = ["answered", "told to come again", "lost", "wrong", "memory, end / first third"]
     head += ["answers a second", "answers a CPU second"]
-    print(markdown(head, rows))
-    return 0 if fine else 1
+    row = [*map(str, counts), f"{tally.growth():.3f}", *(f"{tally.answered / each:.2f}" for each in spent)]
+    print(markdown(head, [row]))
+    return 0 if alive and not tally.wrong and not tally.lost and tally.answered > 0 else 1
 
 
 def run(server: Server, bodies: list[bytes], wanted: list[Any], clients: int, seconds: float) -> Tally:

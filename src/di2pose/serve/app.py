@@ -24,14 +24,14 @@ from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Motion, Result
 from di2pose.serve import openapi
-from di2pose.serve.decoding import check_picture, check_video
+from di2pose.serve.decoding import Between, check_picture, check_video
 from di2pose.serve.guard import HEADERS, Guard, error_response
 from di2pose.serve.jobs import estimate_motion, lab_grid, reveal_steps, with_patch
 from di2pose.serve.limits import CODES, ApiError, Limits
 from di2pose.serve.media import Examples, formats, media_type
 from di2pose.serve.schema import PICTURE, ROUTES, VIDEO, Route, read_fields
 from di2pose.serve.uploads import UploadBudget, check_head, read_upload
-from di2pose.serve.worker import PHOTO, Between, Job, Worker
+from di2pose.serve.worker import PHOTO, Job, Worker
 from di2pose.video.stream import VideoBytes
 
 NAME = "pose"

@@ -17,7 +17,7 @@ from PIL import Image
 
 from di2pose.errors import InputError, MissingExtra
 from di2pose.interruption import interruptible
-from di2pose.serve.decoding import DecodingProcess, decode_picture
+from di2pose.serve.decoding import Between, DecodingProcess, decode_picture
 from di2pose.serve.limits import ApiError, Limits
 
 MEMORY = 0.8
@@ -29,7 +29,6 @@ MOST_BEGUN = 2
 """Jobs of one kind that take turns; a client has at most one of each kind. Their pictures are in memory."""
 PHOTO = "photo"
 MOST_THREADS = 16
-Between = Callable[[], None]
 Line = tuple[str, bool]
 """A client, and whether these jobs of it have begun."""
 
@@ -209,14 +208,14 @@ class Worker:
 
 
 def _settle(work: Callable[[], Any], check: Callable[[], None]) -> Any:
-    """The answer of `work`, or an ApiError; `check` may end it at each of its steps. Errors are returned, for their
-    tracebacks would keep the picture in memory."""
+    """The answer of `work`, or an ApiError; `check` may end it at each of its steps. Errors are returned, without
+    their tracebacks, which would keep the picture in memory."""
     try:
         with interruptible(check):
             check()
             return work()
     except ApiError as error:
-        return error
+        return ApiError(*error.args)
     except (InputError, MissingExtra) as error:
         return ApiError(422, str(error))
     except Exception as error:  # the service must outlive every job
@@ -225,7 +224,7 @@ def _settle(work: Callable[[], Any], check: Callable[[], None]) -> Any:
 
 
 def _return_or_raise(answer: Any) -> Any:
-    """A new error is raised: that of `_settle` has a traceback, that of a future would refer to itself."""
+    """A new error is raised: that of a future, with its traceback, would refer to itself."""
     if isinstance(answer, ApiError):
         raise ApiError(*answer.args)
     return answer
