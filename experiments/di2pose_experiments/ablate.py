@@ -1,9 +1,9 @@
 """`di2pose ablate TABLE`: methods and settings compared, each cell and seed a run of the ordinary commands."""
 
 import json
+import math
 import re
 import shlex
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,19 +11,32 @@ from typing import Annotated
 
 import tyro
 
-from di2pose import __version__
+from di2pose import __version__, checkpoint
 from di2pose.errors import InputError
 from di2pose.evaluation.protocol import parse_protocols
 from di2pose.files import Json, write_json, write_text
 from di2pose.training.log import read_rows
-from di2pose_experiments.plan import Measure, Run, Setting, TestSet, in_order, measures, train_run
+from di2pose_experiments.plan import Measure, Run, Setting, TestSet, in_order, measured, measures, train_run
 from di2pose_experiments.plot import save_plot
-from di2pose_experiments.results import FORMAT_VERSION, Results, cost_of, figures_of, read_results, to_markdown, to_text
-from di2pose_experiments.runner import Outcome, command_line, run_all
-from di2pose_experiments.tables import REFERENCE, TABLES, Table
+from di2pose_experiments.results import (
+    FORMAT_VERSION,
+    HELD_OUT,
+    Estimator,
+    Results,
+    commit,
+    cost_of,
+    figures_of,
+    read_results,
+    to_markdown,
+    to_text,
+)  # fmt: skip
+from di2pose_experiments.runner import command_line, failure_text, run_all
+from di2pose_experiments.tables import REFERENCE, TABLES, Cell, Stage, Table, read_cells
 
 TIMED, WARM = 60, 20
 """Iterations by which a stage's speed is measured, the first of which do not count."""
+SEARCHED = 0.25
+"""Share of the iterations for which a learning rate is tried."""
 
 
 def ablate(
@@ -32,11 +45,14 @@ def ablate(
     out: Path,
     features: tuple[Path, ...] = (),
     data: tuple[Path, ...] = (),
+    cells: Path | None = None,
     budget: float | None = None,
     iterations: int | None = None,
     tokenizer_iterations: int | None = None,
     seeds: str = "5",
     double: tuple[int, ...] = (),
+    learning_rates: str = "",
+    validate: str = "",
     recipe: str = "compare",
     protocol: str = "limb-12",
     hypotheses: str = "8",
@@ -61,6 +77,7 @@ def ablate(
             where one has protocols of its own
         out: folder of all runs and results
         data: poses for the tokenizers, as for `train tokenizer`; left out: those of --features
+        cells: TOML file with the cells of a table of your own, which is then called TABLE
         budget: minutes for all stages of one run of the reference, our model: what it can do in them is the number of
             iterations of every stage of every cell. Its speed is measured first, and kept in OUT/budget.json
         iterations: of every stage of every cell, instead of a budget; with neither, the recipe's epochs
@@ -68,6 +85,10 @@ def ablate(
             the other stages
         seeds: how many, 0, 1, ...; or which, 2-4. A table keeps the seeds that it has
         double: seeds that are also trained for twice the length, to see whether the length decides
+        learning_rates: with commas; each is tried for the last stage of every cell with seed 0 and a quarter of the
+            iterations, and all seeds take the one with the least error on --validate. Left out: the recipe's
+        validate: NAME=DIR or NAME=DIR@PROTOCOL, one: what learning rates are chosen by. Left out: the last validation
+            of each training, on those records of the training data that are not of split 'train'
         recipe: the configuration to start from
         protocol: of `di2pose evaluate`, one or several with commas, for test data without its own
         hypotheses: of `di2pose evaluate`, one or several with commas
@@ -80,49 +101,66 @@ def ablate(
         device: cpu, cuda, mps
         list_only: print the commands, one a line, in an order that works, and run nothing: for a cluster's scheduler
     """
-    if table not in TABLES:
-        raise InputError(f"no table is called '{table}': choose from {', '.join(TABLES)}, or add one to tables.py")
-    compared, wanted = TABLES[table], _seeds(seeds)
-    counts = {"jobs": jobs, "iterations": iterations, "tokenizer-iterations": tokenizer_iterations, "budget": budget}
-    if wrong := {name: count for name, count in counts.items() if count is not None and count <= 0}:
+    if cells is not None and table in TABLES:
+        raise InputError(f"'{table}' is one of the tables that there are: call that of --cells {cells} otherwise")
+    if cells is None and table not in TABLES:
+        raise InputError(f"no table is called '{table}': choose from {', '.join(TABLES)}")
+    compared = TABLES[table] if cells is None else read_cells(cells)
+    wanted = _seeds(seeds)
+    counts = {"jobs": jobs, "iterations": iterations, "tokenizer-iterations": tokenizer_iterations}
+    if wrong := {name: count for name, count in counts.items() if count is not None and count < 1}:
         raise InputError(f"these must be above 0: {', '.join(f'--{name} {count}' for name, count in wrong.items())}")
+    if budget is not None and budget <= 0:
+        raise InputError(f"--budget must be above 0 minutes, got {budget:g}")
     if budget is not None and iterations is not None:
         raise InputError("give --budget MINUTES or --iterations N, not both")
     if not features and not (compared.of_tokenizers and data):
         needed = "--data, poses to learn from" if compared.of_tokenizers else "--features, caches of `di2pose features`"
         raise InputError(f"the table {table} needs {needed}")
-    if not re.fullmatch(r"(\d+(,\d+)*)?", steps):
-        raise InputError(f"--steps takes numbers with commas, e.g. 4,100; got {steps}")
     setting = Setting(
-        features, data or features, _tests(test, protocol), out, recipe, iterations, tokenizer_iterations,
-        hypotheses, tuple(int(word) for word in steps.split(",") if word), tuple(shlex.split(train)),
-        tuple(shlex.split(evaluate)), device,
+        features, data or features, _tests("--test", test, protocol), out, recipe, iterations, tokenizer_iterations,
+        hypotheses, tuple(_numbers(steps, "--steps", int)), tuple(shlex.split(train)), tuple(shlex.split(evaluate)),
+        device,
     )  # fmt: skip
+    validation = _tests("--validate", (validate,), protocol) if validate else ()
+    rates = _numbers(learning_rates, "--learning-rates", float)
     words = ["ablate", table, *(["--features", *features] if features else []), "--test", *test]
     words += [*(["--data", *data] if data else []), *(["--double", *double] if double else [])]
     words += ["--recipe", recipe, "--seeds", seeds, "--protocol", protocol, "--hypotheses", hypotheses]
-    given: dict[str, object] = {"budget": budget, "iterations": iterations}
-    given |= {"tokenizer-iterations": tokenizer_iterations, "steps": steps, "train": train, "evaluate": evaluate}
+    given: dict[str, object] = {"cells": cells, "budget": budget, "iterations": iterations}
+    given |= {"tokenizer-iterations": tokenizer_iterations, "learning-rates": learning_rates, "validate": validate}
+    given |= {"steps": steps, "train": train, "evaluate": evaluate}
     words += [f"--{name}={value}" for name, value in given.items() if value]
     command = shlex.join(["di2pose", *map(str, words), "--out", str(out)])
-    if budget is not None:
-        count, failed = _iterations(setting, budget, launch, list_only)
-        if failed is not None:
-            print(failed.text)
-            return failed.code
-        setting = replace(setting, iterations=count)
-    file = TableFile(table, compared, setting, command)
+    try:
+        if budget is not None:
+            setting = _budget(setting, budget, launch, list_only)
+        file = TableFile(table, compared, setting, command)
+        if rates:
+            _search(file, rates, validation, jobs, launch, list_only)
+    except _Ended as ended:
+        return ended.code
     runs = file.plan(wanted, double)
     if list_only:
         print(_listed(runs, launch))
         return 0
-    outcome = run_all(runs, out, jobs, launch, file.finished)
-    file.failed = sorted({run.name for run in outcome.failures})
+    failures, stopped = run_all(runs, out, jobs, launch, file.finished)
+    file.failed = sorted({failure.run.name for failure in failures})
     text = file.write_all()
-    if not outcome.stopped:
-        print(f"\n{text}\nwritten: {out / table}.json, {table}.md, {table}.png")
-    print(outcome.text)
-    return outcome.code
+    if stopped:
+        print(f"stopped by signal {stopped}: the same command goes on")
+        return 128 + stopped
+    print(f"\n{text}\nwritten: {out / table}.json, {table}.md, {table}.png")
+    if failures:
+        print(failure_text(failures))
+    return 1 if failures else 0
+
+
+class _Ended(Exception):
+    """The command ends here with this exit code; what was to be said is printed."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
 
 
 @dataclass
@@ -137,13 +175,14 @@ class TableFile:
     figures: dict[str, list[Json]] = field(default_factory=dict)
     """Cell and run of the evaluation -> its entries, one for each protocol."""
     failed: list[str] = field(default_factory=list)
+    said: Json = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.path = self.setting.out / f"{self.name}.json"
         self.old: Json = read_results(self.path).content if self.path.is_file() else {}
         for entry in self.old.get("figures", []):
             self.figures.setdefault(f"{entry['cell']}: {entry['run']}", []).append(entry)
-        self.costs: Json = self.old.get("runs", {})
+        self.said, self.costs = self.old.get("said", {}), self.old.get("runs", {})
 
     def plan(self, seeds: Sequence[int], double: Sequence[int]) -> list[Run]:
         """The runs of these seeds that are yet to be measured; the file keeps the seeds that it has."""
@@ -176,7 +215,7 @@ class TableFile:
             if key in self.figures:
                 figures += self.figures[key]
                 trained += [] if measure.trained is None else [*measure.trained.needs, measure.trained]
-        commits = [*(self.old["commit"].split(", ") if self.old else []), _commit()]
+        commits = [*(self.old["commit"].split(", ") if self.old else []), commit()]
         content: Json = {
             "format_version": FORMAT_VERSION,
             "program": f"di2pose {__version__}",
@@ -190,7 +229,7 @@ class TableFile:
             "seeds": sorted({figure["seed"] for figure in figures}),
             "double": sorted({figure["seed"] for figure in figures if figure["doubled"]}),
             "command": self.command,
-            "said": self.old.get("said", {}),
+            "said": self.said,
             "cells": [{"name": cell.name, "line": cell.line, "x": cell.x or cell.name} for cell in self.table.cells],
             "runs": {name: self.costs[name] for name in sorted({run.name for run in trained})},
             "commands": [shlex.join(["di2pose", *run.words]) for group in in_order(m.run for m in self.planned)
@@ -210,6 +249,66 @@ class TableFile:
         return text
 
 
+def _search(
+    file: TableFile,
+    rates: Sequence[float],
+    validation: Sequence[TestSet],
+    jobs: int,
+    launch: str | None,
+    list_only: bool,
+) -> None:
+    """Try the learning rates for the last stage of every cell, and give each cell the best."""
+    tried: dict[Stage, dict[float, Run]] = {}
+    for cell in file.table.cells:
+        if cell.stage is None:
+            continue
+        short = replace(file.setting.times(SEARCHED, last=cell.stage.what), tests=tuple(validation))
+        tried[cell.stage] = {rate: _tried(cell, _at(cell.stage, rate), short) for rate in rates}
+    known = {each["run"]: each["mm"] for search in file.said.get("learning_rates", {}).values()
+             for each in search["tried"].values()}  # fmt: skip
+    runs = [run for each in tried.values() for run in each.values() if run.name not in known]
+    if list_only and not all(run.finished() for run in runs):
+        print(f"{_listed(runs, launch)}\n# learning rates: the same command then lists the rest")
+        raise _Ended(0)
+    failures, stopped = run_all(runs, file.setting.out, jobs, launch) if runs else ([], 0)
+    if stopped:
+        print(f"stopped by signal {stopped}: the same command goes on")
+        raise _Ended(128 + stopped)
+    best: dict[Stage, float] = {}
+    file.said = {"learning_rates": {}}
+    failed = {failure.run for failure in failures}
+    for stage, each in tried.items():
+        mm = {rate: known.get(run.name) or _error(run) for rate, run in each.items() if run not in failed}
+        if not mm:
+            print(failure_text(failures))
+            raise _Ended(1)
+        best[stage] = min(mm, key=lambda rate: mm[rate])
+        names = " and ".join(cell.name for cell in file.table.cells if cell.stage == stage)
+        figures = {f"{rate:g}": {"run": run.name, "mm": mm.get(rate)} for rate, run in each.items()}
+        file.said["learning_rates"][names] = {"chosen": best[stage], "tried": figures}
+    cells = (cell if cell.stage is None else replace(cell, stage=_at(cell.stage, best[cell.stage]))
+             for cell in file.table.cells)  # fmt: skip
+    file.table = replace(file.table, cells=tuple(cells))
+
+
+def _at(stage: Stage, rate: float) -> Stage:
+    return replace(stage, flags=(*stage.flags, "--learning-rate", f"{rate:g}"))
+
+
+def _tried(cell: Cell, stage: Stage, setting: Setting) -> Run:
+    """The run by whose error a learning rate is chosen: an evaluation on --validate, else the training."""
+    return next((measure.run for measure in measured(cell, stage, 0, setting)), None) or train_run(stage, 0, setting)
+
+
+def _error(run: Run) -> float:
+    """Of a training, MPJPE of its last validation; of an evaluation, MPJPE of the mean of most hypotheses."""
+    if run.trains:
+        return round(float(checkpoint.read_notes(run.out / "model")[f"{HELD_OUT}mm"]), 3)
+    content = {"cells": [{"name": ""}], "figures": figures_of(Measure(Cell("", REFERENCE), 0, "", run, None))}
+    results = Results(run.out, content)
+    return results.values(*results.sets()[0], Estimator("", ("p-agg", "single", "upright")))[""][0]
+
+
 def _seeds(text: str) -> range:
     """'5': 0 to 4; '2-4': those."""
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)", text)
@@ -219,24 +318,32 @@ def _seeds(text: str) -> range:
     return range(first, last + 1)
 
 
-def _tests(words: Sequence[str], protocol: str) -> tuple[TestSet, ...]:
+def _numbers(text: str, flag: str, kind: type) -> list:
+    try:
+        found = [kind(word) for word in text.split(",") if word]
+    except ValueError:
+        found = [0]
+    if not all(0 < number < math.inf for number in found):
+        raise InputError(f"{flag} takes numbers above 0 with commas, got {text}")
+    return found
+
+
+def _tests(flag: str, words: Sequence[str], protocol: str) -> tuple[TestSet, ...]:
     found = {}
     for word in words:
         name, _, rest = word.partition("=")
         folder, _, own = rest.partition("@")
         if not name or not folder or name in found:
-            raise InputError(f"--test takes NAME=DIR, each name once, e.g. clean=features/test; got {' '.join(words)}")
+            raise InputError(f"{flag} takes NAME=DIR, each name once, e.g. clean=features/test; got {' '.join(words)}")
         if not Path(folder).is_dir():
-            raise InputError(f"--test {folder} is no folder: expected a feature cache or a prepared dataset")
+            raise InputError(f"{flag} {folder} is no folder: expected a feature cache or a prepared dataset")
         parse_protocols(own or protocol)
         found[name] = name, Path(folder), own or protocol
     return tuple(found.values())
 
 
-def _iterations(
-    setting: Setting, minutes: float, launch: str | None, list_only: bool
-) -> tuple[int, Outcome | None]:
-    """How many of every stage the budget allows; the outcome of the runs that measure the speed, where they failed."""
+def _budget(setting: Setting, minutes: float, launch: str | None, list_only: bool) -> Setting:
+    """The setting with the iterations that the budget allows."""
     path = setting.out / "budget.json"
     key = shlex.join([setting.recipe, setting.device, *setting.train])
     known: dict[str, Json] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -251,14 +358,16 @@ def _iterations(
         last = train_run(REFERENCE, 0, timing)
         runs = [*last.needs, last]
         print(f"measuring the training speed of recipe {setting.recipe}", flush=True)
-        outcome = run_all(runs, timing.out, 1, launch)
-        if outcome.code:
-            return 0, outcome
+        failures, stopped = run_all(runs, timing.out, 1, launch)
+        if failures or stopped:
+            print(failure_text(failures))
+            raise _Ended(128 + stopped if stopped else 1)
         known[key] = {"seconds_per_iteration": {run.words[1]: _speed(run) for run in runs}}
         write_json(path, known)
-    count = max(1, round(60 * minutes / sum(known[key]["seconds_per_iteration"].values())))
+    seconds = sum(known[key]["seconds_per_iteration"].values())
+    count = max(1, round(60 * minutes / seconds))
     print(f"# {minutes:g} minutes are {count} iterations of every stage ({path})", flush=True)
-    return count, None
+    return replace(setting, iterations=count)
 
 
 def _speed(run: Run) -> float:
@@ -273,10 +382,3 @@ def _listed(runs: Sequence[Run], launch: str | None) -> str:
         lines.append(f"# group {number} of {len(groups)}" + (": when all above are done" if number > 1 else ""))
         lines += [shlex.join(command_line(run, launch)) for run in group]
     return "\n".join([*lines, "# then the same command without --list: it finds them finished, and writes the table"])
-
-
-def _commit() -> str:
-    """Of the code that runs: git's where it is in a repository, else the package's version."""
-    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else f"di2pose {__version__}"

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 
 from scipy.special import stdtr
 
+from di2pose.evaluation.paper import PAPER_ABLATIONS, Ablation
 from di2pose_experiments.results import Results, Seeds
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decided"
@@ -56,8 +57,8 @@ class Claim:
     """Of `tables.TABLES`."""
     best: str
     """The cell that the paper has as the best; its rivals are the other rows of `paper` that the table has."""
-    paper: Mapping[str, tuple[float | None, float | None]]
-    """Row -> MPJPE and PA-MPJPE as printed, on Human3.6M."""
+    paper: Ablation
+    """Printed figures of each row."""
     note: str = ""
 
     def rows(self, results: Results) -> tuple[str, ...]:
@@ -69,47 +70,32 @@ COPY_ERROR = (
     "The paper's PCT row and its [8,5,5,5] row print the same two numbers, and a PA-MPJPE above the MPJPE, which "
     "alignment rules out but for noise: one is a copy of the other. They are no targets."
 )
-UNPRINTED = (None, None)
-METHODS_CLAIM = "Discrete diffusion beats continuous diffusion (gaussian) and PCT"
 CLAIMS = (
     Claim(
-        "tab:h36m, tab:3dpw", METHODS_CLAIM, "methods", "di2pose",
-        {"di2pose": UNPRINTED, "gaussian": UNPRINTED, "pct": UNPRINTED},
-        note="The paper's own numbers stand in the tables of Human3.6M and 3DPW below.",
-    ),
-    Claim(
-        "tab:h36m, tab:3dpw", f"{METHODS_CLAIM}, without carry-over", "methods", "di2pose, no carry-over",
-        {"di2pose, no carry-over": UNPRINTED, "gaussian": UNPRINTED, "pct": UNPRINTED},
-        note="The same table: carry-over is this project's, the paper as it is written has none.",
-    ),
-    Claim(
         "ablation:matrices, ablation:occ_rate", "Replacing and occluding together (final occlude rate 0.9) beat either "
-        "alone", "matrices", "0.9",
-        {"0.0": (50.4, 39.3), "0.3": (50.7, 39.3), "0.6": (49.5, 39.1), "0.9": (49.2, 39.0), "1.0": (51.0, 39.5)},
+        "alone", "matrices", "0.9", PAPER_ABLATIONS["ablation:occ_rate"],
         note="Rate 0 only replaces tokens, 1 only occludes them. Both tables of the paper hold these rows.",
     ),
     Claim(
         "ablation:steps", "More steps are better: 100 in training, 100 in use", "steps", "100 / 100",
-        {"25 / 25": (51.7, None), "50 / 25": (51.1, None), "50 / 50": (50.6, None),
-         "100 / 25": (50.3, None), "100 / 50": (49.9, None), "100 / 100": (49.2, None)},
-        note="Training steps / inference steps. The paper prints MPJPE only.",
+        PAPER_ABLATIONS["ablation:steps"], note="Training steps / inference steps. The paper prints MPJPE only.",
     ),
     Claim(
         "ablation:quantization", "The tokenizer (FSQ, Local-MLP) loses less of a pose than PCT's (VQ, Mixer)", "block",
-        "local", {"local": (13.6, 12.5), "pct": (15.2, 15.9)}, note=COPY_ERROR,
+        "local", PAPER_ABLATIONS["ablation:quantization"], note=COPY_ERROR,
     ),
     Claim(
         "text: Local-MLP", "Local-MLP blocks lose less of a pose than Mixer blocks", "block", "local",
-        {"local": UNPRINTED, "mixer": UNPRINTED},
+        {"local": (None, None), "mixer": (None, None)},
         note="The paper compares with PCT, whose quantiser differs, too; it prints no number for the block alone.",
     ),
     Claim(
         "ablation:local_num.", "Three joints that see each other (X) are best", "joint-shift", "3",
-        {"1": (14.5, 13.0), "3": (13.6, 12.5), "5": (14.1, 12.8)},
+        PAPER_ABLATIONS["ablation:local_num."],
     ),
     Claim(
         "ablation:levels", "FSQ levels [7,5,5,5,5] are best", "levels", "[7,5,5,5,5]",
-        {"[8,5,5,5]": (15.2, 15.9), "[7,5,5,5,5]": (13.6, 12.5), "[8,8,8,6,5]": (13.8, 12.7)}, note=COPY_ERROR,
+        PAPER_ABLATIONS["ablation:levels"], note=COPY_ERROR,
     ),
 )  # fmt: skip
 

@@ -1,18 +1,33 @@
 """`di2pose ledger`: every table and figure of the paper beside ours, and whether its claim holds here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 
+from di2pose.data.human36m import ACTIONS
 from di2pose.errors import InputError
+from di2pose.evaluation import paper
 from di2pose.evaluation.paper import METHODS, PAPER_METHODS, paper_number
 from di2pose.files import write_text
 from di2pose.text_table import markdown
 from di2pose_experiments.claims import CLAIMS, FAILS, HOLDS, NOT_HERE, NOT_RUN, OPEN, RULE, Claim, judge
 from di2pose_experiments.plot import save_plot
-from di2pose_experiments.results import JUDGED, Estimator, Results, Seeds, made_by, read_results, spread, table_of
+from di2pose_experiments.results import (
+    ESTIMATORS,
+    MEAN,
+    SAMPLE,
+    TOKENIZER,
+    Estimator,
+    Results,
+    Seeds,
+    made_by,
+    read_results,
+    spread,
+    table_of,
+)  # fmt: skip
 from di2pose_experiments.tables import SHARED, SHARES, TABLES
 
 ON_PAPERS_DATA = (
@@ -45,13 +60,8 @@ PICTURES = {
     "Failure cases": "Failure cases",
 }
 LISTS = {HOLDS: "What holds", FAILS: "What does not hold", OPEN: "What is not decided"}
-PRINTED = (
-    "Ours: the mean of the hypotheses, or the one. `di2pose evaluate` prints Human3.6M by action, too. The paper's 15 "
-    "PA-MPJPE of Di2Pose have the mean 39.16, not 39.0. 3DPW-Occ is a choice of sequences, hardly more occluded than "
-    "3DPW: what is said of occlusion rests on AdvOcc. The paper's \"up to 129 %\" is DiffPose's loss at 80 px; other "
-    "rows of its table lose more."
-)
-ANSWER = Estimator("", ("p-agg", "single"))
+AS_WRITTEN = "di2pose, no carry-over"
+METRICS = {"mpjpe": "MPJPE", "pa_mpjpe": "PA-MPJPE"}
 Pair = tuple[str, str]
 """Data and protocol."""
 
@@ -68,10 +78,10 @@ class Block:
     missing: tuple[str, str] = (NOT_RUN, "")
     """In the place of verdicts where there are none, and why."""
 
-    def judge(self, results: Results, cells: Sequence[str], pair: Pair) -> None:
+    def judge(self, results: Results, cells: Sequence[str], pair: Pair, estimators: Iterable[Estimator] = ()) -> None:
         """Is the first of the cells the best? By each estimator that it has; rivals without the estimator are left out,
         those without any figure are not: they are yet to be run."""
-        for estimator in JUDGED:
+        for estimator in estimators or (each for each in ESTIMATORS if each.judged):
             short, doubled = (results.values(*pair, estimator, doubled=twice) for twice in (False, True))
             rivals = [cell for cell in cells if cell in short or not results.of(cell, *pair)]
             if cells[0] in short and len(rivals) > 1:
@@ -82,10 +92,12 @@ class Block:
         doubled: Mapping[str, Seeds],
     ) -> None:  # fmt: skip
         found = judge(cells, doubled)
+        name = estimator.name.format(results.counts(*pair, estimator)[-1])
+        name += f", {METRICS[estimator.metric]}" if estimator.metric == "pa_mpjpe" else ""
         unchecked = found.word in (HOLDS, FAILS) and not found.length_checked
         effect = f"{found.rival} {found.effect:+.1f} %" if found.rival else ""
         self.verdicts.append({
-            "claim": self.title, "data": pair[0], "by": estimator.name.format(results.counts(*pair, estimator)[-1]),
+            "claim": self.title, "data": pair[0], "by": name,
             "verdict": found.word + " (length not checked)" * unchecked,
             "rival that decides, effect": effect, "p": f"{found.p:.2g}", "effect of each rival, % (corrected p)":
             "; ".join(f"{rival} {effect:+.1f} ({p:.2g})" for rival, (effect, p) in found.rivals.items()),
@@ -93,13 +105,15 @@ class Block:
             "short": ", ".join(filter(None, (found.word, effect))),
         })  # fmt: skip
 
-    def figures(self, results: Results) -> None:
+    def figures(self, results: Results, *pairs: Pair) -> None:
         """All estimators of all cells, the plot, and how they were made."""
         content = results.content
-        for pair in results.sets():
+        for pair in pairs:
             self.text += [f"**{pair[0]}**, {pair[1]}, mm, mean ± deviation over the training seeds:"]
             self.text += [table_of(results, *pair)]
         self.text += [f"![{content['title']}]({plot_name(results)})", content["note"]]
+        for cell, search in content["said"].get("learning_rates", {}).items():
+            self.text += [f"Learning rate of {cell}: {search['chosen']}, of {', '.join(search['tried'])}."]
         self.text += [f"{made_by(content)}: `{content['command']}`"]
 
     def paragraphs(self) -> list[str]:
@@ -135,25 +149,32 @@ def plot_name(results: Results) -> str:
 
 def build(stored: Sequence[Results]) -> str:
     """The page."""
-    blocks = [*(_claimed(claim, stored) for claim in CLAIMS), _shares(stored), _printed(stored)]
+    blocks = [
+        *_open_methods(stored),
+        _shares(stored),
+        *(_ablation(claim, stored) for claim in CLAIMS),
+        _by_action("tab:h36m", "h36m-p1", "mpjpe", stored),
+        _by_action("tab:app_h36m", "h36m-p2", "pa_mpjpe", stored),
+        _threedpw(stored),
+    ]
     parts = [
         "# Ledger: what the paper claims, and what holds here",
         "Written by `di2pose ledger` from the figures in `experiments/results`: nothing is changed by hand. "
         "docs/research.md says how they are made.",
         *_summary(pd.DataFrame([row for block in blocks for row in block.verdicts])),
     ]
-    rows = [[f"`{each.label}`", each.title, each.missing[0]] for each in blocks if not each.verdicts]
+    rows = [[f"`{block.label}`", block.title, block.missing[0]] for block in blocks if not block.verdicts]
     rows += [[f"`{label}`", title, f"{NOT_HERE}: pictures, no number to compare"] for label, title in PICTURES.items()]
     parts += ["## What cannot be said here, or yet", markdown(["the paper's", "what it is", "why"], rows)]
     for block in blocks:
         parts += block.paragraphs()
     parts.append("## Figures without a claim of the paper")
-    used = {"share", *(claim.table for claim in CLAIMS)}
+    used = {"methods", "share", *(claim.table for claim in CLAIMS)}
     for name in dict.fromkeys([*TABLES, *(each.table for each in stored)]):
         if name not in used:
             block = Block("", "")
             for results in _of(name, stored):
-                block.figures(results)
+                block.figures(results, *results.sets())
             title = TABLES[name].title if name in TABLES else _of(name, stored)[0].content["title"]
             parts += [f"### {title} (`{name}`)", *(filter(None, block.text or [f"**{NOT_RUN}**: `{_command(name)}`"]))]
     return "\n\n".join(parts) + "\n"
@@ -186,22 +207,80 @@ def _of(table: str, stored: Sequence[Results]) -> list[Results]:
     return [results for results in stored if results.table == table]
 
 
-def _claimed(claim: Claim, stored: Sequence[Results]) -> Block:
-    block = Block(claim.label, claim.title, [claim.note], missing=(NOT_RUN, f"`{_command(claim.table)}`"))
-    if any(any(pair) for pair in claim.paper.values()):
-        rows = [[name, *(str(value or "-") for value in printed)] for name, printed in claim.paper.items()]
-        block.text.append(markdown(["the paper prints", "MPJPE", "PA-MPJPE"], rows))
-    again = next(each for each in CLAIMS if each.table == claim.table) != claim
-    for results in _of(claim.table, stored):
-        for pair in results.sets():
-            block.judge(results, claim.rows(results), pair)
-        if not again:
+def _papers_own(results: Results, protocol: str, metric: str) -> list[str]:
+    """The sets of test data that are the paper's own."""
+    return list(dict.fromkeys(f["data"] for f in results.content["figures"] if f["protocol"] == protocol
+                              and paper_number(protocol, metric, f["source"])))  # fmt: skip
+
+
+def _paper_answers(metric: str) -> list[Estimator]:
+    """The paper does not say whether its numbers are of one sample or a mean."""
+    return [replace(each, metric=metric) for each in (SAMPLE, MEAN)]
+
+
+def _answers(results: Results, data: str, protocol: str, metric: str) -> dict[str, str]:
+    """Of each method: the mean of the hypotheses, or the one."""
+    values = results.values(data, protocol, Estimator("", ("p-agg", "single"), metric))
+    return {kind: spread(values.get(kind, {}).values()) for kind in METHODS}
+
+
+def _by_action(label: str, protocol: str, metric: str, stored: Sequence[Results]) -> Block:
+    block = Block(label, f"Human3.6M by action, {METRICS[metric]}", missing=(NOT_HERE, FILLED_BY))
+    average = PAPER_METHODS[protocol, metric]
+    printed = {"di2pose": paper.PAPER_ACTIONS[protocol], "gaussian": paper.DIFFPOSE_ACTIONS[protocol]}
+    rows = [[f"paper: {name}", *map(str, printed.get(kind, ("",) * len(ACTIONS))), str(average.get(kind, ""))]
+            for kind, name in METHODS.items()]  # fmt: skip
+    for results in _of("methods", stored):
+        for data in _papers_own(results, protocol, metric):
+            for kind, whole in _answers(results, data, protocol, metric).items():
+                every = [figure["actions"] for figure in results.of(kind, data, protocol)]
+                means = [[each[action] for each in every if each[action] is not None] for action in ACTIONS]
+                rows.append([f"ours: {kind}", *(f"{fmean(mean):.1f}" if mean else "" for mean in means), whole])
+            block.judge(results, tuple(average), (data, protocol), _paper_answers(metric))
             block.figures(results)
-    elsewhere = "The figures stand above, with the other claim of this table."
+    block.text.insert(0, markdown(["", *paper.ACTION_HEADINGS, "Avg"], rows))
+    if protocol == "h36m-p2":
+        block.text.append("The paper prints 39.0 for Di2Pose; its 15 values have the mean 39.16.")
+    return block
+
+
+def _threedpw(stored: Sequence[Results]) -> Block:
+    block = Block("tab:3dpw", "3DPW, 3DPW-Occ, AdvOcc@40 and @80", missing=(NOT_HERE, FILLED_BY))
+    keys = [key for key in PAPER_METHODS if not key[0].startswith("h36m")]
+    rows = [[f"paper: {name}", *(str(PAPER_METHODS[key][kind]) for key in keys)] for kind, name in METHODS.items()]
+    for results in _of("methods", stored):
+        sets = {key: _papers_own(results, *key) for key in keys}
+        if any(sets.values()):
+            ours = [_answers(results, sets[key][0], *key) if sets[key] else dict.fromkeys(METHODS, "") for key in keys]
+            rows += [[f"ours: {kind}", *(answers[kind] for answers in ours)] for kind in METHODS]
+            for (protocol, metric), several in sets.items():
+                for data in several:
+                    block.judge(results, tuple(METHODS), (data, protocol), _paper_answers(metric))
+            block.figures(results)
+    block.text.insert(0, markdown(["", *(f"{protocol} {METRICS[metric]}" for protocol, metric in keys)], rows))
     block.text.append(
-        elsewhere if again else f"On the paper's data: `{ON_PAPERS_DATA.format(table=claim.table, more='')}`"
+        "3DPW-Occ is a choice of sequences, hardly more occluded than 3DPW: what is said of occlusion rests on AdvOcc. "
+        "The paper's \"up to 129 %\" is DiffPose's loss at 80 px; other rows of its table lose more."
     )
     return block
+
+
+def _open_methods(stored: Sequence[Results]) -> list[Block]:
+    """Discrete diffusion before continuous and before PCT, on open data: ours, and as the paper writes it."""
+    title = "Discrete diffusion beats continuous diffusion (gaussian) and PCT"
+    missing = (NOT_RUN, f"`{_command('methods')}`")
+    ours = Block("tab:h36m, tab:3dpw", title, missing=missing)
+    written = Block("tab:h36m, tab:3dpw", f"{title}, without carry-over", missing=missing)
+    written.text.append("The same table as above: carry-over is this project's, the paper as it is written has none.")
+    for results in _of("methods", stored):
+        licensed = {(data, key[0]) for key in PAPER_METHODS for data in _papers_own(results, *key)}
+        shown = [pair for pair in results.sets() if pair[1] != TOKENIZER and pair not in licensed]
+        for pair in shown:
+            ours.judge(results, tuple(METHODS), pair)
+            written.judge(results, (AS_WRITTEN, *(kind for kind in METHODS if kind != "di2pose")), pair)
+        if shown:
+            ours.figures(results, *shown)
+    return [ours, written]
 
 
 def _shares(stored: Sequence[Results]) -> Block:
@@ -215,13 +294,13 @@ def _shares(stored: Sequence[Results]) -> Block:
     for results in _of("share", stored):
         for pair in (pair for pair in results.sets() if "p2" not in pair[1]):
             rows = []
-            for estimator in (each for each in JUDGED if results.counts(*pair, each)):
+            for estimator in (each for each in ESTIMATORS if each.judged and results.counts(*pair, each)):
                 ratios = [_ratios(results.values(*pair, estimator, doubled=doubled)) for doubled in (False, True)]
                 cells = {name: ratios[0][name] for name in ("di2pose", "gaussian")}
                 block.add(results, pair, estimator, cells, ratios[1])
                 rows.append([block.verdicts[-1]["by"], *(spread(ratios[0][name].values(), 3) for name in SHARED)])
             block.text.append(markdown([f"{pair[0]}: error at {least} % / at {most} %", *SHARED], rows))
-        block.figures(results)
+        block.figures(results, *results.sets())
     block.text.append(f"On the paper's data: `{ON_PAPERS_DATA.format(table='share', more='')}`")
     return block
 
@@ -233,21 +312,19 @@ def _ratios(values: Mapping[str, Seeds]) -> dict[str, Seeds]:
             for name, (few, many) in pairs.items()}  # fmt: skip
 
 
-def _printed(stored: Sequence[Results]) -> Block:
-    """The averages of the paper's tables on its own data, beside ours where there are any."""
-    found: dict[str, list[str]] = {f"paper: {name}": [str(each.get(kind, "")) for each in PAPER_METHODS.values()]
-                                   for kind, name in METHODS.items()}  # fmt: skip
-    block = Block("tab:h36m, tab:app_h36m, tab:3dpw", "Methods on the paper's own data", missing=(NOT_HERE, FILLED_BY))
-    for results in _of("methods", stored):
-        sources = {(figure["data"], figure["protocol"]): figure["source"] for figure in results.content["figures"]}
-        for column, (protocol, metric) in enumerate(PAPER_METHODS):
-            own = [data for (data, name), source in sources.items()
-                   if name == protocol and paper_number(protocol, metric, source)]  # fmt: skip
-            for kind, seeds in results.values(own[0], protocol, replace(ANSWER, metric=metric)).items() if own else ():
-                if kind in METHODS:
-                    found.setdefault(f"ours: {kind}", [""] * len(PAPER_METHODS))[column] = spread(seeds.values())
-                    block.missing = "judged above", "with the claims about methods, on each set of data"
-    names = {"mpjpe": "MPJPE", "pa_mpjpe": "PA-MPJPE"}
-    head = ["", *(f"{protocol} {names[metric]}" for protocol, metric in PAPER_METHODS)]
-    block.text = [markdown(head, [[name, *cells] for name, cells in found.items()]), PRINTED]
+def _ablation(claim: Claim, stored: Sequence[Results]) -> Block:
+    block = Block(claim.label, claim.title, [claim.note], missing=(NOT_RUN, f"`{_command(claim.table)}`"))
+    if any(any(pair) for pair in claim.paper.values()):
+        rows = [[name, *(str(value or "-") for value in printed)] for name, printed in claim.paper.items()]
+        block.text.append(markdown(["the paper prints", "MPJPE", "PA-MPJPE"], rows))
+    again = next(each for each in CLAIMS if each.table == claim.table) != claim
+    for results in _of(claim.table, stored):
+        for pair in results.sets():
+            block.judge(results, claim.rows(results), pair)
+        if not again:
+            block.figures(results, *results.sets())
+    elsewhere = "The figures stand above, with the other claim of this table."
+    block.text.append(
+        elsewhere if again else f"On the paper's data: `{ON_PAPERS_DATA.format(table=claim.table, more='')}`"
+    )
     return block

@@ -56,12 +56,15 @@ class Setting:
         """Of a stage."""
         return self.tokenizer_iterations or self.iterations if what == "tokenizer" else self.iterations
 
-    def doubled(self) -> "Setting":
-        """With all stages twice as long."""
+    def times(self, factor: float, last: str = "") -> "Setting":
+        """With all stages so many times as long; with `last`, that stage alone."""
         if self.iterations is None:
-            raise InputError("--double needs --iterations N or --budget MINUTES")
+            raise InputError("--double and --learning-rates need --iterations N or --budget MINUTES")
         tokenizers = self.iterations_of("tokenizer") or 0
-        return replace(self, iterations=2 * self.iterations, tokenizer_iterations=2 * tokenizers)
+        new, coders = (max(1, round(factor * count)) for count in (self.iterations, tokenizers))
+        if last == "tokenizer":
+            return replace(self, tokenizer_iterations=coders)
+        return replace(self, iterations=new, tokenizer_iterations=tokenizers if last else coders)
 
     @property
     def config(self) -> Config:
@@ -203,7 +206,7 @@ def measures(table: Table, seeds: Sequence[int], setting: Setting, double: Colle
         for seed in seeds:
             yield from measured(cell, cell.stage, seed, setting)
             if seed in double:
-                for measure in measured(cell, cell.stage, seed, setting.doubled()):
+                for measure in measured(cell, cell.stage, seed, setting.times(2)):
                     yield replace(measure, doubled=True)
 
 

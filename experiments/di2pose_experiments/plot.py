@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -15,30 +16,17 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9")
 
 def save_plot(results: Results, path: Path) -> None:
     """A panel for each set of test data: a dot for each seed, a larger one with the deviation for their mean."""
-    panels = {pair: lines for pair in results.sets() if (lines := series(results, *pair))}
-    rows, columns = max(1, math.ceil(len(panels) / 2)), min(2, max(1, len(panels)))
-    picture = Figure((6.2 * columns, 0.5 + 3.6 * rows), layout="constrained")
+    pairs = [pair for pair in results.sets() if _series(results, *pair)]
+    rows = max(1, math.ceil(len(pairs) / 2))
+    picture = Figure((6.2 * min(2, max(1, len(pairs))), 0.5 + 3.6 * rows), layout="constrained")
     picture.suptitle(results.content["title"])
-    for number, ((data, protocol), lines) in enumerate(panels.items(), start=1):
-        axes, cells = picture.add_subplot(rows, columns, number), results.content["cells"]
-        places = list(dict.fromkeys(cell["x"] for cell in cells if any(cell["x"] in line for line in lines.values())))
-        style = "-o" if any(cell["line"] for cell in cells) else "o"
-        for k, (name, points) in enumerate(lines.items()):
-            colour, aside = COLOURS[k % len(COLOURS)], 0.06 * (k - (len(lines) - 1) / 2)
-            x = [places.index(place) + aside for place in points]
-            deviations = [stdev(values) if len(values) > 1 else 0.0 for values in points.values()]
-            axes.errorbar(x, [fmean(v) for v in points.values()], deviations, fmt=style, color=colour, label=name)
-            for at, values in zip(x, points.values(), strict=True):
-                axes.plot([at] * len(values), values, ".", color=colour, alpha=0.5)
-        axes.set_xticks(range(len(places)), places, rotation=20 if max(map(len, places)) > 8 else 0)
-        axes.set_title(f"{data}: {'lost through tokens' if protocol == TOKENIZER else protocol}, mm", fontsize=10)
-        axes.grid(axis="y", alpha=0.4)
-        axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    for number, pair in enumerate(pairs, start=1):
+        _panel(picture.add_subplot(rows, min(2, len(pairs)), number), results, *pair)
     with replacing(path) as temporary:
         picture.savefig(temporary, dpi=100)
 
 
-def series(results: Results, data: str, protocol: str) -> dict[str, dict[str, list[float]]]:
+def _series(results: Results, data: str, protocol: str) -> dict[str, dict[str, list[float]]]:
     """Line or estimator -> place -> a value for each seed. Tables with lines have one estimator for all of them."""
     cells, found = results.content["cells"], dict[str, dict[str, list[float]]]()
     lines = any(cell["line"] for cell in cells)
@@ -52,3 +40,20 @@ def series(results: Results, data: str, protocol: str) -> dict[str, dict[str, li
             points = found.setdefault(cell["line"] if lines else name, {})
             points[cell["x"]] = list(values[cell["name"]].values())
     return found
+
+
+def _panel(axes: Any, results: Results, data: str, protocol: str) -> None:
+    series, cells = _series(results, data, protocol), results.content["cells"]
+    places = list(dict.fromkeys(cell["x"] for cell in cells if any(cell["x"] in points for points in series.values())))
+    style = "-o" if any(cell["line"] for cell in cells) else "o"
+    for number, (name, points) in enumerate(series.items()):
+        colour, aside = COLOURS[number % len(COLOURS)], 0.06 * (number - (len(series) - 1) / 2)
+        x = [places.index(place) + aside for place in points]
+        deviations = [stdev(values) if len(values) > 1 else 0.0 for values in points.values()]
+        axes.errorbar(x, [fmean(v) for v in points.values()], deviations, fmt=style, color=colour, label=name)
+        for at, values in zip(x, points.values(), strict=True):
+            axes.plot([at] * len(values), values, ".", color=colour, alpha=0.5)
+    axes.set_xticks(range(len(places)), places, rotation=20 if max(map(len, places)) > 8 else 0)
+    axes.set_title(f"{data}: {'lost through tokens' if protocol == TOKENIZER else protocol}, mm", fontsize=10)
+    axes.grid(axis="y", alpha=0.4)
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))

@@ -4,7 +4,9 @@ A figure's values have keys as in report.json, 'H/estimate/metric'; of a tokeniz
 """
 
 import json
+import math
 import re
+import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,12 +14,14 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pandas as pd
+from safetensors import safe_open
 
-from di2pose import checkpoint
+from di2pose import __version__, checkpoint
 from di2pose.errors import InputError
 from di2pose.evaluation.compare import read_report
 from di2pose.evaluation.predictors import PEER, PEER_FLIPPED
-from di2pose.files import Json, read_json, reading
+from di2pose.evaluation.protocol import PROTOCOLS
+from di2pose.files import Json
 from di2pose.text_table import markdown
 from di2pose.training.log import read_rows
 from di2pose_experiments.plan import Measure
@@ -26,15 +30,14 @@ FORMAT_VERSION = 2
 """1 had no `run`, no `doubled`, and judged every method by an estimate of its own."""
 TOKENIZER = "tokenizer"
 """In the place of a protocol: what poses lose through the tokens, all 17 joints."""
-KEPT = {"single", "sample", "p-agg", "fitted", "p-best", "regression", "soft decode", PEER, PEER_FLIPPED}
-"""Estimates of a report that are stored."""
+PLAIN = ("p-agg", "single", "upright", PEER_FLIPPED, PEER)
+KEPT = {*PLAIN, "sample", "fitted", "p-best", "regression", "soft decode", "turned"}
 HYPOTHESES = {"energy_mm": ("energy", 1.0), "coverage_90": ("coverage_90", 100.0)}
 """Figure of a report's `calibration` -> metric here, and its factor: 90 % balls hold so many per cent of the joints."""
 LEFT_OUT = re.compile(r".*_(self_occluded|occluded|out_of_frame)")
 DIGITS = 3
 HELD_OUT = "held_out_"
 """Of a run's notes: its last validation."""
-ABOUT = ["cell", "seed", "data", "protocol", "doubled"]
 Seeds = dict[int, float]
 """Training seed -> value."""
 
@@ -74,7 +77,6 @@ ESTIMATORS = (
     Estimator("perplexity", ("upright",), "perplexity"),
 )
 """All of a table's columns, in their order."""
-JUDGED = tuple(each for each in ESTIMATORS if each.judged)
 
 
 @dataclass(frozen=True)
@@ -95,11 +97,11 @@ class Results:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """A row for each value."""
-        rows = [(*(figure[name] for name in ABOUT), int(count), estimate, metric, value)
+        about = ("cell", "seed", "data", "protocol", "doubled")
+        rows = [(*(figure[name] for name in about), int(count), estimate, metric, value)
                 for figure in self.content["figures"] for key, value in figure["values"].items()
                 for count, estimate, metric in (key.split("/"),)]  # fmt: skip
-        columns = [*ABOUT, "hypotheses", "estimate", "metric", "value"]
-        return pd.DataFrame(rows, columns=columns).astype({"value": float})
+        return pd.DataFrame(rows, columns=[*about, "hypotheses", "estimate", "metric", "value"])
 
     def sets(self) -> list[tuple[str, str]]:
         """(data, protocol) of all figures, in order."""
@@ -126,8 +128,9 @@ class Results:
         rows = rows if count is None else rows.query("hypotheses == @count")
         rows = rows.assign(place=[estimator.estimates.index(each) for each in rows["estimate"]])
         rows = rows.sort_values(["place", "hypotheses"], ascending=[True, False]).drop_duplicates(["cell", "seed"])
-        by_cell = {cell: part.set_index("seed")["value"].sort_index() for cell, part in rows.groupby("cell")}
-        return {cell: by_cell[cell].to_dict() for cell in self.cells if cell in by_cell}
+        by_cell = {cell: part.sort_values("seed") for cell, part in rows.groupby("cell")}
+        return {cell: dict(zip(part["seed"].tolist(), part["value"].tolist(), strict=True))
+                for cell in self.cells if (part := by_cell.get(cell)) is not None}  # fmt: skip
 
     def length(self, protocol: str) -> str:
         """'8000 iterations'."""
@@ -136,14 +139,25 @@ class Results:
 
 
 def read_results(path: Path) -> Results:
-    advice = "expected a TABLE.json of `di2pose ablate`"
-    with reading(path, advice):
-        results = Results(path, read_json(path, advice))
-        if results.content["format_version"] != FORMAT_VERSION:
-            raise InputError(f"{path} has format {results.content['format_version']}, expected {FORMAT_VERSION}")
-        if results.frame["value"].isna().any() or not {"title", "command", "cells"} <= results.content.keys():
-            raise InputError(f"{path} lacks a value, title, command or cells: {advice}")
-    return results
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format_version"] != FORMAT_VERSION:
+            raise InputError(f"{path} has format {content['format_version']}, expected {FORMAT_VERSION}")
+        kinds: dict[str, type] = dict.fromkeys(("table", "title", "note", "recipe", "command", "commit"), str)
+        kinds |= dict.fromkeys(("cells", "figures", "seeds", "failed"), list) | dict.fromkeys(("said", "runs"), dict)
+        for key, kind in kinds.items():
+            if not isinstance(content[key], kind):
+                raise TypeError(f"{key} is no {kind.__name__}")
+        for figure in content["figures"]:
+            if lacking := {"cell", "seed", "data", "protocol", "run", "doubled"} - figure.keys():
+                raise TypeError(f"a figure lacks its {', '.join(sorted(lacking))}")
+            if not all(isinstance(value, float | int) and math.isfinite(value) for value in figure["values"].values()):
+                raise TypeError(f"a value of {figure['cell']} is no number")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not a TABLE.json of `di2pose ablate`, or damaged: {error!r}") from error
+    return Results(path, content)
 
 
 def figures_of(measure: Measure) -> list[Json]:
@@ -167,6 +181,9 @@ def figures_of(measure: Measure) -> list[Json]:
         entry["values"][key] = round(number["value"], DIGITS)
         if number.get("interval"):
             entry.setdefault("intervals", {})[key] = [round(bound, DIGITS) for bound in number["interval"]]
+        if PROTOCOLS[protocol].by_action and estimate in PLAIN:
+            table = report["actions"][protocol]
+            entry["actions"] = dict(zip(table["names"], table["mean_mm"][key], strict=True))
     calibration: Json = {} if peer else report.get("calibration", {})
     for protocol, counts in calibration.items():
         for count, groups in counts.items():
@@ -180,16 +197,34 @@ def figures_of(measure: Measure) -> list[Json]:
 
 
 def cost_of(measure: Measure) -> Json:
-    """Length, time and last validation of the runs of a cell: a line for each of its stages."""
+    """What the runs of a cell saw and took: a line for each of its stages."""
     assert measure.trained is not None
     found = {}
     for run in (*measure.trained.needs, measure.trained):
-        notes, rows = checkpoint.read_notes(run.out / "model"), read_rows(run.out / "metrics.jsonl")
-        held = {key.removeprefix(HELD_OUT): round(float(value), 5) for key, value in notes.items()
-                if key.startswith(HELD_OUT)}  # fmt: skip
-        seconds = rows[-1]["seconds"] if rows else 0.0
-        found[run.name] = {"iterations": notes["iteration"], "seconds": seconds, "held_out": held}
+        model = run.out / "model"
+        notes, rows = checkpoint.read_notes(model), read_rows(run.out / "metrics.jsonl")
+        last = rows[-1] if rows else {"epoch": 0.0, "seconds": 0.0}
+        losses = {key: round(value, 5) for key, value in notes.items() if key.startswith(HELD_OUT)}
+        found[run.name] = {
+            "iterations": notes["iteration"],
+            "records_seen": round(last["epoch"] * notes["crops" if "crops" in notes else "poses"]),
+            "parameters": {path.stem: _numbers_in(path) for path in sorted(model.glob("*.safetensors"))},
+            "seconds": last["seconds"],
+            "held_out": {key.removeprefix(HELD_OUT): value for key, value in losses.items()},
+        }
     return found
+
+
+def _numbers_in(weights: Path) -> int:
+    with safe_open(weights, "pt") as file:
+        return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+
+
+def commit() -> str:
+    """Of the code that runs: git's where it is in a repository, else the package's version."""
+    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else f"di2pose {__version__}"
 
 
 def to_text(content: Json) -> str:
@@ -220,13 +255,16 @@ def made_by(content: Json) -> str:
 def to_markdown(results: Results) -> str:
     """A table for each set of test data and protocol, mean ± deviation over the seeds."""
     content = results.content
-    lines = [f"# {content['title']}", f"{made_by(content)}. mm; mean ± deviation over the training seeds."]
-    lines += [content["note"]] if content["note"] else []
+    lines = [f"# {content['title']}", "", f"{made_by(content)}. mm; mean ± deviation over the training seeds."]
+    lines += ["", content["note"]] if content["note"] else []
     for data, protocol in results.sets():
-        lines += [f"## {data}: {protocol}", table_of(results, data, protocol)]
+        lines += ["", f"## {data}: {protocol}", "", table_of(results, data, protocol)]
+    for cell, search in content["said"].get("learning_rates", {}).items():
+        tried = ", ".join(f"{rate}: {each['mm']} mm" for rate, each in search["tried"].items())
+        lines += ["", f"Learning rate of {cell}: {search['chosen']} (held out, at a quarter of the length: {tried})."]
     if content["failed"]:
-        lines.append("Failed, and not in the tables: " + ", ".join(content["failed"]) + ".")
-    return "\n\n".join([*lines, f"```\n{content['command']}\n```\n"])
+        lines += ["", "Failed, and not in the tables: " + ", ".join(content["failed"]) + "."]
+    return "\n".join([*lines, "", "```", content["command"], "```", ""])
 
 
 def table_of(results: Results, data: str, protocol: str) -> str:

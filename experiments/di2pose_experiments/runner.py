@@ -18,32 +18,16 @@ from di2pose.training.options import stop_signals
 from di2pose_experiments.plan import Run, in_order, ordered
 
 POLL_S, GRACE_S = 0.2, 120.0
-"""Between two checks for a signal; and how long stopped processes have to save what they did."""
+"""Between two looks for a signal; and how long stopped processes have to save what they did."""
 LAST_LINES = 8
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a number of runs ended."""
+class Failure:
+    """A run that failed; `why` is empty where it was not started, because a run that it needs failed."""
 
-    failures: dict[Run, str]
-    """Run -> the end of its log; '' where it was not started, because a run that it needs failed."""
-    stopped: int
-    """Number of the signal that stopped them, or 0."""
-
-    @property
-    def code(self) -> int:
-        """Exit code of the command."""
-        return 128 + self.stopped if self.stopped else int(bool(self.failures))
-
-    @property
-    def text(self) -> str:
-        """Every run that failed with the end of its log, and the names of those that were not started."""
-        if self.stopped:
-            return f"stopped by signal {self.stopped}: the same command goes on"
-        texts = [f"\n{run.name} failed: {why}" for run, why in self.failures.items() if why]
-        others = sorted(run.name for run, why in self.failures.items() if not why)
-        return "\n".join([*texts, *([f"\nnot run, since they need these: {', '.join(others)}"] if others else [])])
+    run: Run
+    why: str = ""
 
 
 def command_line(run: Run, launch: str | None = None) -> list[str]:
@@ -55,15 +39,15 @@ def command_line(run: Run, launch: str | None = None) -> list[str]:
 def run_all(
     runs: Sequence[Run], out: Path, jobs: int, launch: str | None = None,
     finished: Callable[[Run], object] = lambda run: None,
-) -> Outcome:  # fmt: skip
+) -> tuple[list[Failure], int]:  # fmt: skip
     """Carry out what is not finished, `jobs` at a time; `finished` is called with each run that ends well. A failed run
-    takes those that need it with it, and no others."""
+    takes those that need it with it, and no others. Returns the failures, and the number of the signal that stopped
+    it, or 0."""
     every = [run for group in in_order(runs) for run in group]
     count = sum(not run.finished() for run in every)
     if count < len(every):
         print(f"{len(every) - count} of {len(every)} runs are finished already", flush=True)
-    sorter, ready, done = ordered(runs), list[Run](), 0
-    failures: dict[Run, str] = {}
+    sorter, failures, ready, done = ordered(runs), list[Failure](), list[Run](), 0
     running: dict[Future[int], tuple[Run, subprocess.Popen, float]] = {}
     with _alone(out) as lock, stop_signals() as signals, ThreadPoolExecutor(jobs) as pool:
         try:
@@ -71,8 +55,8 @@ def run_all(
                 ready += sorter.get_ready()
                 while ready and len(running) < jobs:
                     run = ready.pop(0)
-                    if failures.keys() & {*run.needs}:
-                        failures[run] = ""
+                    if any(failure.run in run.needs for failure in failures):
+                        failures.append(Failure(run))
                         sorter.done(run)
                     elif run.finished():
                         sorter.done(run)
@@ -85,14 +69,20 @@ def run_all(
                     state = f"FAILED, exit code {code}" if code else f"{time.monotonic() - since:.0f} s"
                     print(f"[{done}/{count}] {run.name}: {state}", flush=True)
                     if code:
-                        log = _log(run, out).read_text(encoding="utf-8", errors="replace").replace("\r", "\n")
-                        failures[run] = "\n  ".join([f"exit code {code}", *log.strip().split("\n")[-LAST_LINES:]])
+                        failures.append(Failure(run, _last_lines(_log(run, out), code)))
                     else:
                         finished(run)
                     sorter.done(run)
         finally:
             _stop([child for _, child, _ in running.values()])
-    return Outcome(failures, signals[0] if signals else 0)
+    return failures, signals[0] if signals else 0
+
+
+def failure_text(failures: Sequence[Failure]) -> str:
+    """Every run that failed with the end of its log, and the names of those that were not started."""
+    texts = [f"\n{failure.run.name} failed: {failure.why}" for failure in failures if failure.why]
+    others = sorted(failure.run.name for failure in failures if not failure.why)
+    return "\n".join([*texts, *([f"\nnot run, since they need these: {', '.join(others)}"] if others else [])])
 
 
 def _start(run: Run, out: Path, launch: str | None, lock: IO[str]) -> subprocess.Popen:
@@ -141,3 +131,8 @@ def _alone(out: Path) -> Iterator[IO[str]]:
 
 def _log(run: Run, out: Path) -> Path:
     return out / "logs" / f"{run.name}.log"
+
+
+def _last_lines(log: Path, code: int) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").strip().split("\n")
+    return "\n".join([f"exit code {code}; the end of {log}:", *(f"  {line}" for line in lines[-LAST_LINES:])])

@@ -4,8 +4,14 @@ Stages with the same effective configuration are one run: the cells of a table a
 """
 
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from di2pose.errors import InputError
+from di2pose.files import reading
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,11 @@ class Table:
 
 def settings(**values: object) -> tuple[str, ...]:
     """Flags that change the recipe; `__` stands for the dot: tokenizer__tokens=24."""
-    pairs = (f"{key.replace('__', '.')}={v if isinstance(v, str) else json.dumps(v)}" for key, v in values.items())
+    return _flags({name.replace("__", "."): value for name, value in values.items()})
+
+
+def _flags(values: Mapping[str, object]) -> tuple[str, ...]:
+    pairs = (f"{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in values.items())
     return tuple(word for pair in pairs for word in ("--set", pair))
 
 
@@ -64,6 +74,7 @@ PCT_TOKENIZER = settings(tokenizer__quantiser="vq", tokenizer__block="mixer", to
 SHARES = (5, 10, 25, 100)
 SHARED = ("di2pose", "gaussian", "regression")
 METHODS = ("di2pose", "gaussian", "pct", "regression")
+CELL_KEYS = ("name", "settings", "method", "steps", "share")
 
 
 def method(name: str, *flags: str, tokenizer: tuple[str, ...] = (), share: float = 1.0) -> Stage:
@@ -73,6 +84,32 @@ def method(name: str, *flags: str, tokenizer: tuple[str, ...] = (), share: float
         return di2pose(*flags, *part, tokenizer=(*tokenizer, *part))
     read = (("--tokenizer", Stage("tokenizer", (*PCT_TOKENIZER, *tokenizer, *part))),) if name == "pct" else ()
     return Stage(f"model {name}", (*flags, *part), read)
+
+
+def read_cells(path: Path) -> Table:
+    """A user's table from a TOML file: title, note, and [[cells]] with name, settings, method, steps, share."""
+    with reading(path, "expected TOML with a title and [[cells]], as docs/research.md has it"):
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        cells = tuple(_cell(path, each) for each in content["cells"])
+        names = [cell.name for cell in cells]
+        if len(set(names)) < len(names):
+            raise InputError(f"{path}: every cell needs a name of its own, got {', '.join(names)}")
+        return Table(str(content["title"]), cells, str(content.get("note", "")))
+
+
+def _cell(path: Path, entry: Mapping[str, Any]) -> Cell:
+    if unknown := entry.keys() - set(CELL_KEYS):
+        raise InputError(f"{path}: a cell has no {', '.join(sorted(unknown))}; expected {', '.join(CELL_KEYS)}")
+    kind, share, values = entry.get("method", "di2pose"), float(entry.get("share", 1)), entry.get("settings", {})
+    if kind not in (*METHODS, "tokenizer"):
+        raise InputError(f"{path}: the method '{kind}' of {entry['name']} is none of {', '.join(METHODS)}, tokenizer")
+    if kind == "tokenizer":
+        stage = Stage("tokenizer", (*_flags(values), *(("--share", str(share)) if share < 1 else ())))
+    else:
+        coder = {key: value for key, value in values.items() if key.startswith("tokenizer")}
+        others = {key: value for key, value in values.items() if key not in coder}
+        stage = method(kind, *_flags(others), tokenizer=_flags(coder), share=share)
+    return Cell(str(entry["name"]), stage, entry.get("steps"))
 
 
 def _tokenizers(title: str, cells: Mapping[str, tuple[str, ...]], note: str = "") -> Table:

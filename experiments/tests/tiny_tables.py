@@ -1,4 +1,4 @@
-"""`di2pose` with a table of three cells that `tiny` can train; the third fails. test_ablate.py runs it as a process.
+"""`di2pose` with a table of three cells that `tiny` can train; the third fails. Run by test_ablate.py as a process.
 
 Its runs are forked instead of started anew: the same commands without loading torch each time.
 """
