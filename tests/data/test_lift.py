@@ -3,15 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from stick_figures import stick_figures, write_set
 
 from di2pose.cli import main
 from di2pose.data import lift
-from di2pose.data.feature_cache import FeatureCache, write_features
+from di2pose.data.feature_cache import FeatureCache
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, Sample
-from di2pose.errors import InputError
-from di2pose.image.encoder import FeatureLayout, TokenBlock
 from di2pose.noise import generator_of
 from di2pose.pose.skeleton import COCO_17, H36M_17
 
@@ -98,30 +95,3 @@ def test_the_command_writes_the_same_cache_again_and_another_seed_another(tmp_pa
     assert np.abs(a - c).max() > 0.05
     assert np.abs(a[:, 3, : 3 * lift.CHANNELS]).max() == 0  # each keypoint has channels of its own
     assert main(["data", "lift", str(poses), "--count", "0", "--out", str(tmp_path / "no")]) == 2
-
-
-def test_movenets_keypoints_come_out_of_another_cache(tmp_path):
-    class Pictures:
-        name = "blazepose-heavy+movenet"
-        layout = FeatureLayout((TokenBlock("map", 1, 3, 0), TokenBlock("movenet", 17, 6, 0)))
-
-        def __len__(self):
-            return 5
-
-        def crop(self, i):
-            return np.full((2, 2), i, np.uint8), {"joints_mm": POSES[i].astype(np.float32)}, TEXT | {"id": f"p{i}"}
-
-        def cache_parts(self, crops):
-            number = crops[:, 0, 0].astype(np.float32)
-            tokens = np.arange(17 * 6, dtype=np.float32).reshape(17, 6) / 200 + number[:, None, None]
-            return {"map": np.zeros((len(crops), 1, 3), np.float16), "movenet": tokens.astype(np.float16)}
-
-    write_features(Pictures(), Pictures(), tmp_path / "pictures", {"skeleton": "h36m_17", "source": "p"})
-    assert main(["data", "lift", str(tmp_path / "pictures"), "--out", str(tmp_path / "lifted")]) == 0
-    cache = FeatureCache(tmp_path / "lifted")
-    np.testing.assert_array_equal(cache.column("joints_mm"), POSES[:5].astype(np.float32))
-    token = cache.features(np.array([3])).numpy()[0, 2, 2 * lift.CHANNELS : 3 * lift.CHANNELS]
-    np.testing.assert_allclose(token, [3 + 12 / 200, 3 + 13 / 200, 3 + 16 / 200, 1], atol=2e-3)
-    assert [line["id"] for line in cache.index] == [f"p{i}" for i in range(5)]
-    with pytest.raises(InputError, match="holds no keypoints of MoveNet"):
-        lift.MoveNetKeypoints(cache)

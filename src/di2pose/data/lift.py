@@ -1,8 +1,8 @@
 """Lifting: poses seen as 17 simulated 2D keypoints, written as a feature cache.  n poses, COCO's 17 keypoints.
 
 An arena for comparisons that two cores can settle: a sample costs microseconds, what is hidden is known exactly, and
-`train`, `evaluate` and `ablate` take the cache like any other. The keypoints of real footage come out of a cache with
-MoveNet's tokens. Keypoints lie in [-1, 1]^2 of a square crop; poses have the axes of the ray through its centre.
+`train`, `evaluate` and `ablate` take the cache like any other. Keypoints lie in [-1, 1]^2 of a square crop; poses have
+the axes of the ray through its centre.
 """
 
 import math
@@ -15,12 +15,11 @@ import numpy as np
 import tyro
 from jaxtyping import Float
 
-from di2pose.data.feature_cache import ROWS, TEXT, FeatureCache, write_features
+from di2pose.data.feature_cache import ROWS, TEXT, write_features
 from di2pose.data.poses import augment, whole_poses
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, Dataset
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout, TokenBlock
-from di2pose.image.movenet import OBSERVER
 from di2pose.noise import generator_of, seed_of
 from di2pose.pose.skeleton import COCO_17, H36M_17
 
@@ -168,28 +167,6 @@ def _limbs(joints_mm: np.ndarray) -> np.ndarray:
     return joints_mm[:, H36M_17.indices(*COCO_17.joints[FACE:])]
 
 
-class MoveNetKeypoints:
-    """The keypoints that MoveNet saw in the crops of another cache, as such a cache; its labels stay."""
-
-    name, layout = Keypoints.name, Keypoints.layout
-    cache_parts = Keypoints.cache_parts
-
-    def __init__(self, cache: FeatureCache) -> None:
-        if OBSERVER not in cache.fields:
-            raise InputError(f"{cache.folder} holds no keypoints of MoveNet: make it with `di2pose features --movenet`")
-        self.cache = cache
-        self.labels = [name for name in ("joints_mm", "valid", "visibility") if name in cache.fields]
-
-    def __len__(self) -> int:
-        return len(self.cache)
-
-    def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
-        parts = self.cache.read(np.array([i]), OBSERVER, *self.labels)
-        tokens = parts.pop(OBSERVER)[0].astype(np.float32)
-        seen = np.concatenate([tokens[:, :2], tokens[:, 4:5], np.ones((KEYPOINTS, 1), np.float32)], axis=1)
-        return seen, {name: value[0] for name, value in parts.items()}, dict(self.cache.index[i])
-
-
 def lift(
     data: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")],
     out: Path,
@@ -199,21 +176,16 @@ def lift(
     seed: int = 0,
 ) -> None:
     """Write a feature cache of simulated 2D keypoints, to compare lifting methods on: poses of a prepared dataset by
-    other bodies, turned, before a drawn camera, partly hidden. Of a cache with MoveNet's tokens: those keypoints.
+    other bodies, turned, before a drawn camera, partly hidden.
 
     Args:
-        data: prepared dataset with 3D poses (`di2pose data prepare bvh`), or feature cache with MoveNet's tokens
+        data: prepared dataset with 3D poses (`di2pose data prepare bvh`)
         out: folder of the feature cache
         observer: how well the simulated detector sees
         split: whose poses, of the dataset's splits
         count: how many records
         seed: another seed draws other bodies, cameras and errors
     """
-    if (data / "features.json").is_file():
-        cache = FeatureCache(data)
-        real = MoveNetKeypoints(cache)
-        write_features(real, real, out, {name: cache.header[name] for name in ("skeleton", "source")})
-        return
     dataset = Dataset(data)
     joints, rows = whole_poses(dataset.joints_mm, dataset.skeleton)
     chosen = dataset.column("split")[rows] == split

@@ -34,13 +34,13 @@ class _Dtype:
 
 
 class _Array(np.ndarray):
-    def __setstate__(self, state: tuple[Any, ...]) -> None:  # type: ignore[override]
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         *version, shape, kind, fortran, data = state
         size = 1 if isinstance(data, list) else kind.dtype.itemsize
         fits = isinstance(data, list) == kind.dtype.hasobject and len(data) == size * math.prod(shape)
         if not fits or min(shape, default=0) < 0:
             raise ValueError(f"an array of shape {shape} and type {kind.dtype} does not hold these {len(data)} values")
-        super().__setstate__((*version, shape, kind.dtype, fortran, data))  # type: ignore[arg-type]
+        super().__setstate__((*version, shape, kind.dtype, fortran, data))
 
 
 def _scalar(kind: _Dtype, data: bytes | str) -> object:
