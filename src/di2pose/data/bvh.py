@@ -3,7 +3,6 @@
 World axes of CMU's BVH: y up, z where the rest pose faces, x to its left. N nodes (joints and end sites), F frames.
 """
 
-import codecs
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -68,7 +67,7 @@ class Bvh:
     def read(cls, path: Path, unit_mm: float = CMU_UNIT_MM) -> "Bvh":
         """Parse a file whose unit of length is `unit_mm`; InputError says what is damaged."""
         try:
-            return _parse(_text(path), unit_mm)
+            return _parse(path.read_text(encoding="utf-8-sig", errors="replace"), unit_mm)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         except OSError as error:
@@ -135,7 +134,7 @@ class Bvh:
             for kind in kinds:
                 axis, values = "XYZ".index(kind[0]), motion[:, column]
                 if kind.endswith("rotation"):
-                    local = local @ axis_rotation(axis, np.radians(values))
+                    local = local @ Rotation.from_euler("xyz"[axis], values[:, None], degrees=True).as_matrix()
                 else:  # a position channel stands in place of the offset
                     offset[:, axis] = values
                 column += 1
@@ -153,19 +152,6 @@ class Bvh:
                 f"no node called {', '.join(missing)}: not the CMU hierarchy; its nodes are {', '.join(self.joints)}"
             )
         return [self.joints.index(name) for name in names]
-
-
-def _text(path: Path) -> str:
-    """Without the byte order mark that some programs write."""
-    data = path.read_bytes()
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16", errors="replace")
-    return data.removeprefix(codecs.BOM_UTF8).decode("latin-1")
-
-
-def axis_rotation(axis: int, angle: np.ndarray) -> Float[np.ndarray, "F 3 3"]:
-    """Right-handed rotation by `angle` radians about x (0), y (1) or z (2)."""
-    return Rotation.from_euler("xyz"[axis], angle[:, None]).as_matrix()
 
 
 def _parse(text: str, unit_mm: float) -> Bvh:
