@@ -142,7 +142,7 @@ def test_without_an_output_folder_the_results_go_to_one_that_is_named(
     assert capsys.readouterr().err == "error: a\\nb.jpg: no such file or folder\n"
 
 
-def test_a_huge_jpeg_is_done_small_and_told_in_its_own_pixels(run, portrait, tmp_path, boxes):
+def test_a_huge_jpeg_is_done_small_and_written_in_its_own_pixels(run, portrait, tmp_path, boxes):
     """8,000 x 6,500 pixels with the portrait in a corner: the box is given, and comes back, in those pixels."""
     huge = Image.new("RGB", (8_000, 6_500), (90, 120, 160))
     huge.paste(portrait.resize((2048, 2048)), (5000, 4000))
@@ -220,7 +220,7 @@ def test_a_full_disk_keeps_what_fits_and_gives_up(run, portrait, tmp_path, boxes
     assert "b.png" not in said.split("failed")[0]
 
 
-def test_the_focal_length_of_a_phone_is_used_and_told(run, portrait, tmp_path, boxes):
+def test_the_focal_length_of_a_phone_is_used_and_printed(run, portrait, tmp_path, boxes):
     tags = Image.Exif()
     tags.get_ifd(IFD.Exif)[Base.FocalLengthIn35mmFilm] = 26
     portrait.crop((0, 0, 512, 384)).save(tmp_path / "a.jpg", exif=tags)

