@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import torch
 from data.layouts import write_cdf, write_video
+from di2pose.commands.user_files import BoxFile, fitted_camera, read_camera
 from di2pose_experiments.results import FORMAT_VERSION, read_results
 from output.people import person, result
 from PIL import Image
@@ -21,7 +22,6 @@ from stick_figures import write_set
 
 from di2pose import checkpoint, recipes
 from di2pose.calibration import Calibration
-from di2pose.commands.user_files import BoxFile, fitted_camera, read_camera
 from di2pose.data import mpi_inf_3dhp, pose2sim
 from di2pose.data.bvh import Bvh
 from di2pose.data.feature_cache import FeatureCache, write_features
