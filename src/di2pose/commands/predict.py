@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import tyro
 
 from di2pose.commands.inputs import Input, Inputs, fitted_camera, scaled_camera, sort_inputs, work_batches
@@ -25,6 +26,7 @@ from di2pose.errors import InputError, require
 from di2pose.files import printable
 from di2pose.garbage import freeze_gc, gc_disabled
 from di2pose.image.boxes import Box
+from di2pose.image.keypoints import people_in
 from di2pose.image.read import Photo, read_photo
 from di2pose.interruption import deferred_sigint
 from di2pose.options import VIDEO_OPTIONS
@@ -64,6 +66,15 @@ def predict(
         raise InputError("; ".join(found.missing))
     if any(item.kind != "photo" for item in found.found):
         require("av", extra="video")
+        if options.keypoint_source is not None:
+            raise InputError("--keypoints is of photos: give the videos in a run of their own")
+    if options.known_keypoints and all(each.name for each in options.known_keypoints):
+        photos = [Path(str(item.source)) for item in found.found]
+        if not any(len(people_in(options.known_keypoints, photo, "")) for photo in photos):
+            raise InputError(
+                f"{options.keypoint_source} has nobody in {', '.join(photo.name for photo in photos[:3])}: it is about "
+                f"{', '.join(str(each.name) for each in options.known_keypoints[:3])}"
+            )
     if "parquet" in options.formats:
         require("pyarrow", extra="parquet")
     given = {item.source.resolve() for item in found.found if isinstance(item.source, Path)}
@@ -93,9 +104,9 @@ def load(options: PredictOptions) -> "Di2Pose":
 
         if options.workers is not None or options.engine == "ray":  # each has one core, a single one, too
             torch.set_num_threads(1)
-        model = Di2Pose.from_pretrained(options.model, options.torch_device, options.encoder)
+        model = Di2Pose.from_pretrained(options.model, options.torch_device, options.encoder, options.observer)
         model.detector = options.detector
-        model.encoder  # noqa: B018  # a missing encoder is an error now, and not once for each picture
+        _ = model.encoder, model.observer  # missing ones are errors now, and not once for each picture
     freeze_gc(again=True)
     return model
 
@@ -196,9 +207,12 @@ def _answers(
                 photo = batch[0][1]
                 across, down = photo.scale
                 camera = scaled_camera(fitted_camera(camera, photo.size), (1 / across, 1 / down), photo.picture.size)
-            boxes = [_boxes(item, photo, options) for item, photo in batch]
+            known = {
+                "boxes": [_boxes(item, photo, options) for item, photo in batch],
+                "keypoints": [_keypoints(item, photo, options) for item, photo in batch],
+            }
             pictures = [photo.picture for _, photo in batch]
-            found = model(pictures, boxes=boxes, camera=camera, **options.call(*VIDEO_OPTIONS, "second_look"))
+            found = model(pictures, camera=camera, **known, **options.call(*VIDEO_OPTIONS, "second_look"))
             return [
                 dataclasses.replace(result, image=str(item.source), picture=photo.picture)
                 for result, (item, photo) in zip(found, batch, strict=True)
@@ -214,6 +228,14 @@ def _boxes(item: Input, photo: Photo, options: PredictOptions) -> list[Box] | No
     boxes = None if options.box_file is None else options.box_file.of(Path(str(item.source)))
     across, down = photo.scale
     return boxes and [(x0 / across, y0 / down, x1 / across, y1 / down) for x0, y0, x1, y1 in boxes]
+
+
+def _keypoints(item: Input, photo: Photo, options: PredictOptions) -> np.ndarray | None:
+    """The user's keypoints of a photo, in pixels of the picture; None: the detector is used."""
+    if options.known_keypoints is None:
+        return None
+    people = people_in(options.known_keypoints, Path(str(item.source)), options.keypoint_source)
+    return people / np.array([*photo.scale, 1.0])
 
 
 def enlarged(result: Result, photo: Photo) -> Result:

@@ -13,6 +13,7 @@ from di2pose.commands.inputs import BoxFile, read_camera
 from di2pose.commands.writing import endings, parse_formats
 from di2pose.device import usable_device
 from di2pose.errors import InputError
+from di2pose.image.keypoints import PictureKeypoints, read_keypoints
 from di2pose.image.read import MOST_MEGAPIXELS
 from di2pose.options import Boxes, Options, Point
 from di2pose.pose.camera import Camera
@@ -35,11 +36,16 @@ class PredictOptions(Options):
     encoder: str | None = None
     """Image encoder instead of the model's own, e.g. vitpose:FOLDER where its weights have moved."""
     detector: str = "auto"
-    """Person detector: auto, or blazepose."""
+    """Person detector: auto, blazepose, or rtdetr:FOLDER-OR-HUB-NAME."""
     box_source: Annotated[Path | None, tyro.conf.arg(name="boxes", metavar="FILE|X0,Y0,X1,Y1")] = None
     """Where people are in the photos, instead of a detector, in pixels of the upright picture. Numbers: X0,Y0,X1,Y1,
     of several people with ; between them, the same in every photo. Or a file: JSON {"photo.jpg": [[x0, y0, x1, y1],
     ...]} or CSV with the columns file,x0,y0,x1,y1; the detector is used for photos that it does not name."""
+    keypoint_source: Annotated[Path | None, tyro.conf.arg(name="keypoints", metavar="FILE|FOLDER")] = None
+    """2D keypoints of the people in the photos by another program, instead of detector and MoveNet: OpenPose's JSON (or
+    a folder of it), COCO results, AlphaPose's, MMPose's, .npz or .npy; photos are found by name."""
+    observer: str = "movenet"
+    """Network that finds 2D keypoints: movenet, vitpose:FOLDER-OR-HUB-NAME, or rtmlib[:MODE-OR-ONNX]."""
     camera_file: Annotated[Path | None, tyro.conf.arg(name="camera")] = None
     """JSON with "K", the 3x3 matrix of a calibration, or "focal" and "centre" in pixels; may hold "size"
     [width, height] and "distortion" in OpenCV's order."""
@@ -65,13 +71,15 @@ class PredictOptions(Options):
     ray_address: str | None = None
     """Of a running cluster, ray://HOST:10001 or HOST:6379 (left out: one is started on this machine)."""
     boxes: tyro.conf.Suppress[Boxes | None] = None
+    keypoints: tyro.conf.Suppress[Any] = None
     camera: tyro.conf.Suppress[Camera | None] = None
     occluded: tyro.conf.Suppress[Boxes] = ()
     pin: tyro.conf.Suppress[dict[str, Point] | None] = None
     keep_tokens: tyro.conf.Suppress[dict[int, int] | None] = None
 
     def __post_init__(self) -> None:
-        _ = self.formats, self.box_file, self.known_camera  # read now: wrong ones are errors before any work
+        # Read now: wrong ones are errors before any work.
+        _ = self.formats, self.box_file, self.known_camera, self.known_keypoints
         for each in dataclasses.fields(Options):
             value, least, most = getattr(self, each.name), each.metadata.get("least"), each.metadata.get("most")
             if value is not None and least is not None and not least <= value <= (most or float("inf")):
@@ -81,6 +89,8 @@ class PredictOptions(Options):
                 raise InputError(f"--{flag} must be {bounds}, got {value:g}{hint}")
         if self.camera_file is not None and self.field_of_view is not None:
             raise InputError("give --camera or --fov, not both: the camera has a field of view already")
+        if self.box_source is not None and self.keypoint_source is not None:
+            raise InputError("give --boxes or --keypoints, not both: keypoints say where the people are")
         if self.workers is not None and self.workers < 0:
             raise InputError(f"--workers is a number of processes, or 0 for one a core, got {self.workers}")
         if self.ray_address is not None and self.engine != "ray":
@@ -106,6 +116,10 @@ class PredictOptions(Options):
     @cached_property
     def box_file(self) -> BoxFile | None:
         return None if self.box_source is None else BoxFile(self.box_source)
+
+    @cached_property
+    def known_keypoints(self) -> list[PictureKeypoints] | None:
+        return None if self.keypoint_source is None else read_keypoints(self.keypoint_source)
 
     @cached_property
     def known_camera(self) -> Camera | None:

@@ -82,6 +82,19 @@ def match_pictures(
     return [each.people for each in found]
 
 
+def people_in(
+    found: Sequence[PictureKeypoints], picture: Path, source: object
+) -> Float[np.ndarray, "P 17 3"]:
+    """The people of one of many pictures: by its file name, with or without ending, where the source has names; a
+    picture that is not among them shows nobody. Without names the source must hold one picture."""
+    names = {key: each.people for each in found if each.name for key in (Path(each.name).stem, each.name)}
+    if not names and len(found) != 1:
+        raise InputError(f"{source} holds {len(found)} pictures without names: name them, or give one file a picture")
+    if not names:
+        return found[0].people
+    return names.get(picture.name, names.get(picture.stem, np.zeros((0, COCO_17.count, 3))))
+
+
 def _read_file(path: Path, skeleton: Skeleton | None) -> list[PictureKeypoints]:
     if path.suffix.lower() in (".npy", ".npz"):
         with files.reading(path, ADVICE):

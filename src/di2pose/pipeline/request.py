@@ -128,8 +128,6 @@ def batches(
 
     Boxes are a list for one picture, and a list of such lists for a list of pictures.
     """
-    if boxes is not None and keypoints is not None:
-        raise InputError("give boxes or keypoints, not both: keypoints say where the people are")
     if isinstance(images, list | tuple):
         pictures: list[Any] = list(images)
         boxes = [None] * len(pictures) if boxes is None else boxes
@@ -142,6 +140,8 @@ def batches(
         raise InputError(
             f"{len(pictures)} images need as many lists of boxes, got {len(boxes)} (boxes) and {len(hidden)} (occluded)"
         )
+    if any(some is not None and points is not None for some, points in zip(boxes, marks, strict=True)):
+        raise InputError("give boxes or keypoints, not both: keypoints say where the people are")
     what = "boxes of a picture are a list of (x0, y0, x1, y1)"
     whole = [
         ImageRequest(image, None if some is None else parse_boxes(some, what), parse_boxes(covers, what), points)
