@@ -67,6 +67,7 @@ def run(model_folder, tmp_path, capsys):
         out = options.pop("out", tmp_path / "out")
         quick = {"model": str(model_folder), "hypotheses": 2, "steps": 2, "format": "json"}
         flags = {"boxes": "box_source", "camera": "camera_file", "height": "height_m", "fov": "field_of_view"}
+        flags["keypoints"] = "keypoint_source"
         named = {flags.get(flag, flag): value for flag, value in (quick | options).items()}
         if "box_source" in named:
             named["box_source"] = Path(named["box_source"])

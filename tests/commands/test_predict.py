@@ -246,3 +246,32 @@ def test_a_calibrated_camera_and_a_height_are_used(run, portrait, tmp_path, boxe
     code, _, problems, _ = run(tmp_path / "a.png", boxes=boxes("a.png"), camera=tmp_path / "k.json")
     assert code == 2
     assert "calibrated at 1024x768 and the picture has 512x512" in problems
+
+
+def test_faces_are_hidden_and_the_rest_is_not(run, portrait, tmp_path, boxes):
+    portrait.save(tmp_path / "a.png")
+    _, _, _, out = run(tmp_path / "a.png", boxes=boxes("a.png"), format="overlay", blur_faces=True)
+    _, _, _, plain = run(tmp_path / "a.png", boxes=boxes("a.png"), format="overlay", out=tmp_path / "plain")
+    shown, original = (
+        np.asarray(Image.open(folder / "a.overlay.jpg").convert("L")).astype(float) for folder in (out, plain)
+    )
+    face, badge = (slice(90, 160), slice(195, 255)), (slice(440, 500), slice(300, 360))
+    assert np.abs(shown - original)[face].mean() > 8  # the skeleton's lines are in both
+    assert np.median(np.abs(shown[badge] - original[badge])) < 6
+
+
+def test_keypoints_of_another_program_by_the_photos_name(run, portrait, tmp_path):
+    """OpenPose's file of the one photo; another photo that it does not name shows nobody."""
+    portrait.save(tmp_path / "a.png")
+    portrait.save(tmp_path / "b.png")
+    marks = np.random.default_rng(0).uniform((60, 20, 0.5), (440, 500, 1.0), (17, 3))
+    people = [{"pose_keypoints_2d": marks.ravel().tolist()}]
+    (tmp_path / "a_keypoints.json").write_text(json.dumps({"version": 1.3, "people": people}))
+    given = tmp_path / "a_keypoints.json"
+    code, _, _, out = run(tmp_path / "a.png", tmp_path / "b.png", keypoints=given, format="json")
+    assert code == 0
+    assert [len(Result.load(out / f"{name}.json").people) for name in ("a", "b")] == [1, 0]
+    with pytest.raises(InputError, match=r"has nobody in b.png: it is about a"):
+        run(tmp_path / "b.png", keypoints=given)
+    with pytest.raises(InputError, match="not both"):
+        run(tmp_path / "a.png", keypoints=given, boxes="1,2,3,4")

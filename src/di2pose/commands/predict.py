@@ -189,6 +189,10 @@ def predict_photos(
                 report(Report(item, problems=[str(answer)]))
             elif room:
                 files, shown = OutputFiles(), answer
+                if options.blur_faces:
+                    from di2pose.output.media import without_faces
+
+                    shown = without_faces(model, shown)
                 files.save(options.out / item.name, options.formats, enlarged(shown, photo), shown)
                 report(Report(item, _in_words(shown, photo), files, len(shown.people)))
                 room = not files.disk_full

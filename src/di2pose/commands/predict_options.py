@@ -58,6 +58,8 @@ class PredictOptions(Options):
     """Smooth videos over time; surer joints weigh more."""
     same_body: bool = True
     """Give everybody in a video bones of one length from their first frame to their last."""
+    blur_faces: bool = False
+    """Make faces unrecognisable in everything that is written. Only of people who were found."""
     device: str = "auto"
     """auto, cpu, cuda or mps."""
     max_megapixels: float = MOST_MEGAPIXELS

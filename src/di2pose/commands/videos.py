@@ -21,7 +21,7 @@ from di2pose.commands.writing import (
 from di2pose.errors import InputError
 from di2pose.interruption import check, deferred_sigint
 from di2pose.options import VIDEO_OPTIONS
-from di2pose.output.media import OverlayVideo, Thumbnails
+from di2pose.output.media import OverlayVideo, Thumbnails, without_faces
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion, Result, count_people
 from di2pose.video.body import one_body
@@ -137,7 +137,8 @@ def _results(model: Di2Pose, stream: Stream, options: PredictOptions, notes: Tra
     camera = options.known_camera
     if camera is not None:
         camera = fitted_camera(camera, next(iter(stream)).picture.size)
-    return video_results(
+    results = video_results(
         model, stream, smoothed=options.smooth, same_body=False, camera=camera, pictures=True, notes=notes,
         **options.call(*VIDEO_OPTIONS),
     )  # fmt: skip
+    return (without_faces(model, result) for result in results) if options.blur_faces else results

@@ -1,20 +1,25 @@
-"""Pictures made while a video is processed: the overlay video, and thumbnails for the page."""
+"""Pictures made while a video or photo is processed: the overlay video, thumbnails for the page, blurred faces."""
 
 import dataclasses
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from PIL import Image
+import numpy as np
+from PIL import Image, ImageDraw
 
 from di2pose.errors import InputError, require
 from di2pose.files import replacing
+from di2pose.image.detect import from_boxes
+from di2pose.image.encoder import PERSON, to_picture
 from di2pose.output.overlay import draw_overlay, moved
 from di2pose.output.viewer import FRAME_SIDE, MOST_FRAMES
-from di2pose.result import Motion, Result
+from di2pose.pipeline.pipeline import Di2Pose
+from di2pose.pose.skeleton import BLAZEPOSE_33
+from di2pose.result import Motion, Person, Result
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -24,6 +29,12 @@ MOST_SIDE = 1280
 """Pixels of the overlay video's longer side: every joint is visible, and it is drawn twice as fast as full HD."""
 CODECS = ("libx264", "libopenh264", "mpeg4")
 """The first that this build of FFmpeg can write is used; every browser plays the first two."""
+FACE = BLAZEPOSE_33.joints[: BLAZEPOSE_33.index("right_mouth") + 1]
+"""BlazePose's landmarks of the face come first: nose, eyes, ears, mouth."""
+FACE_MM = 170.0
+"""Radius of the disc that hides a face: a head is about 230 mm high, and the estimate may be some cm off."""
+HEAD_MM = 140.0
+"""Least radius round the landmarks of a face: hair and chin lie outside of them."""
 
 
 class OverlayVideo:
@@ -112,3 +123,64 @@ class Thumbnails:
             for k in range(0, len(motion), every)
         ]
         return Motion(results, motion.fps / every)
+
+
+def without_faces(model: Di2Pose, result: Result) -> Result:
+    """The result with coarse blocks over everybody's head in its picture, if it has one.
+
+    Heads are hidden both where the pose projects them and where the encoder finds the landmarks of a face in each
+    person's box: the pose may be wrong about a head in full view.
+    """
+    if result.picture is None:
+        return result
+    discs = [face_disc(person) for person in result.people]
+    for person, face in _encoded_faces(model, result, result.picture):
+        centre = face.mean(0)
+        reach = float(np.linalg.norm(face - centre, axis=1).max())
+        discs.append((centre, max(1.6 * reach, HEAD_MM * pixels_a_mm(person))))
+    return dataclasses.replace(result, picture=pixelated(result.picture, discs))
+
+
+def _encoded_faces(model: Di2Pose, result: Result, picture: Image.Image) -> Iterator[tuple[Person, np.ndarray]]:
+    """People in whose box the encoder finds a person, with their face landmarks (n, 2) in picture pixels."""
+    crops = [model.crop(picture, from_boxes([person.box])[0], result.camera) for person in result.people]
+    output = model.encode(crops).output
+    if output.landmarks_2d is None or output.skeleton is None or output.person is None:
+        return
+    where = list(output.skeleton.indices(*FACE))
+    for person, crop, points, score in zip(result.people, crops, output.landmarks_2d, output.person, strict=True):
+        if float(score) >= PERSON:
+            yield person, to_picture(model.encoder, crop.region, points[where])
+
+
+def pixelated(image: Image.Image, discs: Sequence[tuple[np.ndarray, float]]) -> Image.Image:
+    """The picture with coarse blocks, six across, in place of each disc (centre, radius) in pixels."""
+    hidden = image.copy()
+    for centre, radius in discs:
+        box = [int(np.floor(v)) for v in (*(centre - radius), *(centre + radius + 1))]
+        box = [max(0, box[0]), max(0, box[1]), min(image.width, box[2]), min(image.height, box[3])]
+        if box[2] <= box[0] or box[3] <= box[1]:
+            continue
+        part = image.crop((box[0], box[1], box[2], box[3]))
+        block = max(2.0, radius / 3)
+        coarse = part.resize([max(1, round(side / block)) for side in part.size], Image.Resampling.BOX)
+        disc = Image.new("L", part.size, 0)
+        x, y = centre - box[:2]
+        ImageDraw.Draw(disc).ellipse([x - radius, y - radius, x + radius, y + radius], fill=255)
+        hidden.paste(coarse.resize(part.size, Image.Resampling.NEAREST), (box[0], box[1]), disc)
+    return hidden
+
+
+def face_disc(person: Person) -> tuple[np.ndarray, float]:
+    """Centre and radius of a disc that hides the head, in pixels."""
+    names = [name for name in ("nose", "head", "head_top", "left_ear", "right_ear") if name in person.skeleton.joints]
+    head = person.joints_2d[list(person.skeleton.indices(*names))]
+    return np.nanmean(head, 0), FACE_MM * pixels_a_mm(person)
+
+
+def pixels_a_mm(person: Person) -> float:
+    """The person's scale in the picture: over all bones, ignoring perspective."""
+    children, parents = (list(side) for side in zip(*person.skeleton.bones, strict=True))
+    flat = person.joints_2d[children] - person.joints_2d[parents]
+    real = (person.joints_mm[children] - person.joints_mm[parents])[:, :2]
+    return float(np.sqrt(np.nansum(flat**2) / np.nansum(real**2)))
