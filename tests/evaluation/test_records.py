@@ -1,7 +1,10 @@
 """Feature caches as records: every estimate of a tiny model, peers, flip test, groups, by the commands."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -292,6 +295,27 @@ def test_the_precision_is_chosen_and_named(features, run, tmp_path, monkeypatch)
     assert found["bfloat16"]["run"]["predictor"].endswith("bfloat16)")
     values = [value(found[name], "0/regression/mpjpe") for name in ("auto", "bfloat16")]
     assert values[0] != values[1] == pytest.approx(values[0], rel=0.01)
+
+
+def test_temperature_and_top_r_are_of_the_sampler(features, run, regression, tmp_path):
+    options = {"limit": 4, "hypotheses": "2"}
+    plain = evaluated(run, features, tmp_path / "plain", **options)
+    sharp = evaluated(run, features, tmp_path / "sharp", temperature=0.1, top_r=0.5, **options)
+    assert "temperature 0.1, top_r 0.5" in sharp["run"]["predictor"]
+    assert value(plain, "0/regression/mpjpe") == value(sharp, "0/regression/mpjpe")
+    assert value(plain, "2/p-agg/mpjpe") != value(sharp, "2/p-agg/mpjpe")
+    with pytest.raises(InputError, match="of kind 'regression'"):
+        evaluated(regression, features, tmp_path / "none", temperature=0.1, **options)
+
+
+def test_two_processes_under_torchrun_give_the_report_of_one(features, run, tmp_path):
+    words = ("evaluate", run, "--data", features, "--hypotheses", "1", "--steps", 2, "--limit", 4, "--batch", 1)
+    assert main([*map(str, words), "--out", str(tmp_path / "one")]) == 0
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "di2pose")
+    command, env = [*torchrun, *map(str, words), "--out", str(tmp_path / "two")], os.environ | {"OMP_NUM_THREADS": "1"}
+    two = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert two.returncode == 0, two.stderr[-3000:]
+    assert (tmp_path / "two" / "report.json").read_bytes() == (tmp_path / "one" / "report.json").read_bytes()
 
 
 def test_ranks_that_each_finish_another_model_last_still_write_the_joint_table(features, run, tmp_path, monkeypatch):

@@ -70,6 +70,8 @@ def evaluate(
     encoder: str | None = None,
     device: str = "cpu",
     precision: Precision = "auto",
+    temperature: float | None = None,
+    top_r: float | None = None,
     textures: Path | None = None,
     images: Path | None = None,
     worst: int = 20,
@@ -106,6 +108,8 @@ def evaluate(
         encoder: another image encoder than the model's own, e.g. vitpose:FOLDER.
         device: cpu, cuda, mps; under torchrun `cuda` is each rank's own GPU.
         precision: of the model; auto: bfloat16 on a GPU that has it, else float32.
+        temperature: of the sampler: below 1 tokens are drawn more sharply than the model says; left out: the model's.
+        top_r: of the sampler: only the most probable codes that hold this mass are drawn; left out: the model's.
         textures: folder of the Describable Textures Dataset for the patches (left out: procedural textures).
         images: folder of the pictures, if not the one in the prepared dataset.
         worst: how many of the worst records the HTML page shows per protocol.
@@ -137,6 +141,8 @@ def evaluate(
     settings += ["true boxes"] * true_boxes + ["not fitted"] * (not fit)
     if (dtype := precision_of(precision, choose_device(device))) != torch.float32:
         settings.append(str(dtype).removeprefix("torch."))
+    drawing = {key: value for key, value in {"temperature": temperature, "top_r": top_r}.items() if value is not None}
+    settings += [f"{key} {value:g}" for key, value in drawing.items()]
     for model in models:
         looks: Json = {"second_look": second_look, "flip_test": flip_test, "true_boxes": true_boxes, "fit": fit}
         predictor = load_predictor(model, records, device=device, encoder=encoder, precision=precision, **looks)
@@ -146,6 +152,10 @@ def evaluate(
         if isinstance(predictor, BlazePosePeer):  # one pose, repeated
             add(name, name + " (true boxes)" * true_boxes, predictor, 1)
             continue
+        if drawing:
+            if predictor.model.kind != "di2pose":
+                raise InputError(f"--temperature and --top-r: {model} is of kind '{predictor.model.kind}', not di2pose")
+            predictor.model.draw_with(**drawing)
         title = f"{name} ({', '.join([fingerprint(predictor.model), *settings])})"
         for count in several or (None,):
             add(f"{name}-{count}-steps" if len(several) > 1 else name, title, predictor, HYPOTHESES, count)
