@@ -32,6 +32,7 @@ class GracefulServer(Server):
         grace_s = self.config.timeout_graceful_shutdown or 0
         self.worker.end(0.8 * grace_s)  # the rest is for their answers
         await super().shutdown(sockets)
+        await asyncio.to_thread(self.worker.close)  # here, for SIGTERM then ends the program
 
 
 class TimedProtocol(H11Protocol):
