@@ -41,5 +41,5 @@ def test_offline_there_are_no_examples_and_that_is_logged(cache, monkeypatch, ca
     with caplog.at_level(logging.WARNING):
         examples = Examples()
         examples.fetching.join(300)
-    assert examples.all() == {}
+    assert examples.all() == []
     assert "the page has no examples, or not all of them: could not download asset 'sports2d-demo'" in caplog.text

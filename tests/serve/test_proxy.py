@@ -8,7 +8,7 @@ from serve.running import QUICK, Running, running
 @pytest.mark.parametrize("path", ["/", "/pose/"])
 def test_the_page_may_ask_through_the_documented_proxy(model, photos, tmp_path, path):
     with running(model, hosts=("pose.example",)) as service, behind_nginx(tmp_path, service.port, path) as port:
-        proxy = Running(port, service.worker, {"Host": f"pose.example:{port}"})
+        proxy = Running(port, service.worker, headers={"Host": f"pose.example:{port}"})
         assert proxy.get(path).body == service.get("/").body
         assert proxy.get(f"{path}static/app.js").body == service.get("/static/app.js").body
         for origin, status in ((f"http://pose.example:{port}", 200), ("http://evil.example", 403)):
