@@ -37,7 +37,7 @@ def stick_figures(count, generator):
 def write_set(folder, samples, name="figures", skeleton=H36M_17, **header):
     """A prepared dataset of some samples."""
     writer = Writer(folder, name, skeleton, **header)
-    writer.write("all", samples)
+    writer.write("all", list(samples))
     return writer.finish()
 
 

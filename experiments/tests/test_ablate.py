@@ -167,7 +167,7 @@ def test_tokenizers_may_learn_for_longer(cache, tmp_path, capsys):
         (["--seeds", "4-2"], "got 4-2"),
         (["--learning-rates", "fast", "--iterations", "3"], "--learning-rates takes numbers above 0"),
         (["--double", "0"], "need --iterations N or --budget"),
-        (["--train=--set diffusion.nonsense=1"], "has no 'nonsense'"),
+        (["--train=--set diffusion.nonsense=1"], "diffusion.nonsense=1: expected KEY=VALUE"),
         (["--cells", "/nowhere"], "'matrices' is one of the tables"),
         (["--budget", "0"], "--budget must be above 0 minutes"),
         (["--test", "nowhere=/nowhere"], "is no folder"),

@@ -13,7 +13,6 @@ import h5py
 import numpy as np
 import torch
 from data.layouts import write_cdf, write_video
-from di2pose.commands.user_files import BoxFile, fitted_camera, read_camera
 from di2pose_experiments.results import FORMAT_VERSION, read_results
 from output.people import person, result
 from PIL import Image
@@ -22,6 +21,7 @@ from stick_figures import write_set
 
 from di2pose import checkpoint, recipes
 from di2pose.calibration import Calibration
+from di2pose.commands.inputs import BoxFile, fitted_camera, read_camera
 from di2pose.data import mpi_inf_3dhp, pose2sim
 from di2pose.data.bvh import Bvh
 from di2pose.data.feature_cache import FeatureCache, write_features
@@ -33,14 +33,13 @@ from di2pose.evaluation.compare import compare_reports, read_report
 from di2pose.evaluation.predictors import PredictionFile
 from di2pose.evaluation.records import RecordLog
 from di2pose.image.encoder import FeatureLayout, TokenBlock
-from di2pose.image.networks import TfjsFile, TfliteFile, to_tflite
+from di2pose.image.keypoints import read_keypoints
 from di2pose.image.read import read_image, read_photo
 from di2pose.model import load_model, save_model
 from di2pose.network import Di2PoseNetwork
-from di2pose.output.parquet import read_notes
 from di2pose.pose.camera import Camera
 from di2pose.result import Motion, Result
-from di2pose.training.log import plot, read_rows
+from di2pose.training.log import read_rows
 from di2pose.training.state import check_identity, read_state, write_state
 from di2pose.video.stream import Stream
 
@@ -193,38 +192,21 @@ PARSERS |= {
 # Networks
 
 
-def make_network(folder: Path) -> None:
-    weights = [{"name": "w", "shape": [3, 3, 2, 4], "dtype": "float32", "quantization": {"dtype": "float16"}},
-               {"name": "b", "shape": [4], "dtype": "float32"}]  # fmt: skip
-    about = {
-        "strides": {"list": {"i": ["1", "2", "2", "1"]}},
-        "padding": {"s": "U0FNRQ=="},
-        "fused_ops": {"list": {"s": ["Qmlhc0FkZA==", "UmVsdTY="]}},
-    }
-    node = {"name": "c", "op": "_FusedConv2D", "input": ["x", "w", "b"], "attr": about}
-    last = {"name": "d", "op": "AddV2", "input": ["c", "c"], "attr": {}}
-    graph = {
-        "modelTopology": {"node": [{"name": "x", "op": "Placeholder"}, node, last]},
-        "weightsManifest": [{"weights": weights}],
-    }
-    (folder / "model.json").write_text(json.dumps(graph))
-    (folder / "group1.bin").write_bytes(np.ones(72, "<f2").tobytes() + np.ones(4, "<f4").tobytes())
-    (folder / "n.tflite").write_bytes(read_tfjs(folder))
+# Keypoints of other programs
 
 
-def read_tfjs(folder: Path) -> bytes:
-    return to_tflite(TfjsFile(folder / "model.json", folder / "group1.bin"), "x", ["d"], (1, 8, 8, 2))
-
-
-def read_tflite(folder: Path) -> object:
-    file = TfliteFile(folder / "n.tflite")
-    return file.upstream(file.operations[-1].outputs)
+def make_keypoints(folder: Path) -> None:
+    marks = np.random.default_rng(0).uniform(1, 500, (2, 17, 3))
+    entries = [{"image_id": "a.jpg", "keypoints": each.ravel().tolist(), "score": 1.0} for each in marks]
+    (folder / "coco.json").write_text(json.dumps(entries))
+    people = [{"pose_keypoints_2d": each.ravel().tolist()} for each in marks]
+    (folder / "openpose.json").write_text(json.dumps({"version": 1.3, "people": people}))
+    np.savez(folder / "marks.npz", keypoints=marks)
 
 
 PARSERS |= {
-    "tfjs graph": Parser("model.json", make_network, read_tfjs),
-    "tfjs weights": Parser("group1.bin", make_network, read_tfjs),
-    "tflite": Parser("n.tflite", make_network, read_tflite),
+    f"keypoints {name}": Parser(name, make_keypoints, lambda folder, name=name: read_keypoints(folder / name))
+    for name in ("coco.json", "openpose.json", "marks.npz")
 }
 
 
@@ -233,7 +215,6 @@ PARSERS |= {
 
 def make_result(folder: Path) -> None:
     result([person(hypotheses=2)], image="a.jpg").save(folder / "r.json")
-    result([person(hypotheses=1)]).save(folder / "r.parquet")
 
 
 def use_results(found: list[Result], folder: Path) -> None:
@@ -351,7 +332,6 @@ WEIGHTS = "model/tokenizer.safetensors"
 PARSERS |= {
     "result": Parser("r.json", make_result, lambda folder: use_results([Result.load(folder / "r.json")], folder)),
     "motion": Parser("r.json", make_motion, lambda folder: use_results(list(Motion.load(folder / "r.json")), folder)),
-    "parquet": Parser("r.parquet", make_result, lambda folder: read_notes(folder / "r.parquet")),
     "calibration": Parser("calibration.json", Calibration.neutral().write, read_calibration),
     "checkpoint config": Parser("model/config.json", make_checkpoint, read_checkpoint),
     "checkpoint weights": Parser(WEIGHTS, make_checkpoint, read_checkpoint),
@@ -363,7 +343,7 @@ PARSERS |= {
     **{f"dataset {name}": Parser(f"set/{name}", make_dataset, read_dataset)
        for name in ("dataset.json", "cameras.json", "index.jsonl", "joints_mm.npy", "a.jpg")},
     "records": Parser("all.rank0000.jsonl", make_lines, lambda folder: RecordLog(folder, "all", 1).read()),
-    "training log": Parser("metrics.jsonl", make_lines, lambda folder: plot(read_rows(folder / "metrics.jsonl"))),
+    "training log": Parser("metrics.jsonl", make_lines, lambda folder: read_rows(folder / "metrics.jsonl")),
     "report": Parser("report.json", make_report, compare_with_itself),
     "ablation": Parser("t.json", make_table, lambda folder: read_results(folder / "t.json")),
 }  # fmt: skip

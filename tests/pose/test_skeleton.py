@@ -166,8 +166,8 @@ def test_bone_lengths_are_those_that_a_body_was_drawn_with():
 def test_names_are_found_in_any_spelling():
     assert get("coco17") is COCO_17
     assert get("MPI-INF-3DHP_28") is MPI_INF_3DHP_28
-    with pytest.raises(InputError, match=r"no skeleton is called 'coco18'.*coco_17"):
-        get("coco18")
+    with pytest.raises(InputError, match=r"no skeleton is called 'coco19'.*coco_17"):
+        get("coco19")
     assert H36M_17.indices("left_hip", "right_hip") == (4, 1)
     with pytest.raises(InputError, match=r"no joint 'neck'.*thorax"):
         H36M_17.index("neck")
