@@ -13,10 +13,10 @@ ROOT = Path(__file__).parents[1]
 BUDGET = {
     "src/di2pose/*.py": 2645,
     "src/di2pose/baselines": 512,
-    "src/di2pose/commands": 1574,
+    "src/di2pose/commands": 1572,
     "src/di2pose/data": 3037,
     "src/di2pose/diffusion": 1137,
-    "src/di2pose/evaluation": 2807,
+    "src/di2pose/evaluation": 2808,
     "src/di2pose/image": 2615,
     "src/di2pose/occlusion": 386,
     "src/di2pose/onnx": 373,

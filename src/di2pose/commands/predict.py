@@ -211,12 +211,10 @@ def _answers(
                 photo = batch[0][1]
                 across, down = photo.scale
                 camera = scaled_camera(fitted_camera(camera, photo.size), (1 / across, 1 / down), photo.picture.size)
-            known = {
-                "boxes": [_boxes(item, photo, options) for item, photo in batch],
-                "keypoints": [_keypoints(item, photo, options) for item, photo in batch],
-            }
-            pictures = [photo.picture for _, photo in batch]
-            found = model(pictures, camera=camera, **known, **options.call(*VIDEO_OPTIONS, "second_look"))
+            known = {"camera": camera} | options.call(*VIDEO_OPTIONS, "second_look")
+            boxes = [_boxes(item, photo, options) for item, photo in batch]
+            marks = [_keypoints(item, photo, options) for item, photo in batch]
+            found = model([photo.picture for _, photo in batch], boxes=boxes, keypoints=marks, **known)
             return [
                 dataclasses.replace(result, image=str(item.source), picture=photo.picture)
                 for result, (item, photo) in zip(found, batch, strict=True)

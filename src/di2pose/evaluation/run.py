@@ -34,6 +34,7 @@ from di2pose.evaluation.scoring import Scorer
 from di2pose.files import Json, write_json
 from di2pose.image.crop import Roi
 from di2pose.image.detect import PersonMatcher
+from di2pose.network import Di2PoseNetwork
 from di2pose.occlusion.patches import Rectangle
 from di2pose.occlusion.protocols import advocc_image, advocc_placements, advocc_visible, occlude_limb, person_crop
 from di2pose.occlusion.textures import DtdTextures, ProceduralTextures, TextureSource
@@ -153,7 +154,7 @@ def evaluate(
             add(name, name + " (true boxes)" * true_boxes, predictor, 1)
             continue
         if drawing:
-            if predictor.model.kind != "di2pose":
+            if not isinstance(predictor.model, Di2PoseNetwork):
                 raise InputError(f"--temperature and --top-r: {model} is of kind '{predictor.model.kind}', not di2pose")
             predictor.model.draw_with(**drawing)
         title = f"{name} ({', '.join([fingerprint(predictor.model), *settings])})"
