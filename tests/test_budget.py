@@ -28,9 +28,9 @@ BUDGET = {
     "src/di2pose/training": 1610,
     "src/di2pose/video": 1132,
     "packages/people/src": 3428,
-    "experiments/di2pose_experiments": 1849,
+    "experiments/di2pose_experiments": 1851,
     "tests": 21591,
-    "docs/*.md": 1344,
+    "docs/*.md": 1367,
 }
 
 

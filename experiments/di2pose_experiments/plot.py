@@ -53,7 +53,9 @@ def _panel(axes: Any, results: Results, data: str, protocol: str) -> None:
         axes.errorbar(x, [fmean(v) for v in points.values()], deviations, fmt=style, color=colour, label=name)
         for at, values in zip(x, points.values(), strict=True):
             axes.plot([at] * len(values), values, ".", color=colour, alpha=0.5)
-    axes.set_xticks(range(len(places)), places, rotation=20 if max(map(len, places)) > 8 else 0)
+    long = max(map(len, places)) > 8
+    turn = 60 if long and len(places) > 6 else 20 if long else 0
+    axes.set_xticks(range(len(places)), places, rotation=turn, ha="right" if turn else "center")
     axes.set_title(f"{data}: {'lost through tokens' if protocol == TOKENIZER else protocol}, mm", fontsize=10)
     axes.grid(axis="y", alpha=0.4)
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
