@@ -7,7 +7,7 @@ import pytest
 from data.cmu_files import CHANNELS, column, joints_world, real_clips, t_pose, walk, write_cmu
 
 from di2pose.data.bvh import PITCH_DEGREES, TWINS, Bvh, h36m_joints, read, split_of, virtual_camera
-from di2pose.data.record import Sources
+from di2pose.data.sample import Sources
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 

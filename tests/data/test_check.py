@@ -12,8 +12,8 @@ from stick_figures import write_set
 from di2pose.cli import main
 from di2pose.data.bvh import read
 from di2pose.data.check import examine
-from di2pose.data.contact_sheet import LEFT, RIGHT, draw_tile
-from di2pose.data.record import OUT_OF_FRAME, UNKNOWN, Sample, Sources
+from di2pose.data.check import LEFT, RIGHT, draw_tile
+from di2pose.data.sample import OUT_OF_FRAME, UNKNOWN, Sample, Sources
 from di2pose.data.sample import Dataset
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, LSP_14, MPI_INF_3DHP_17, SMPL_24, convert

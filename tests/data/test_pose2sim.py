@@ -9,7 +9,7 @@ from di2pose.assets import extract
 from di2pose.data.check import examine
 from di2pose.data.pose2sim import CALIBRATION, FROM_MARKERS, MARKERS, fetch, read_camera, read_trc
 from di2pose.data.prepare import prepare
-from di2pose.data.record import Sources
+from di2pose.data.sample import Sources
 from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import BODY_25B, H36M_17

@@ -15,8 +15,8 @@ from data.cmu_files import column, joints_world, walk, write_cmu
 from PIL import Image
 
 from di2pose.cli import main
-from di2pose.data.prepare import READERS, Reader, _image_root, _write_part, prepare
-from di2pose.data.record import Part, Sample, Sources
+from di2pose.data.prepare import READERS, Reader, _write_part, prepare
+from di2pose.data.sample import Part, Sample, Sources
 from di2pose.data.sample import Dataset, Writer
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera

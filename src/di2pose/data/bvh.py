@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial.transform import Rotation
 
-from di2pose.data.record import Labels, Part, Sample, Sources
+from di2pose.data.sample import Labels, Part, Sample, Sources
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17
 
