@@ -16,8 +16,7 @@ from PIL import Image
 
 from di2pose.cli import main
 from di2pose.data.prepare import READERS, Reader, _write_part, prepare
-from di2pose.data.sample import Part, Sample, Sources
-from di2pose.data.sample import Dataset, Writer
+from di2pose.data.sample import Dataset, Part, Sample, Sources, Writer
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
@@ -32,20 +31,6 @@ def clips(tmp_path):
     return folder
 
 
-def test_the_command_writes_a_dataset_that_reads_back(clips, tmp_path, capsys):
-    out = tmp_path / "out"
-    assert main(["data", "prepare", "bvh", "--src", str(clips), "--out", str(out), "--seed", "3", "--every", "2"]) == 0
-    assert "6 records of h36m_17, 0 files or records skipped" in capsys.readouterr().out
-    dataset = Dataset(out)
-    assert [sample.id for sample in dataset][:3] == ["01_01_000000", "01_01_000002", "01_02_000000"]
-    assert dataset.select(split="test").tolist() == [4, 5]
-    assert dataset.select(subject="001").tolist() == [0, 1, 2, 3]
-    (_, part, _) = READERS["bvh"].read(Sources("bvh", clips, seed=3, every=2))
-    first = next(iter(part.samples()))
-    np.testing.assert_array_equal(dataset[2].joints_mm, first.joints_mm)
-    assert dataset[2].extra == first.extra
-
-
 def test_damaged_files_and_records_are_listed_and_the_rest_is_kept(clips, tmp_path, capsys):
     whole = (clips / "001/01_01.bvh").read_text()
     (clips / "001/01_01.bvh").write_text("\n".join(whole.splitlines()[:-1]))
@@ -55,11 +40,13 @@ def test_damaged_files_and_records_are_listed_and_the_rest_is_kept(clips, tmp_pa
     (clips / "001/01_03.bvh").write_bytes(b"\x00\xff" * 500)
     assert prepare("bvh", tmp_path / "out", clips) == 0
     skipped = json.loads((tmp_path / "out/dataset.json").read_text())["skipped"]
-    assert [(skip["file"], skip["reason"].rpartition(": ")[2]) for skip in skipped] == [
-        ("001/01_01.bvh", "4 frames of 72 channels need 288 numbers, the file has 216"),
-        ("001/01_03.bvh", "it must begin with HIERARCHY and hold MOTION"),
-        ("001/01_02.bvh record 01_02_000001", "left_ankle"),
-    ]
+    wanted = {
+        "001/01_01.bvh": "4 frames of 72 channels need 288 numbers, the file has 216",
+        "001/01_03.bvh": "it must begin with HIERARCHY and hold MOTION",
+        "001/01_02.bvh record 01_02_000001": "left_ankle",
+    }
+    assert [skip["file"] for skip in skipped] == list(wanted)
+    assert all(wanted[skip["file"]] in skip["reason"] for skip in skipped)
     assert [sample.id for sample in Dataset(tmp_path / "out")][:3] == ["01_02_000000", "01_02_000002", "01_02_000003"]
     printed = capsys.readouterr().out
     assert "7 records of h36m_17, 3 files or records skipped" in printed
@@ -89,26 +76,20 @@ def test_a_part_that_breaks_half_way_is_left_out_whole_and_skips_survive_a_resum
     assert dataset.header["skipped"] == [{"file": "b record photo 7", "reason": ANY}]
 
 
-def test_a_full_disk_stops_the_run_and_is_not_taken_for_a_damaged_file(clips, tmp_path, monkeypatch):
-    def full(*arguments, **arrays):
-        raise OSError(errno.ENOSPC, "No space left on device")
+def test_a_full_disk_stops_the_run_which_goes_on_without_reading_finished_parts_again(clips, tmp_path, monkeypatch):
+    real, saved = np.savez, []
+
+    def savez(file, **arrays):
+        saved.append(file)
+        if len(saved) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, **arrays)
 
     with monkeypatch.context() as patch:
-        patch.setattr(np, "savez", full)
+        patch.setattr(np, "savez", savez)
         with pytest.raises(InputError, match="No space left on device; make room"):
             prepare("bvh", tmp_path / "out", clips)
-    assert prepare("bvh", tmp_path / "out", clips) == 0
-    assert len(Dataset(tmp_path / "out")) == 12
-    assert Dataset(tmp_path / "out").header["skipped"] == []
-
-
-def test_an_interrupted_run_resumes_without_reading_finished_parts_again(clips, tmp_path):
     prepare("bvh", tmp_path / "whole", clips)
-    settings = Dataset(tmp_path / "whole").header
-    names = ("image_root", "licence", "source", "settings")
-    writer = Writer(tmp_path / "out", "bvh", H36M_17, **{name: settings[name] for name in names})
-    for part in list(READERS["bvh"].read(Sources("bvh", clips)))[:2]:
-        _write_part(writer, part)
     for name in ("01_01", "01_02"):  # would be skipped as damaged if they were read again
         (clips / f"001/{name}.bvh").write_text("gone")
     prepare("bvh", tmp_path / "out", clips)
@@ -152,18 +133,6 @@ def test_mistakes_are_answered_with_what_to_do(tmp_path, monkeypatch, capsys, ar
     assert main(["data", "prepare", *arguments, "--out", "out"]) == 2
     error = capsys.readouterr().err
     assert re.search(message, error), error
-
-
-def test_relative_image_roots_are_kept_relative_to_the_dataset(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert _image_root(Sources("h36m", Path("raw/h36m")), Path("prepared/h36m")) == "../../raw/h36m"
-    assert _image_root(Sources("h36m", Path("raw"), images=tmp_path / "pictures"), Path("out")) == str(
-        tmp_path / "pictures"
-    )
-
-
-def test_only_pose2sim_is_fetched_by_the_program_itself():
-    assert [name for name, reader in READERS.items() if reader.fetch is not None] == ["pose2sim"]
 
 
 # A new dataset: a file with a `read`, and a line in READERS or an entry point of another distribution.
@@ -213,15 +182,18 @@ def toy(request, tmp_path, monkeypatch):
     return folder
 
 
-def test_prepare_and_check_take_an_added_dataset(toy, tmp_path, capsys):
-    out = tmp_path / "prepared"
-    assert main(["data", "prepare", "toy", "--src", str(toy), "--out", str(out), "--every", "3"]) == 0
+def test_prepare_and_check_take_an_added_dataset(toy, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = Path("prepared")
+    src = toy.name if "toy" in READERS else str(toy)  # a relative image root is kept relative to the dataset
+    assert main(["data", "prepare", "toy", "--src", src, "--out", str(out), "--every", "3"]) == 0
     assert "8 records of h36m_17, 1 files or records skipped" in capsys.readouterr().out
     dataset = Dataset(out)
     assert (dataset.name, dataset.header["licence"], dataset.header["source"]) == ("toy", "CC0-1.0", "this test")
     assert [skip["file"] for skip in dataset.header["skipped"]] == ["odd"]
     assert dataset.select(subject="bert", split="test").tolist() == [4, 5, 6, 7]
     assert dataset[5].id == "bert_3"
+    assert Path(dataset.header["image_root"]) == (Path("../toy") if "toy" in READERS else toy)
     np.testing.assert_allclose(dataset[5].joints_mm + dataset[5].root_mm, np.load(toy / "bert.npy")[3], atol=1e-3)
     assert dataset.read_image(dataset[5]).size == (400, 400)
     assert main(["data", "check", str(out), "--samples", "4"]) == 0

@@ -33,8 +33,8 @@ VALUES = [
 """What stands in the place of another value of JSON."""
 WORDS = """HIERARCHY ROOT JOINT End Site { } OFFSET CHANNELS 3 6 Xrotation Zposition MOTION Frames: 1 Frame Time: 0.01
     -1 1e999 nan x [cam_01] size=[1,2] matrix=3 [] {"row":1} {"iteration":1} null file,x0,y0,x1,y1 a,1,2,3,4
-    PathFileType""".split()
-odd_text = st.text(max_size=200) | st.lists(st.sampled_from([*WORDS, "\n", "\t"]), max_size=40).map(" ".join)
+    PathFileType"""
+odd_text = st.text(max_size=200) | st.lists(st.sampled_from([*WORDS.split(), "\n", "\t"]), max_size=40).map(" ".join)
 examined = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 
 

@@ -138,6 +138,6 @@ def _load_mat(path: Path, *required: str) -> dict[str, np.ndarray]:
         else:
             try:
                 found = matlab.loadmat(str(path), variable_names=VARIABLES)
-            except matlab.matlab.MatReadError as error:
+            except (matlab.matlab.MatReadError, NameError) as error:  # NameError: scipy, of an unknown kind of array
                 raise ValueError(error) from error
         return {key: found[key] for key in (*required, *(key for key in VARIABLES if key in found))}

@@ -59,9 +59,7 @@ def rotations(roll: Float[Tensor, " B"], about_x: Float[Tensor, " B"], about_y: 
     return _axis(2, roll) @ _axis(0, about_x) @ _axis(1, about_y)
 
 
-def augment(
-    joints_mm: Float[Tensor, "B J 3"], noise: Noise, skeleton: Skeleton = H36M_17
-) -> Float[Tensor, "B J 3"]:
+def augment(joints_mm: Float[Tensor, "B J 3"], noise: Noise, skeleton: Skeleton = H36M_17) -> Float[Tensor, "B J 3"]:
     """The same poses by other bodies, half of them mirrored, turned as crops are.
 
     A share of the poses is first brought upright in the image, as the detector does with people who lie or lean: by the

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from di2pose.data import bvh, human36m, mpi_inf_3dhp, pose2sim, threedpw
 from di2pose.data.sample import Dataset, Part, Sources, Writer
 from di2pose.errors import InputError
+from di2pose.files import Json
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def prepare(
         raise InputError(f"the reader of {name} gave two parts of one key")
     root = sources.image_root if sources.image_root.is_absolute() else Path(os.path.relpath(sources.image_root, out))
     image_root = root.as_posix() if reader.images else None
-    about = {"licence": reader.licence, "source": reader.origin, "settings": settings}
+    about: Json = {"licence": reader.licence, "source": reader.origin, "settings": settings}
     writer = Writer(out, name, parts[0].skeleton, image_root=image_root, **about)
     for part in tqdm(parts, desc=name, unit="part", disable=None):
         if not writer.has(part.key):

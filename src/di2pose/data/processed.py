@@ -1,14 +1,7 @@
 """The processed layout of Human3.6M and MPI-INF-3DHP that mmpose's converters write.
 
-An npz with a row per picture, and a pickle of cameras:
-
-    imgname  n           file names that tell subject, action, camera and frame (from 1)
-    S        n 17 4 (3)  metres in the CAMERA frame; the last column is a flag and is not read
-    part     n 17 3 (2)  pixels of the full picture; the last column is a flag and is not read
-    center   n 2         with scale (n) the box: a square of side 200 * scale
-    cameras.pkl          key -> f, c (2 1), k (3 1), p (2 1). Human3.6M's key is ('S1', '54138969'), that of
-                         MPI-INF-3DHP 'TS1' or 'S4_Seq2_Cam0'. R and T are not read: S is in the camera frame already;
-                         nor are w and h, which are wrong in real files (2048 x 204)
+An npz with a row per picture, and a pickle of cameras whose key is ('S1', '54138969') in Human3.6M, 'TS1' or
+'S4_Seq2_Cam0' in MPI-INF-3DHP. docs/data.md lists what they hold and what of it is read.
 """
 
 from collections.abc import Callable, Iterator, Mapping
