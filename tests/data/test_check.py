@@ -11,10 +11,10 @@ from stick_figures import write_set
 
 from di2pose.cli import main
 from di2pose.data.bvh import read
-from di2pose.data.check import LEFT, RIGHT, draw_tile, examine
+from di2pose.data.check import LEFT, RIGHT, CheckReport, draw_tile
 from di2pose.data.sample import OUT_OF_FRAME, UNKNOWN, Dataset, Sample, Sources
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import H36M_17, LSP_14, MPI_INF_3DHP_17, SMPL_24, convert
+from di2pose.pose.skeleton import H36M_17, LSP_14, SMPL_24, convert
 
 CAMERA = Camera(focal=(900.0, 900.0), centre=(200.0, 200.0), size=(400, 400), distortion=(0.05, 0.01, 0.001, 0.002))
 ROOT = np.array([100.0, -50.0, 5000.0])
@@ -102,20 +102,20 @@ def test_what_is_wrong_is_found_and_fails_the_command(good, tmp_path, capsys, sp
 
 def test_children_and_joints_that_are_not_annotated_are_no_problem(good, tmp_path):
     small = [replace(s, joints_mm=s.joints_mm * np.float32(0.7), joints_2d=None) for s in good]
-    report = examine(write(tmp_path / "small", small))
+    report = CheckReport(write(tmp_path / "small", small))
     assert not report.problems
     assert any("left hip - knee has a median of" in text for text in report.warnings)
     valid = ~np.isin(H36M_17.joints, ["spine", "nose", "head"])
-    report = examine(write(tmp_path / "partly", [replace(s, valid=valid) for s in good]))
+    report = CheckReport(write(tmp_path / "partly", [replace(s, valid=valid) for s in good]))
     assert not report.problems
     assert "joints not annotated everywhere: spine 0%, nose 0%, head 0%" in report.lines
 
 
-@pytest.mark.parametrize("skeleton", [LSP_14, MPI_INF_3DHP_17, SMPL_24], ids=lambda skeleton: skeleton.name)
+@pytest.mark.parametrize("skeleton", [LSP_14, SMPL_24], ids=lambda skeleton: skeleton.name)
 def test_other_skeletons_are_checked_as_well(good, tmp_path, skeleton):
     converted = (convert(sample.joints_mm, H36M_17, skeleton) for sample in good)
     samples = [Sample(f"r{k}", joints, valid=known) for k, (joints, known) in enumerate(converted)]
-    report = examine(Dataset(write_set(tmp_path / "set", samples, skeleton=skeleton)))
+    report = CheckReport(Dataset(write_set(tmp_path / "set", samples, skeleton=skeleton)))
     assert not report.problems
     assert not report.warnings
     assert any(line.startswith("knees that bend the human way: 100.0%") for line in report.lines)
@@ -126,7 +126,7 @@ def test_nan_that_slipped_into_the_files_is_found(good, tmp_path):
     joints = np.load(folder / "joints_mm.npy")
     joints[3, 5] = np.nan
     np.save(folder / "joints_mm.npy", joints)
-    assert any("1 records have NaN" in text for text in examine(Dataset(folder)).problems)
+    assert any("1 records have NaN" in text for text in CheckReport(Dataset(folder)).problems)
 
 
 def test_the_skeleton_is_drawn_where_the_joints_are(good):

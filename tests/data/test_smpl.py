@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from data import layouts
 from data.test_readers import SEQUENCE
+from scipy.linalg import expm
+from scipy.sparse import csc_matrix
 
 from di2pose.data import threedpw
 from di2pose.data.sample import Sources
@@ -31,12 +33,8 @@ def regress(folder, gender, betas, poses, trans):
 def skinned(model, poses, betas, trans):
     """Every vertex of every frame, written from the SMPL paper: nothing shared with the code under test."""
     shapes, joints = model["shapedirs"].x, model["J_regressor"]
-    dense = np.zeros(joints._shape)
-    for column in range(joints._shape[1]):
-        for at in range(joints.indptr[column], joints.indptr[column + 1]):
-            dense[joints.indices[at], column] = joints.data[at]
     vertices = model["v_template"] + shapes @ betas
-    rest = dense @ vertices
+    rest = csc_matrix((joints.data, joints.indices, joints.indptr), joints._shape) @ vertices
     result = []
     for pose, shift in zip(poses.reshape(-1, 24, 3), trans, strict=True):
         turns = [turn(vector) for vector in pose]
@@ -47,26 +45,15 @@ def skinned(model, poses, betas, trans):
             parent = int(model["kintree_table"][0, joint])
             local[:3, :3], local[:3, 3] = turns[joint], rest[joint] - (0 if joint == 0 else rest[parent])
             world.append(local if joint == 0 else world[parent] @ local)
-        moved = []
-        for vertex, weights in zip(bent, model["weights"], strict=True):
-            blend = sum(
-                w * (g[:3, :3] @ (vertex - rest[j]) + g[:3, 3])
-                for j, (w, g) in enumerate(zip(weights, world, strict=True))
-            )
-            moved.append(blend + shift)
-        result.append(moved)
+        moved = np.stack([(bent - rest[j]) @ g[:3, :3].T + g[:3, 3] for j, g in enumerate(world)])
+        result.append(np.einsum("vj,jvx->vx", model["weights"], moved) + shift)
     return np.array(result)
 
 
 def turn(vector):
-    """exp of the cross-product matrix, by its power series."""
+    """exp of the cross-product matrix."""
     x, y, z = vector
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    total, term = np.eye(3), np.eye(3)
-    for k in range(1, 30):
-        term = term @ cross / k
-        total = total + term
-    return total
+    return expm(np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]))
 
 
 @pytest.mark.parametrize("order", [layouts.LEFT_LEG_FIRST, layouts.H36M_17], ids=["left leg first", "right leg first"])

@@ -44,7 +44,7 @@ def check(folder: tyro.conf.Positional[Path], out: Path | None = None, samples: 
         seed: Seed of that draw.
     """
     dataset = Dataset(folder)
-    report = examine(dataset)
+    report = CheckReport(dataset)
     rows = np.sort(np.random.default_rng(seed).permutation(len(dataset))[:samples])
     sheet = Image.new("RGB", (COLUMNS * TILE, -(-len(rows) // COLUMNS) * (TILE + 16)))
     other_sizes = []
@@ -72,22 +72,8 @@ def check(folder: tyro.conf.Positional[Path], out: Path | None = None, samples: 
     return 1 if report.problems else 0
 
 
-def examine(dataset: Dataset) -> "CheckReport":
-    """Everything that needs no picture."""
-    report = CheckReport(dataset)
-    report.counts()
-    if len(report.rows) < len(dataset):
-        report.lines.append(f"the following on {len(report.rows)} records, evenly spread")
-    report.ranges()
-    report.bones()
-    report.sides()
-    report.reprojection()
-    report.outside()
-    return report
-
-
 class CheckReport:
-    """Lines to print; problems make the command fail, warnings do not."""
+    """What can be said of a dataset without its pictures. Problems make the command fail, warnings do not."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.lines: list[str] = []
@@ -98,6 +84,8 @@ class CheckReport:
         valid = dataset.valid[self.rows][..., None]
         self.joints = np.where(valid, dataset.joints_mm[self.rows].astype(np.float64), np.nan)
         self.place = dict(zip(dataset.skeleton.joints, np.moveaxis(self.joints, 1, 0), strict=True))
+        for section in (self.counts, self.ranges, self.bones, self.sides, self.reprojection, self.outside):
+            section()
 
     def __str__(self) -> str:
         found = [f"WARNING: {text}" for text in self.warnings] + [f"PROBLEM: {text}" for text in self.problems]
@@ -114,6 +102,8 @@ class CheckReport:
             self.problems.append(f"{twice} ids occur more than once")
         if broken := int((dataset.valid & ~np.isfinite(dataset.joints_mm).all(-1)).any(-1).sum()):
             self.problems.append(f"{broken} records have NaN or infinite joints that count as annotated")
+        if len(self.rows) < len(dataset):
+            self.lines.append(f"the following on {len(self.rows)} records, evenly spread")
 
     def ranges(self) -> None:
         place, roots = self.place, self.dataset.root_mm[self.rows]

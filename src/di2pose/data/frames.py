@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ class Video:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._open()
         self._last: tuple[int, Image.Image] | None = None
+
+    def _open(self) -> None:
         av = require("av", extra="video")
         try:
             self._container = av.open(str(self.path), metadata_errors="replace")
@@ -95,15 +99,23 @@ class Video:
         if number >= len(self._stamps):
             raise InputError(f"{self.path} has no frame {number}: it has {len(self._stamps)} frames")
         stamp = self._stamps[number]
-        if self._next is None or not self._next <= number < self._next + JUMP:
-            try:
-                self._container.seek(stamp, stream=self._stream)  # to a key frame at or before it
-            except (OSError, require("av", extra="video").error.FFmpegError) as error:
-                raise InputError(f"{self.path} is damaged at frame {number} ({error}): copy the video again") from error
-            self._decoder = decoded(self._container, self._stream)
-        found = next((each for each in self._decoder if each is not None and each.pts >= stamp), None)
-        self._next = None if found is None or found.pts != stamp else number + 1
-        if self._next is None:
+        if len(set(self._stamps)) < len(self._stamps):  # such frames can only be counted, from the start
+            if self._next is None or number < self._next:
+                self.close()
+                self._open()
+                self._decoder, self._next = decoded(self._container, self._stream), 0
+            found = next(islice(self._decoder, number - self._next, None), None)
+        else:
+            if self._next is None or not self._next <= number < self._next + JUMP:
+                try:
+                    self._container.seek(stamp, stream=self._stream)  # to a key frame at or before it
+                except (OSError, require("av", extra="video").error.FFmpegError) as error:
+                    raise InputError(f"{self.path} is damaged at frame {number} ({error}): copy it again") from error
+                self._decoder = decoded(self._container, self._stream)
+            found = next((each for each in self._decoder if each is not None and each.pts >= stamp), None)
+            found = found if found is not None and found.pts == stamp else None
+        self._next = None if found is None else number + 1
+        if found is None:
             raise InputError(f"frame {number} of {self.path} is damaged and cannot be decoded: copy the video again")
         image = upright(found)
         self._last = (number, image)

@@ -54,7 +54,8 @@ def read(sources: Sources) -> Iterator[Part]:
     """
     official = sorted(sources.src.glob("S*/MyPoseFeatures/D3_Positions_mono/*.cdf"))
     if official and sources.annotations is None and sources.name == "h36m":
-        return _read_official(sources, official)
+        clips = [path for path in official if not path.stem.startswith("_ALL")]  # the recording of no action
+        return (Part(path.relative_to(sources.src).as_posix(), partial(_samples, sources, path)) for path in clips)
     folders = ("annotation_body3d/fps50", "annotation_body3d/fps*", "fps50", "fps*", "annotations")
     found = [path for path in processed.find(sources, *folders) if path.name != POSES]
     if found and sources.name != "h36m-npz":
@@ -94,13 +95,7 @@ def _parse_picture(file: str) -> PictureName:
     return PictureName((subject, camera), int(frame) - 1, labels, CAMERA_SIZES[camera])
 
 
-def _read_official(sources: Sources, files: list[Path]) -> Iterator[Part]:
-    for path in files:
-        if not path.stem.startswith("_ALL"):  # the recording of no action
-            yield Part(path.relative_to(sources.src).as_posix(), partial(_official_samples, sources, path))
-
-
-def _official_samples(sources: Sources, path: Path) -> Iterator[Sample]:
+def _samples(sources: Sources, path: Path) -> Iterator[Sample]:
     subject, (base, _, number) = path.parents[2].name, path.stem.rpartition(".")
     if number not in CAMERA_SIZES:
         raise InputError(f"'{path.name}' does not end in one of the cameras {', '.join(CAMERA_SIZES)}")
