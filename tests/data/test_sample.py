@@ -120,7 +120,7 @@ def test_a_run_killed_within_a_part_goes_on_and_gives_the_identical_files(tmp_pa
 
 
 def test_a_run_killed_while_the_parts_are_joined_goes_on(tmp_path, monkeypatch):
-    parts = {"a": [full_sample(k) for k in range(3)], ".b": [full_sample(k) for k in range(3, 5)]}
+    parts = {"a": [full_sample(0)], ".b": [full_sample(1)]}
 
     def killed(path, *_):
         assert path.name == "cameras.json"
