@@ -36,10 +36,7 @@ MPI_28 = _words("""- - - spine pelvis neck head head_top - left_shoulder left_el
     right_elbow right_wrist - left_hip left_knee left_ankle - - right_hip right_knee right_ankle - -""")
 MPI_17 = _words("""head_top neck right_shoulder right_elbow right_wrist left_shoulder left_elbow left_wrist right_hip
     right_knee right_ankle left_hip left_knee left_ankle pelvis spine head""")
-LEFT_LEG_FIRST = (
-    _words("""pelvis left_hip left_knee left_ankle right_hip right_knee right_ankle spine neck head head_top
-    left_shoulder left_elbow left_wrist right_shoulder right_elbow right_wrist""")
-)  # J_regressor_h36m.npy of HMR and SPIN
+LEFT_LEG_FIRST = H36M_17[:1] + H36M_17[4:7] + H36M_17[1:4] + H36M_17[7:]  # J_regressor_h36m.npy of HMR and SPIN
 
 T_POSE = {  # camera axes, mm; the person looks into the camera, so that its left is at +x
     "pelvis": (0, 0, 0), "spine": (0, -230, 10), "neck": (0, -480, 0), "head": (0, -590, -40), "head_top": (0, -700, 0),
@@ -103,14 +100,8 @@ def write_cdf(path: Path, joints: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     values = joints.reshape(1, len(joints), -1).astype(np.float32)
     file = cdfwrite.CDF(path, cdf_spec={"Majority": "row_major"}, delete=True)
-    spec = {
-        "Variable": "Pose",
-        "Data_Type": 44,
-        "Num_Elements": 1,
-        "Rec_Vary": True,
-        "Dim_Sizes": list(values.shape[1:]),
-    }
-    file.write_var(spec, var_data=values)
+    about = {"Variable": "Pose", "Data_Type": 44, "Num_Elements": 1, "Rec_Vary": True}
+    file.write_var(about | {"Dim_Sizes": list(values.shape[1:])}, var_data=values)
     file.close()
 
 

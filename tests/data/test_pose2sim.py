@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from di2pose.assets import extract
-from di2pose.data.check import examine
+from di2pose.data.check import CheckReport
 from di2pose.data.pose2sim import CALIBRATION, FROM_MARKERS, MARKERS, fetch, read_camera, read_trc
 from di2pose.data.prepare import prepare
-from di2pose.data.record import Sources
-from di2pose.data.sample import Dataset
+from di2pose.data.sample import Dataset, Sources
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import BODY_25B, H36M_17
 
@@ -25,7 +24,7 @@ def test_there_are_400_frames_with_box_camera_and_3d(footage):
     known = {name for name, valid in zip(H36M_17.joints, footage.valid.all(0), strict=True) if valid}
     assert known == set(FROM_MARKERS)
     assert len(known) == 14
-    report = examine(footage)
+    report = CheckReport(footage)
     assert not report.problems
     assert not report.warnings
     for sample in footage[::40]:
@@ -42,7 +41,7 @@ def test_the_skeleton_lies_on_the_body_in_every_view(footage):
     names = {name: "upper_neck" if name == "thorax" else name for name in FROM_MARKERS if name != "pelvis"}
     ours, theirs = H36M_17.indices(*names), BODY_25B.indices(*names.values())
     errors: dict[str, list[float]] = {}
-    for sample in footage[::5]:
+    for sample in footage[::20]:
         file = detections / f"cam{sample.sequence[-1]}_json" / f"{sample.sequence}.{sample.frame:04d}.json"
         people = [np.array(p["pose_keypoints_2d"]).reshape(25, 3) for p in json.loads(file.read_text())["people"]]
         found = []
@@ -58,17 +57,8 @@ def test_the_skeleton_lies_on_the_body_in_every_view(footage):
     assert max(medians["cam01"], medians["cam03"]) < 25, medians
 
 
-def test_the_man_faces_the_first_two_cameras(footage):
-    """Left and right: seen from the front his left hip is on the right of the picture, from behind on the left."""
-    left, right = H36M_17.indices("left_shoulder", "right_shoulder")
-    for view, sign in (("cam01", 1), ("cam02", 1), ("cam03", -1), ("cam04", -1)):
-        rows = footage.select(sequence=view)
-        across = footage.joints_2d[rows, left, 0] - footage.joints_2d[rows, right, 0]
-        assert (sign * across > 0).mean() > 0.9, view
-
-
 def test_frames_of_the_real_videos_do_not_depend_on_the_order_of_reading(footage):
-    rows = [100, 101, 102, 150]  # the view whose codec has frames that are not shown
+    rows = [100, 101, 103]  # the view whose codec has frames that are not shown
     images = {row: np.asarray(footage.read_image(footage[row])) for row in rows}
     again = Dataset(footage.folder)
     for row in reversed(rows):

@@ -112,48 +112,42 @@ def read(case: Case, folder: Path, **options):
     return layouts.drain(READERS[case.reader].read(Sources(case.reader, folder, **options)))
 
 
-@pytest.fixture(params=CASES)
-def case(request) -> Case:
-    return CASES[request.param]
-
-
-def test_joints_are_where_their_names_say_and_project_onto_the_2d(case, tmp_path):
-    truth = case.write(tmp_path)
-    samples, left_out = read(case, tmp_path)
-    assert len({sample.id for sample in samples}) == len(samples) == case.count
+@pytest.fixture(scope="module", params=CASES)
+def whole(request, tmp_path_factory):
+    """A case, the folder of its set, the true joints, and all samples."""
+    case, folder = CASES[request.param], tmp_path_factory.mktemp("whole")
+    truth = case.write(folder)
+    samples, left_out = read(case, folder)
     assert left_out == {}
+    return case, folder, truth, samples
+
+
+def test_joints_are_where_their_names_say_and_project_onto_the_2d(whole):
+    case, _, truth, samples = whole
+    assert len({sample.id for sample in samples}) == len(samples) == case.count
     first = samples[0]
     assert (first.id, first.subject, first.action, first.sequence, first.frame, first.split, first.image) == case.first
-    for sample in samples:
-        if isinstance(truth, list):
-            layouts.assert_true(sample, truth[sample.extra["person"]], case.skeleton)
-        elif truth is not None:
-            layouts.assert_true(sample, truth.get(sample.split, truth), case.skeleton)
-        if truth is not None:
-            x0, y0, x1, y1 = sample.box
-            assert x1 - x0 == pytest.approx(y1 - y0)
-            assert sample.valid.all()
+    for sample in samples if truth is not None else ():
+        joints = truth[sample.extra["person"]] if isinstance(truth, list) else truth.get(sample.split, truth)
+        layouts.assert_true(sample, joints, case.skeleton)
+        x0, y0, x1, y1 = sample.box
+        assert x1 - x0 == pytest.approx(y1 - y0)
+        assert sample.valid.all()
 
 
-def test_every_nth_frame_is_kept(case, tmp_path):
-    case.write(tmp_path)
-    by_sequence = {}
-    for every in (1, 3):
-        for sample in read(case, tmp_path, every=every)[0]:
-            by_sequence.setdefault(sample.subject + sample.sequence, {}).setdefault(every, []).append(sample.frame)
-    for frames in by_sequence.values():
-        assert set(frames[3]) < set(frames[1])
-        if case.reader != "3dpw":  # whose frame numbers count those that have no camera
-            assert frames[3] == frames[1][::3]
-
-
-def test_prepared_records_read_back_with_their_pictures(case, tmp_path):
-    case.write(tmp_path / "raw")
-    prepare(case.reader, tmp_path / "out", src=tmp_path / "raw", every=2)
+def test_every_second_record_is_prepared_and_read_back_with_its_picture(whole, tmp_path):
+    case, folder, _, samples = whole
+    prepare(case.reader, tmp_path / "out", src=folder, every=2)
     dataset = Dataset(tmp_path / "out")
     assert dataset.skeleton is case.skeleton
-    wanted = {sample.id: sample for sample in read(case, tmp_path / "raw", every=2)[0]}
-    assert len(wanted) == len(dataset)
+    sequences: dict[str, list] = {}
+    for sample in samples:
+        sequences.setdefault(sample.subject + sample.sequence, []).append(sample)
+    if case.reader == "3dpw":  # whose frame numbers count those that have no camera
+        wanted = {sample.id: sample for sample in samples if sample.frame % 2 == 0}
+    else:
+        wanted = {sample.id: sample for sequence in sequences.values() for sample in sequence[::2]}
+    assert wanted.keys() == {sample.id for sample in dataset}
     for row, sample in enumerate(dataset):
         np.testing.assert_array_equal(sample.joints_mm, wanted[sample.id].joints_mm)
         assert (sample.camera, sample.box, sample.row) == (wanted[sample.id].camera, wanted[sample.id].box, row)
@@ -163,7 +157,8 @@ def test_prepared_records_read_back_with_their_pictures(case, tmp_path):
             assert "#" not in sample.image or abs(np.asarray(picture).mean() - 10 * sample.frame) < 5
 
 
-def test_an_empty_folder_is_refused_with_the_layouts_that_are_read(case, tmp_path):
+def test_an_empty_folder_is_refused_with_the_layouts_that_are_read(whole, tmp_path):
+    case = whole[0]
     with pytest.raises(InputError, match=case.empty):
         list(READERS[case.reader].read(Sources(case.reader, tmp_path)))
 
@@ -173,12 +168,6 @@ def test_an_empty_folder_is_refused_with_the_layouts_that_are_read(case, tmp_pat
 
 def cut(path: Path, keep: int = 200) -> None:
     path.write_bytes(path.read_bytes()[:keep])
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    path.write_bytes(bytes(data))
 
 
 def cdf(*shape: int):
@@ -196,21 +185,11 @@ def npz(edit):
     return damage
 
 
-def cells(**shapes: tuple[int, int]):
-    """annot.mat with arrays of these shapes in the cells of 14 cameras."""
-
-    def damage(path: Path) -> None:
-        arrays = {}
-        for key, shape in shapes.items():
-            arrays[key] = np.empty((14, 1), object)
-            arrays[key][:, 0] = [np.zeros(shape)] * 14
-        scipy.io.savemat(path, arrays)
-
-    return damage
-
-
-def text(content: str):
-    return lambda path: path.write_text(content)
+def wrong_cells(path: Path) -> None:
+    """annot.mat with 17 joints instead of 28 in the cells of 14 cameras."""
+    joints = np.empty((14, 1), object)
+    joints[:, 0] = [np.zeros((5, 51))] * 14
+    scipy.io.savemat(path, {"annot2": joints, "annot3": joints})
 
 
 def sequence(**changes):
@@ -225,11 +204,10 @@ DAMAGE = [
     ("h36m", D2, cut, D3, "damaged"),
     ("h36m", D2, lambda path: path.rename(path.with_name("x.cdf")), D3, "Poses_D2_Positions_S1.tgz"),
     ("h36m", D3, cdf(12, 20, 3), D3, "32 joints of 3 numbers"),
-    ("h36m", D2, cdf(11, 32, 2), D3, "11 in D2_Positions"),
+    ("h36m", D2, cdf(11, 32, 2), D3, "11 in 2D"),
     ("h36m", D2, cdf(12, 32, 2), D3, "no camera takes its 3D"),
     ("h36m-processed", NPZ, lambda path: cut(path, 1000), TRAIN, "damaged"),
-    ("h36m-processed", NPZ, flip, TRAIN, "damaged"),
-    ("h36m-processed", NPZ, npz(lambda a: {"S": np.zeros((6, 24, 4))}), TRAIN, "17 joints of Human3.6M"),
+    ("h36m-processed", NPZ, npz(lambda a: {"S": np.zeros((6, 24, 4))}), TRAIN, "17 joints of h36m_17"),
     ("h36m-processed", NPZ, npz(lambda a: {"part": a["part"][:5]}), TRAIN, "'part' has shape"),
     ("h36m-processed", NPZ, npz(lambda a: {"S": a["S"] * 1000}), TRAIN, "must be metres"),
     ("h36m-processed", NPZ, npz(lambda a: {"S": a["S"][..., [2, 0, 1, 3]]}), f"h36m_train/{WALKING}", "do not project"),
@@ -237,21 +215,19 @@ DAMAGE = [
     ("h36m-processed", NPZ, npz(lambda a: {key: value[:0] for key, value in a.items()}), TRAIN, "has no rows"),
     ("mpi processed", MPI_NPZ, npz(lambda a: {"S": np.zeros((6, 28, 4))}), "mpi_inf_3dhp_train.npz", "17 joints of"),
     ("mpi train", MAT, lambda path: cut(path, 3000), "S1/Seq1/camera 0", "damaged"),
-    ("mpi train", MAT, text("gone" * 200), "S1/Seq1/camera 0", "damaged"),
-    ("mpi train", MAT, cells(annot3=(5, 51), annot2=(5, 51)), "S1/Seq1/camera 0", "expected (frames, 84)"),
+    ("mpi train", MAT, wrong_cells, "S1/Seq1/camera 0", "expected (frames, 84)"),
     ("mpi train", MAT, lambda path: scipy.io.savemat(path, PLAIN_MAT), "S1/Seq1/camera 0", "cell array"),
     ("mpi test", TEST_MAT, {"annot3": np.ones((3, 14, 1, 8))}, "TS1", "expected (frames, 51)"),
     ("mpi test", TEST_MAT, {"valid_frame": np.ones((1, 20))}, "TS1", "'valid_frame' names frame 19"),
-    ("mpi test", TEST_MAT, {"annot2": NOISE}, "TS1", "no camera takes annot3 to annot2"),
+    ("mpi test", TEST_MAT, {"annot2": NOISE}, "TS1", "no camera takes its 3D"),
     ("mpi test", TEST_MAT, {"valid_frame": np.zeros((1, 8))}, "TS1", "too few"),
     ("3dpw", PICKLE, sequence(jointPositions=[np.zeros((6, 57))] * 2), f"test/{SEQUENCE}", "24 joints"),
     ("3dpw", PICKLE, sequence(cam_poses=None), f"test/{SEQUENCE}", "without cam_poses"),
     ("3dpw", PICKLE, sequence(cam_poses=np.zeros((6, 3, 3))), f"test/{SEQUENCE}", "(frames, 4, 4)"),
     ("3dpw", PICKLE, sequence(cam_poses=np.tile(np.eye(4), (5, 1, 1))), f"test/{SEQUENCE}", "one per frame expected"),
-    *(("3dpw", PICKLE, lambda path, k=keep: cut(path, k), f"test/{SEQUENCE}", "damaged") for keep in (0, 50, 900, -10)),
+    ("3dpw", PICKLE, lambda path: cut(path, -10), f"test/{SEQUENCE}", "damaged"),
     ("h36m-npz", "", {"S5": {"Eating": np.zeros((5, 25, 3))}}, "S5_Eating", "32 or 17"),
     ("h36m-npz", "", {"S5": {"Eating": 500 * np.random.default_rng(0).normal(size=(5, 17, 3))}}, "S5_Eating", "metres"),
-    ("h36m-npz", "", {"S5": {"Eating": "gone"}}, "S5_Eating", "32 or 17"),
     ("bvh", "001/01_01.bvh", cut, "001/01_01.bvh", "not a whole BVH"),
 ]
 
@@ -282,18 +258,11 @@ def nan_in_mat(path: Path) -> None:
     scipy.io.savemat(path, {key: value for key, value in cells.items() if key.startswith("annot")})
 
 
-def nan_in_sequence(path: Path) -> None:
-    positions = np.random.default_rng(0).uniform(-0.5, 0.5, (2, 6, 72)) + np.tile([0, 0, 3], 24)
-    positions[1, 5, 3] = np.nan
-    layouts.write_3dpw(path.parents[2], "test", path.stem, jointPositions=list(positions))
-
-
 @pytest.mark.parametrize(
     ("name", "file", "damage", "key", "message"),
     [
         ("h36m-processed", NPZ, nan_in_npz, f"{WALKING}_000016", "left_ankle"),
         ("mpi train", MAT, nan_in_mat, "S1_Seq1_Cam0_000003", "right_shoulder"),
-        ("3dpw", PICKLE, nan_in_sequence, f"{SEQUENCE}/p1/00005", "left_hip"),
     ],
 )
 def test_a_record_with_nan_joints_is_left_out_alone(tmp_path, name, file, damage, key, message):
@@ -320,13 +289,11 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(tmp_path, name, fil
         positions_npz(tmp_path, S5={"Eating": layouts.Spy(tmp_path / "ran")})
     else:
         layouts.write_pickle(tmp_path / file, spy)
-    try:
-        samples, left_out = read(CASES[name], tmp_path)
-    except InputError as error:
-        assert "mkdir" in str(error)  # noqa: PT017
+    if name == "3dpw":
+        assert "mkdir" in read(CASES[name], tmp_path)[1]["test/evil_00"]
     else:
-        assert len(samples) == CASES[name].count
-        assert "mkdir" in left_out["test/evil_00"]
+        with pytest.raises(InputError, match="mkdir"):
+            read(CASES[name], tmp_path)
     assert not (tmp_path / "ran").exists()
     pickle.loads(pickle.dumps(spy))  # the trap itself works
     assert (tmp_path / "ran").exists()

@@ -1,16 +1,20 @@
-"""Damaged files for every parser: InputError or an answer, never another exception, a hang or endless memory."""
+"""Damaged files and odd text for every parser: InputError or an answer, never another exception, a hang or endless
+memory."""
 
 import copy
 import json
 import resource
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from fuzz.parsers import PARSERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from di2pose.commands.inputs import BoxFile
+from di2pose.commands.writing import endings, parse_formats
 from di2pose.errors import InputError
 
 LIMIT_S = 60
@@ -27,6 +31,11 @@ VALUES = [
     [], [[]], [None], {}, {"": None}, {"a": {"b": []}}, [1, 2, 3], [[1.0] * 3] * 3,
 ]  # fmt: skip
 """What stands in the place of another value of JSON."""
+WORDS = """HIERARCHY ROOT JOINT End Site { } OFFSET CHANNELS 3 6 Xrotation Zposition MOTION Frames: 1 Frame Time: 0.01
+    -1 1e999 nan x [cam_01] size=[1,2] matrix=3 [] {"row":1} {"iteration":1} null file,x0,y0,x1,y1 a,1,2,3,4
+    PathFileType"""
+odd_text = st.text(max_size=200) | st.lists(st.sampled_from([*WORDS.split(), "\n", "\t"]), max_size=40).map(" ".join)
+examined = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -102,22 +111,24 @@ def _limits():
 @pytest.mark.parametrize("name", PARSERS)
 def test_damaged_input_is_refused_or_read(tmp_path, name):
     parser = PARSERS[name]
-    parser.make(tmp_path)
-    parser.read(tmp_path)
     path = tmp_path / parser.file
+    parser.make(path)
+    parser.read(path)
     raw = path.read_bytes()
     cases = damaged_bytes(raw)
     if path.suffix == ".json":
         cases = st.sampled_from(TEXTS) | cases | damaged_json(json.loads(raw)) | damaged_json(json.loads(raw))
+    elif path.suffix in (".bvh", ".trc", ".csv", ".toml", ".jsonl"):
+        cases = cases | odd_text.map(lambda text: text.encode("utf-8", "surrogatepass"))
 
     def read():
         if parser.fix is not None:
-            parser.fix(tmp_path)
+            parser.fix(path)
         signal.alarm(LIMIT_S)
         with suppress(InputError):
-            parser.read(tmp_path)
+            parser.read(path)
 
-    @settings(max_examples=50, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(examined, max_examples=parser.examples)
     @given(cases)
     def try_one(data):
         path.write_bytes(data)
@@ -127,3 +138,21 @@ def test_damaged_input_is_refused_or_read(tmp_path, name):
     path.unlink()
     if parser.fix is None:
         read()
+
+
+@settings(examined, max_examples=30)
+@given(st.text(max_size=30) | st.lists(st.sampled_from([*endings(), ",", " "]), max_size=6).map("".join))
+def test_formats_are_known_ones_or_refused(text):
+    with suppress(InputError):
+        names = parse_formats(text)
+        assert names
+        assert set(names) <= set(endings())
+
+
+@settings(examined, max_examples=30)
+@given(st.text(st.sampled_from("0123456789.,;+- "), max_size=30))
+def test_typed_boxes_are_boxes_or_refused(text):
+    with suppress(InputError):
+        found = BoxFile(Path(text)).everywhere
+        assert found is not None
+        assert all(x0 < x1 and y0 < y1 for x0, y0, x1, y1 in found)

@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial.transform import Rotation
 
-from di2pose.data.record import Labels, Part, Sample, Sources
+from di2pose.data.sample import Labels, Part, Sample, Sources
 from di2pose.errors import InputError
+from di2pose.files import reading
 from di2pose.pose.skeleton import H36M_17
 
 Rows = Sequence[int] | np.ndarray | slice
@@ -66,12 +67,8 @@ class Bvh:
     @classmethod
     def read(cls, path: Path, unit_mm: float = CMU_UNIT_MM) -> "Bvh":
         """Parse a file whose unit of length is `unit_mm`; InputError says what is damaged."""
-        try:
+        with reading(path, "leave it out, or fetch it again"):
             return _parse(path.read_text(encoding="utf-8-sig", errors="replace"), unit_mm)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
     @property
     def frames(self) -> int:
@@ -158,7 +155,7 @@ def _parse(text: str, unit_mm: float) -> Bvh:
     head, _, tail = text.partition("MOTION")
     words = iter(head.split())
     if next(words, "") != "HIERARCHY" or not tail:
-        raise InputError("not a whole BVH file: it must begin with HIERARCHY and hold MOTION")
+        raise ValueError("not a whole BVH file: it must begin with HIERARCHY and hold MOTION")
     joints: list[str] = []
     parents: list[int] = []
     offsets: list[list[float]] = []
@@ -173,7 +170,7 @@ def _parse(text: str, unit_mm: float) -> Bvh:
                 offsets.append([0.0, 0.0, 0.0])
                 channels.append(())
                 if next(words) != "{":
-                    raise InputError(f"a '{{' must follow the name of node {joints[-1]}")
+                    raise ValueError("a '{' must follow the name of a node")
                 open_nodes.append(len(joints) - 1)
             elif word == "OFFSET":
                 offsets[open_nodes[-1]] = [float(next(words)) * unit_mm for _ in range(3)]
@@ -182,36 +179,26 @@ def _parse(text: str, unit_mm: float) -> Bvh:
             elif word == "}":
                 open_nodes.pop()
             else:
-                raise InputError(f"unexpected word '{word[:40]}' in the hierarchy")
+                raise ValueError(f"unexpected word '{word[:40]}'")
     except (StopIteration, ValueError, IndexError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"the hierarchy is damaged after node {joints[-1] if joints else '(none)'}") from error
+        after = joints[-1] if joints else "(none)"
+        raise ValueError(f"the hierarchy is damaged after node {after}: {error}") from error
     known = {f"{axis}{kind}" for axis in "XYZ" for kind in ("rotation", "position")}
     kinds = [kind for node in channels for kind in node]
     if open_nodes or not joints or parents.count(-1) != 1 or set(kinds) - known:
-        raise InputError(
+        raise ValueError(
             "the hierarchy is damaged: one ROOT, closed brackets and rotation or position channels expected"
         )
-    motion, frame_time = _parse_motion(tail.split(), kinds, unit_mm)
-    return Bvh(tuple(joints), tuple(parents), np.array(offsets), tuple(channels), motion, frame_time)
-
-
-def _parse_motion(words: list[str], kinds: list[str], unit_mm: float) -> tuple[np.ndarray, float]:
-    try:
-        labels, frames, frame_time = words[0:1] + words[2:4], int(words[1]), float(words[4])
-        values = np.array(words[5:], np.float64)
-    except (IndexError, ValueError) as error:
-        raise InputError(f"the MOTION part is damaged: {error}") from error
-    if labels != ["Frames:", "Frame", "Time:"]:
-        raise InputError(f"MOTION must give 'Frames:' and 'Frame Time:', got {' '.join(words[:5])}")
+    numbers = tail.split()
+    if numbers[0:1] + numbers[2:4] != ["Frames:", "Frame", "Time:"]:
+        raise ValueError(f"MOTION must give 'Frames:' and 'Frame Time:', got {' '.join(numbers[:5])}")
+    frames, frame_time, values = int(numbers[1]), float(numbers[4]), np.array(numbers[5:], np.float64)
     if values.size != frames * len(kinds):
-        raise InputError(
-            f"truncated or damaged: {frames} frames of {len(kinds)} channels need {frames * len(kinds)} numbers, "
-            f"the file has {values.size}"
+        raise ValueError(
+            f"{frames} frames of {len(kinds)} channels need {frames * len(kinds)} numbers, the file has {values.size}"
         )
-    scale = np.array([unit_mm if kind.endswith("position") else 1.0 for kind in kinds])
-    return values.reshape(frames, len(kinds)) * scale, frame_time
+    motion = values.reshape(frames, len(kinds)) * [unit_mm if kind.endswith("position") else 1.0 for kind in kinds]
+    return Bvh(tuple(joints), tuple(parents), np.array(offsets), tuple(channels), motion, frame_time)
 
 
 def h36m_joints(bvh: Bvh, frames: Rows = ALL) -> Float[np.ndarray, "F 17 3"]:

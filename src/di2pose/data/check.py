@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import tyro
+from PIL import Image, ImageDraw
 
-from di2pose.data.contact_sheet import draw_tile, write_sheet
-from di2pose.data.record import OUT_OF_FRAME, UNKNOWN
-from di2pose.data.sample import Dataset
+from di2pose.data.sample import OUT_OF_FRAME, UNKNOWN, Dataset, Sample
 from di2pose.errors import InputError
-from di2pose.pose.skeleton import bone_lengths
+from di2pose.files import replacing
+from di2pose.pose.skeleton import Skeleton, bone_lengths
 from di2pose.text_table import aligned
 
 MOST_ROWS = 100_000
@@ -27,6 +27,11 @@ BENT = 0.08
 GOOD_PX, BAD_PX = 0.5, 3.0
 MOST_OUTSIDE = 0.5
 """Part of the joints of a split that may lie outside of the picture."""
+RIGHT, LEFT, MIDDLE, WHITE = (40, 220, 60), (70, 130, 255), (255, 210, 60), (255, 255, 255)
+TILE, COLUMNS = 288, 6
+"""Pixels of a picture of the contact sheet, and how many stand in a row."""
+MARGIN = 0.15
+"""Of a box, on each side."""
 
 
 def check(folder: tyro.conf.Positional[Path], out: Path | None = None, samples: int = 24, seed: int = 0) -> int:
@@ -39,11 +44,12 @@ def check(folder: tyro.conf.Positional[Path], out: Path | None = None, samples: 
         seed: Seed of that draw.
     """
     dataset = Dataset(folder)
-    report = examine(dataset)
+    report = CheckReport(dataset)
     rows = np.sort(np.random.default_rng(seed).permutation(len(dataset))[:samples])
-    tiles, other_sizes = [], []
-    for sample in (dataset[int(row)] for row in rows):
-        image = None
+    sheet = Image.new("RGB", (COLUMNS * TILE, -(-len(rows) // COLUMNS) * (TILE + 16)))
+    other_sizes = []
+    for k, row in enumerate(rows.tolist()):
+        sample, image = dataset[row], None
         if sample.image is not None:
             try:
                 image = dataset.read_image(sample)
@@ -51,33 +57,23 @@ def check(folder: tyro.conf.Positional[Path], out: Path | None = None, samples: 
                     other_sizes.append(f"{sample.id}: {image.size}, not {sample.camera.size}")
             except InputError as error:
                 report.problems.append(f"record {sample.id}: {error}")
-        caption = " ".join(filter(None, (sample.id, sample.action)))
-        tiles.append((draw_tile(sample, dataset.skeleton, image), caption))
+        x, y = k % COLUMNS * TILE, k // COLUMNS * (TILE + 16)
+        sheet.paste(draw_tile(sample, dataset.skeleton, image), (x, y))
+        ImageDraw.Draw(sheet).text((x + 4, y + TILE + 2), f"{sample.id} {sample.action}", fill=WHITE)
     if other_sizes:
         report.warnings.append(
             f"{len(other_sizes)} of {len(rows)} pictures have another size than their camera says, "
             f"e.g. {other_sizes[0]}"
         )
-    print(f"{report}\ncontact sheet: {write_sheet((out or folder / 'check') / 'sheet.png', tiles)}")
+    path = (out or folder / "check") / "sheet.png"
+    with replacing(path) as temporary:
+        sheet.save(temporary)
+    print(f"{report}\ncontact sheet: {path}")
     return 1 if report.problems else 0
 
 
-def examine(dataset: Dataset) -> "CheckReport":
-    """Everything that needs no picture."""
-    report = CheckReport(dataset)
-    report.counts()
-    if len(report.rows) < len(dataset):
-        report.lines.append(f"the following on {len(report.rows)} records, evenly spread")
-    report.ranges()
-    report.bones()
-    report.sides()
-    report.reprojection()
-    report.outside()
-    return report
-
-
 class CheckReport:
-    """Lines to print; problems make the command fail, warnings do not."""
+    """What can be said of a dataset without its pictures. Problems make the command fail, warnings do not."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.lines: list[str] = []
@@ -88,6 +84,8 @@ class CheckReport:
         valid = dataset.valid[self.rows][..., None]
         self.joints = np.where(valid, dataset.joints_mm[self.rows].astype(np.float64), np.nan)
         self.place = dict(zip(dataset.skeleton.joints, np.moveaxis(self.joints, 1, 0), strict=True))
+        for section in (self.counts, self.ranges, self.bones, self.sides, self.reprojection, self.outside):
+            section()
 
     def __str__(self) -> str:
         found = [f"WARNING: {text}" for text in self.warnings] + [f"PROBLEM: {text}" for text in self.problems]
@@ -104,6 +102,8 @@ class CheckReport:
             self.problems.append(f"{twice} ids occur more than once")
         if broken := int((dataset.valid & ~np.isfinite(dataset.joints_mm).all(-1)).any(-1).sum()):
             self.problems.append(f"{broken} records have NaN or infinite joints that count as annotated")
+        if len(self.rows) < len(dataset):
+            self.lines.append(f"the following on {len(self.rows)} records, evenly spread")
 
     def ranges(self) -> None:
         place, roots = self.place, self.dataset.root_mm[self.rows]
@@ -135,20 +135,16 @@ class CheckReport:
                 rows.append((name, f"{middle:.1f}", f"{low:.1f} to {high:.1f}"))
         self.lines.append(aligned(("bone lengths in mm", "median", "5 % to 95 %"), rows))
         for (upper, lower), (low, high) in ADULT_MM.items():
-            medians = []
             for side in ("left", "right"):
                 lengths = np.linalg.norm(self.place[f"{side}_{upper}"] - self.place[f"{side}_{lower}"], axis=-1)
                 if not np.isfinite(lengths).any():
                     continue
-                medians.append(float(np.nanmedian(lengths)))
-                text = f"{side} {upper} - {lower} has a median of {medians[-1]:.1f} mm, adults have {low} to {high}"
-                if not low / 2 < medians[-1] < high * 2:
+                median = float(np.nanmedian(lengths))
+                text = f"{side} {upper} - {lower} has a median of {median:.1f} mm, adults have {low} to {high}"
+                if not low / 2 < median < high * 2:
                     self.problems.append(f"{text}: wrong unit?")
-                elif not low < medians[-1] < high:
+                elif not low < median < high:
                     self.warnings.append(text)
-            if len(medians) == 2 and abs(medians[0] - medians[1]) > 0.1 * max(medians):
-                both = f"{medians[0]:.1f} and {medians[1]:.1f} mm"
-                self.warnings.append(f"left and right {upper} - {lower} differ: {both}")
 
     def sides(self) -> None:
         """Knees bend forwards and elbows backwards. Forwards is left x up (camera axes are right-handed), so a pose
@@ -209,3 +205,42 @@ class CheckReport:
                     f"{outside:.0%} of the joints{f' of split {split}' if split else ''} lie outside of their picture: "
                     "are its size in the camera file and the pictures those that were annotated?"
                 )
+
+
+def draw_tile(sample: Sample, skeleton: Skeleton, image: Image.Image | None) -> Image.Image:
+    """The person cut out of the picture, with the 3D joints projected as lines and the 2D joints as white dots. Without
+    a picture: the pose as the camera sees it, and from the side with the camera to the left, without perspective."""
+    points = sample.joints_2d
+    if sample.camera is not None and sample.root_mm is not None:
+        points = sample.camera.project(sample.joints_mm + sample.root_mm)
+    if image is None or points is None or not np.isfinite(points).any():
+        tile = Image.new("RGB", (TILE, TILE), (24, 26, 30))
+        reach = np.nanmax(np.abs(sample.joints_mm), 0)
+        scale = TILE * min(0.47 / max(reach[1], 1.0), 0.25 / max(reach[0], reach[2], 1.0))
+        for centre, axes in ((0.27, [0, 1]), (0.73, [2, 1])):
+            _draw_bones(tile, skeleton, sample.joints_mm[:, axes] * scale + np.array([centre * TILE, TILE / 2]))
+        return tile
+    x0, y0, x1, y1 = sample.box or (*np.nanmin(points, 0), *np.nanmax(points, 0))
+    side = max(x1 - x0, y1 - y0) * (1 + 2 * MARGIN)
+    corner, zoom = np.array([x0 + x1 - side, y0 + y1 - side]) / 2, TILE / side
+    affine = (1 / zoom, 0, corner[0], 0, 1 / zoom, corner[1])
+    tile = image.transform((TILE, TILE), Image.Transform.AFFINE, affine, Image.Resampling.BILINEAR)
+    _draw_bones(tile, skeleton, (points - corner) * zoom)
+    draw = ImageDraw.Draw(tile)
+    if sample.box is not None:
+        draw.rectangle(((np.array([x0, y0, x1, y1]) - [*corner, *corner]) * zoom).tolist(), outline=WHITE)
+    if sample.joints_2d is not None:
+        for x, y in (sample.joints_2d[np.isfinite(sample.joints_2d).all(1)] - corner) * zoom:
+            draw.ellipse([x - 2, y - 2, x + 2, y + 2], fill=WHITE)
+    return tile
+
+
+def _draw_bones(tile: Image.Image, skeleton: Skeleton, points: np.ndarray) -> None:
+    draw = ImageDraw.Draw(tile)
+    for child, parent in skeleton.bones:
+        while parent != -1 and not np.isfinite(points[parent]).all():
+            parent = skeleton.parents[parent]  # over a joint that is not annotated
+        if parent != -1 and np.isfinite(points[child]).all():
+            names = skeleton.joints[child] + skeleton.joints[parent]
+            colour = RIGHT if "right_" in names else LEFT if "left_" in names else MIDDLE
+            draw.line([(float(x), float(y)) for x, y in points[[child, parent]]], fill=colour, width=3)

@@ -38,13 +38,11 @@ FLIPPED = "flipped_"
 """Begins the names of what the encoder saw in the mirror images of the crops."""
 MOST = 10**6
 """Largest number of tokens or channels of a block in a header."""
-AGAIN = "make the features again, by the command that made them"
+AGAIN = "make the features again, by the command that made them (`di2pose features`, `di2pose people features`)"
 TEXT = ("id", "subject", "action", "sequence", "split")
 
 Crop = tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]
 """Pixels, labels (arrays of one fixed shape and dtype each), and the five texts of TEXT."""
-Field = tuple[str, str, list[int]]
-"""Name, dtype and shape of a field of a record."""
 
 
 @runtime_checkable
@@ -69,8 +67,7 @@ class CropSource(Protocol):
     def crop(self, i: int) -> Crop: ...
 
 
-_worker_source: CropSource
-"""Of a process that makes crops for another."""
+_worker_source: CropSource  # of a process that makes crops for another
 
 
 def write_features(
@@ -95,14 +92,20 @@ def write_features(
         return encoder.cache_parts(crops) | {FLIPPED + name: values for name, values in flipped.items()}
 
     (((pixels, labels, _),),) = _crops(source, [range(1)], min(workers, 1))
-    fields: list[Field] = [(name, x.dtype.str, list(x.shape[1:])) for name, x in encode(pixels[None]).items()]
-    fields += [(name, x.dtype.str, list(x.shape)) for name, x in labels.items()]
+    parts = {name: x[0] for name, x in encode(pixels[None]).items()} | labels
+    fields = [[name, x.dtype.str, list(x.shape)] for name, x in parts.items()]
     header = {"format_version": FORMAT_VERSION, "encoder": encoder.name, **about, "rows": rows, "count": len(source)}
     header |= {"layout": [asdict(block) for block in encoder.layout.blocks], "fields": fields}
-    _agree(out / "features.json", header)
+    path = out / "features.json"
+    if path.is_file():  # go on where the header differs in nothing but the number of crops
+        before, now = _read_header(path), json.loads(json.dumps(header))
+        if differing := [key for key in now if key != "count" and before.get(key) != now[key]]:
+            other = ", ".join(differing)
+            raise InputError(f"{out} holds features of another kind (other {other}): choose another --out")
+    write_text(path, json.dumps(header, indent=1))
     dtype = _dtype(fields)
     spans = [(k, range(k * rows, min((k + 1) * rows, len(source)))) for k in range(-(-len(source) // rows))]
-    missing = [(k, span) for k, span in spans if k % world == rank and _rows_in(_shard(out, k)) != len(span)]
+    missing = [(k, span) for k, span in spans if k % world == rank and len(_load(_shard(out, k))) != len(span)]
     batches = [span[start : start + batch] for _, span in missing for start in range(0, len(span), batch)]
     with tqdm(total=sum(len(span) for _, span in missing), unit="crop", disable=rank > 0) as progress:
         crops = _crops(source, batches, workers)
@@ -170,23 +173,22 @@ class FeatureCache:
                 raise ValueError("a number of crops and rows a shard expected")
             dtype = _dtype(self.header["fields"])
         there = min(wanted, sum(1 for _ in self.folder.glob("shard-*.npy")))  # a damaged header may claim any number
-        shards = [_shard(self.folder, k) for k in range(there)]
+        self.shards = [_load(_shard(self.folder, k)) for k in range(there)]
         expected = [min(self.rows, len(self) - k * self.rows) for k in range(there)]
-        missing = wanted - sum(_rows_in(shard) == count for shard, count in zip(shards, expected, strict=True))
+        missing = wanted - sum(len(shard) == count for shard, count in zip(self.shards, expected, strict=True))
         if missing:
             raise InputError(
                 f"{self.folder}: {missing} of {wanted} shards are not there yet: run `di2pose features` again"
             )
-        self.shards: list[np.ndarray] = [_load(shard) for shard in shards]
-        if wrong := [shard.name for shard, rows in zip(shards, self.shards, strict=True) if rows.dtype != dtype]:
-            raise InputError(f"{self.folder}: {wrong[0]} holds other fields than features.json lists: {AGAIN}")
+        if wrong := [k for k, shard in enumerate(self.shards) if shard.dtype != dtype]:
+            raise InputError(f"{_shard(self.folder, wrong[0])} holds other fields than features.json lists: {AGAIN}")
 
     def __len__(self) -> int:
         return int(self.header["count"])
 
     @property
     def skeleton(self) -> Skeleton:
-        """Of the labels."""
+        """Skeleton of the labels."""
         return get(self.header.get("skeleton", H36M_17.name))
 
     @property
@@ -242,12 +244,10 @@ def _shard(folder: Path, k: int) -> Path:
     return folder / f"shard-{k:05d}.npy"
 
 
-def _rows_in(path: Path) -> int:
-    """How many records a shard holds; 0 where there is none."""
-    return len(_load(path)) if path.is_file() else 0
-
-
 def _load(path: Path) -> np.ndarray:
+    """The records of a shard; none where there is no such file."""
+    if not path.is_file():
+        return np.empty(0)
     with reading(path, "delete it, and the same command makes it again"):
         shard: np.ndarray = np.load(path, mmap_mode="r")
         if shard.ndim != 1 or not shard.dtype.names:
@@ -256,7 +256,7 @@ def _load(path: Path) -> np.ndarray:
 
 
 def _dtype(fields: Iterable[Sequence[Any]]) -> np.dtype:
-    """Of a record; the fields as `Field`s, or as lists out of JSON."""
+    """Of a record; name, dtype and shape of each field."""
     return np.dtype([(str(name), kind, tuple(shape)) for name, kind, shape in fields], align=True)
 
 
@@ -272,19 +272,6 @@ def _read_header(path: Path) -> Json:
     if not isinstance(header, dict) or header.get("format_version") != FORMAT_VERSION:
         found = header.get("format_version") if isinstance(header, dict) else None
         raise InputError(
-            f"{path} is of format {found}, this program reads {FORMAT_VERSION}: delete the folder "
-            "and make the features again, by the command that made them (`di2pose features`, `di2pose people features`)"
+            f"{path} is of format {found}, this program reads {FORMAT_VERSION}: delete the folder and {AGAIN}"
         )
     return header
-
-
-def _agree(path: Path, header: Mapping[str, object]) -> None:
-    """Write the header, or go on with one that differs in nothing but the number of crops."""
-    if path.is_file():
-        before = _read_header(path)
-        differing = [key for key in header if key != "count" and before.get(key) != json.loads(json.dumps(header[key]))]
-        if differing:
-            raise InputError(
-                f"{path.parent} holds features of another kind (other {', '.join(differing)}): choose another --out"
-            )
-    write_text(path, json.dumps(header, indent=1))

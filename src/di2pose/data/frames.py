@@ -107,7 +107,11 @@ class Video:
             found = next(islice(self._decoder, number - self._next, None), None)
         else:
             if self._next is None or not self._next <= number < self._next + JUMP:
-                self._seek(stamp)
+                try:
+                    self._container.seek(stamp, stream=self._stream)  # to a key frame at or before it
+                except (OSError, require("av", extra="video").error.FFmpegError) as error:
+                    raise InputError(f"{self.path} is damaged at frame {number} ({error}): copy it again") from error
+                self._decoder = decoded(self._container, self._stream)
             found = next((each for each in self._decoder if each is not None and each.pts >= stamp), None)
             found = found if found is not None and found.pts == stamp else None
         self._next = None if found is None else number + 1
@@ -116,14 +120,6 @@ class Video:
         image = upright(found)
         self._last = (number, image)
         return image.copy()
-
-    def _seek(self, stamp: int) -> None:
-        """To a key frame at or before `stamp`."""
-        try:
-            self._container.seek(stamp, stream=self._stream)
-        except (OSError, require("av", extra="video").error.FFmpegError) as error:
-            raise InputError(f"{self.path} is damaged at time stamp {stamp} ({error}): copy the video again") from error
-        self._decoder = decoded(self._container, self._stream)
 
     def close(self) -> None:
         self._container.close()

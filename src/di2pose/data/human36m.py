@@ -12,11 +12,10 @@ from di2pose.data import processed
 from di2pose.data.bvh import before_camera
 from di2pose.data.frames import video_references
 from di2pose.data.pickles import load_npz, text
-from di2pose.data.processed import PictureName, ProcessedLayout
-from di2pose.data.record import Labels, Part, Sample, Sources
+from di2pose.data.processed import PictureName
+from di2pose.data.sample import Labels, Part, Sample, Sources
 from di2pose.errors import InputError, require
 from di2pose.files import reading
-from di2pose.pose.camera import fit_camera
 from di2pose.pose.skeleton import H36M_17
 
 ACTIONS = (
@@ -55,10 +54,12 @@ def read(sources: Sources) -> Iterator[Part]:
     """
     official = sorted(sources.src.glob("S*/MyPoseFeatures/D3_Positions_mono/*.cdf"))
     if official and sources.annotations is None and sources.name == "h36m":
-        return _read_official(sources, official)
-    found = [path for path in processed.find(sources, PROCESSED) if path.name != POSES]
+        clips = [path for path in official if not path.stem.startswith("_ALL")]  # the recording of no action
+        return (Part(path.relative_to(sources.src).as_posix(), partial(_samples, sources, path)) for path in clips)
+    folders = ("annotation_body3d/fps50", "annotation_body3d/fps*", "fps50", "fps*", "annotations")
+    found = [path for path in processed.find(sources, *folders) if path.name != POSES]
     if found and sources.name != "h36m-npz":
-        return processed.read(sources, PROCESSED, found)
+        return processed.read(sources, found, H36M_17, _parse_picture)
     path = sources.annotations or (sources.src / POSES if sources.src.is_dir() else sources.src)
     if path.is_file() and sources.name != "h36m-processed":
         return _read_poses(sources, path)
@@ -94,21 +95,7 @@ def _parse_picture(file: str) -> PictureName:
     return PictureName((subject, camera), int(frame) - 1, labels, CAMERA_SIZES[camera])
 
 
-PROCESSED = ProcessedLayout(
-    "Human3.6M",
-    H36M_17,
-    _parse_picture,
-    ("annotation_body3d/fps50", "annotation_body3d/fps*", "fps50", "fps*", "annotations", "."),
-)
-
-
-def _read_official(sources: Sources, files: list[Path]) -> Iterator[Part]:
-    for path in files:
-        if not path.stem.startswith("_ALL"):  # the recording of no action
-            yield Part(path.relative_to(sources.src).as_posix(), partial(_official_samples, sources, path))
-
-
-def _official_samples(sources: Sources, path: Path) -> Iterator[Sample]:
+def _samples(sources: Sources, path: Path) -> Iterator[Sample]:
     subject, (base, _, number) = path.parents[2].name, path.stem.rpartition(".")
     if number not in CAMERA_SIZES:
         raise InputError(f"'{path.name}' does not end in one of the cameras {', '.join(CAMERA_SIZES)}")
@@ -116,15 +103,9 @@ def _official_samples(sources: Sources, path: Path) -> Iterator[Sample]:
     clip = parse_clip(subject, base) | Labels(sequence=sequence)
     joints_mm = read_cdf(path, 3)
     joints_2d = read_cdf(path.parents[1] / "D2_Positions" / path.name, 2)
-    if len(joints_mm) != len(joints_2d):
-        raise InputError(f"{path}: {len(joints_mm)} frames in 3D, {len(joints_2d)} in D2_Positions")
     video = Path(subject) / "Videos" / f"{path.stem}.mp4"
     images = video_references(sources.image_root, video, len(joints_mm))
-    fit = fit_camera(joints_mm.reshape(-1, 3), joints_2d.reshape(-1, 2), CAMERA_SIZES[number])
-    if fit.mean_px > MOST_RESIDUAL_PX:
-        raise InputError(
-            f"{path}: no camera takes its 3D to its D2_Positions: the best is {fit.mean_px:.2f} px off on average"
-        )
+    fit = processed.fit_clip(joints_mm, joints_2d, CAMERA_SIZES[number], MOST_RESIDUAL_PX, path)
     for frame in range(0, len(images), sources.every):
         labels = clip | Labels(image=images[frame], frame=frame, extra=fit.to_json())
         # As the processed layout names its images, so that records of both layouts have the same ids.

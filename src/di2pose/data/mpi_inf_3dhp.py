@@ -14,11 +14,10 @@ from jaxtyping import Float
 
 from di2pose.data import processed
 from di2pose.data.frames import video_references
-from di2pose.data.processed import PictureName, ProcessedLayout
-from di2pose.data.record import Labels, Part, Sample, Sources
+from di2pose.data.processed import MOST_MEDIAN_PX, PictureName, fit_clip
+from di2pose.data.sample import Labels, Part, Sample, Sources
 from di2pose.errors import InputError, require
 from di2pose.files import reading
-from di2pose.pose.camera import CameraFit, fit_camera
 from di2pose.pose.skeleton import H36M_17, MPI_INF_3DHP_17, MPI_INF_3DHP_28, Skeleton, convert
 
 SITE = "vcai.mpi-inf.mpg.de/3dhp-dataset"
@@ -43,11 +42,11 @@ def read(sources: Sources) -> Iterator[Part]:
         train, test = (sorted(sources.src.rglob(name)) for name in ("annot.mat", "annot_data.mat"))
         if train or test:
             return _read_official(sources, train, test)
-    files = processed.find(sources, PROCESSED)
+    files = processed.find(sources, "annotations")
     if any(path.stem.endswith("test_valid") for path in files):  # mmpose writes it beside all frames of the test set
         files = [path for path in files if not path.stem.endswith("test_all")]
     if files:
-        return processed.read(sources, PROCESSED, files)
+        return processed.read(sources, files, MPI_INF_3DHP_17, _parse_picture)
     raise InputError(MISSING.format(src=sources.src))
 
 
@@ -60,9 +59,6 @@ def _parse_picture(file: str) -> PictureName:
     split = "test" if test else "train"
     labels = Labels(subject=subject or test, action=take or "", sequence=sequence, split=split)
     return PictureName((sequence,), int(frame) - 1, labels, OUTDOOR_SIZES.get(sequence, SIZE))
-
-
-PROCESSED = ProcessedLayout("MPI-INF-3DHP", MPI_INF_3DHP_17, _parse_picture, ("annotations", "."))
 
 
 def _read_official(sources: Sources, train: list[Path], test: list[Path]) -> Iterator[Part]:
@@ -83,7 +79,7 @@ def _train_samples(sources: Sources, path: Path, number: int) -> Iterator[Sample
     joints_mm, joints_2d = (
         _joints(np.asarray(data[f"annot{n}"].ravel()[number]), MPI_INF_3DHP_28, n, where) for n in (3, 2)
     )
-    fit = _fit(joints_mm, joints_2d, SIZE, where)
+    fit = fit_clip(joints_mm, joints_2d, SIZE, MOST_MEDIAN_PX, where)
     video = path.parent.relative_to(sources.src) / "imageSequence" / f"video_{number}.avi"
     images = video_references(sources.image_root, video, len(joints_mm))  # some videos end before the annotations
     labels = Labels(subject=subject, action=take, sequence=sequence, split="train", extra=fit.to_json())
@@ -103,7 +99,7 @@ def _test_samples(sources: Sources, path: Path) -> Iterator[Sample]:
     if len(valid) and valid[-1] >= min(len(joints_mm), len(joints_2d)):
         raise InputError(f"{path}: 'valid_frame' names frame {valid[-1]} of {len(joints_mm)} poses")
     activity = np.asarray(data.get("activity_annotation", ())).ravel().astype(int)
-    fit = _fit(joints_mm[valid], joints_2d[valid], OUTDOOR_SIZES.get(subject, SIZE), str(path))
+    fit = fit_clip(joints_mm[valid], joints_2d[valid], OUTDOOR_SIZES.get(subject, SIZE), MOST_MEDIAN_PX, path)
     folder = path.parent.relative_to(sources.src) / "imageSequence"
     pictures = (sources.image_root / folder).is_dir()
     labels = Labels(subject=subject, sequence=subject, split="test", extra=fit.to_json())
@@ -113,15 +109,6 @@ def _test_samples(sources: Sources, path: Path) -> Iterator[Sample]:
         labels["image"] = f"{folder.as_posix()}/img_{frame + 1:06d}.jpg" if pictures else None
         id = f"{subject}_{frame + 1:06d}"
         yield Sample.from_camera(id, joints_mm[frame], joints_2d[frame], fit.camera, **labels)
-
-
-def _fit(joints_mm: np.ndarray, joints_2d: np.ndarray, size: tuple[int, int], where: str) -> CameraFit:
-    if len(joints_mm) != len(joints_2d):
-        raise InputError(f"{where}: {len(joints_mm)} poses in annot3, {len(joints_2d)} in annot2")
-    fit = fit_camera(joints_mm.reshape(-1, 3), joints_2d.reshape(-1, 2), size)
-    if fit.mean_px > processed.MOST_MEDIAN_PX:
-        raise InputError(f"{where}: no camera takes annot3 to annot2: the best is {fit.mean_px:.1f} px off on average")
-    return fit
 
 
 def _joints(flat: np.ndarray, skeleton: Skeleton, width: int, where: str) -> Float[np.ndarray, "F 17 D"]:
@@ -151,6 +138,6 @@ def _load_mat(path: Path, *required: str) -> dict[str, np.ndarray]:
         else:
             try:
                 found = matlab.loadmat(str(path), variable_names=VARIABLES)
-            except matlab.matlab.MatReadError as error:
+            except (matlab.matlab.MatReadError, NameError) as error:  # NameError: scipy, of an unknown kind of array
                 raise ValueError(error) from error
         return {key: found[key] for key in (*required, *(key for key in VARIABLES if key in found))}

@@ -15,9 +15,9 @@ from scipy.spatial.transform import Rotation
 
 from di2pose.assets import extract
 from di2pose.data.frames import Video
-from di2pose.data.record import Part, Sample, Sources
+from di2pose.data.sample import Part, Sample, Sources
 from di2pose.errors import InputError
-from di2pose.files import Json, reading
+from di2pose.files import reading
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
 
@@ -82,19 +82,14 @@ def read_camera(path: Path, name: str, size: tuple[int, int]) -> Camera:
     below. (Checked against the still pictures that the calibration was made on.)
     """
     with reading(path, "it must be a calibration of Pose2Sim; copy it again"):
-        return _camera(tomllib.loads(path.read_text(encoding="utf-8")).get(name, {}), path, name, size)
-
-
-def _camera(entry: Json, path: Path, name: str, size: tuple[int, int]) -> Camera:
-    missing = {"size", "matrix", "distortions", "rotation", "translation"} - set(entry)
-    if missing:
-        raise InputError(f"{path}: camera [{name}] lacks {', '.join(sorted(missing))}")
-    scale = size[0] / entry["size"][0]
-    intrinsic = np.array(entry["matrix"]) * scale
-    intrinsic[1, 2] += (size[1] - scale * entry["size"][1]) / 2
-    turn = Rotation.from_rotvec(entry["rotation"]).as_matrix()
-    pose = np.column_stack([turn, entry["translation"]])
-    return Camera.from_matrices(intrinsic, pose, size, unit_mm=1000, distortion=tuple(entry["distortions"]))
+        entry = tomllib.loads(path.read_text(encoding="utf-8")).get(name, {})
+        if missing := {"size", "matrix", "distortions", "rotation", "translation"} - set(entry):
+            raise InputError(f"{path}: camera [{name}] lacks {', '.join(sorted(missing))}")
+        scale = size[0] / entry["size"][0]
+        intrinsic = np.array(entry["matrix"]) * scale
+        intrinsic[1, 2] += (size[1] - scale * entry["size"][1]) / 2
+        pose = np.column_stack([Rotation.from_rotvec(entry["rotation"]).as_matrix(), entry["translation"]])
+        return Camera.from_matrices(intrinsic, pose, size, unit_mm=1000, distortion=tuple(entry["distortions"]))
 
 
 def _samples(video: str, camera: Camera, names: list[str], world_mm: np.ndarray, sources: Sources) -> Iterator[Sample]:

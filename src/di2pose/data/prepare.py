@@ -1,7 +1,6 @@
 """`di2pose data prepare NAME`: any dataset into the one prepared form (data/sample.py)."""
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from importlib.metadata import entry_points
@@ -14,6 +13,7 @@ from tqdm import tqdm
 from di2pose.data import bvh, human36m, mpi_inf_3dhp, pose2sim, threedpw
 from di2pose.data.sample import Dataset, Part, Sources, Writer
 from di2pose.errors import InputError
+from di2pose.files import Json
 
 
 @dataclass(frozen=True)
@@ -116,23 +116,22 @@ def prepare(
     parts = list(reader.read(sources))
     if not parts:
         raise InputError(f"{src} holds no file that the reader of {name} reads; it comes from {reader.origin}")
-    twice = [key for key, count in Counter(part.key for part in parts).items() if count > 1]
-    if twice:
-        raise InputError(f"the reader of {name} gave the part {twice[0]} twice")
-    writer = Writer(
-        out,
-        name,
-        parts[0].skeleton,
-        image_root=_image_root(sources, out) if reader.images else None,
-        licence=reader.licence,
-        source=reader.origin,
-        settings=settings,
-    )
+    if len({part.key for part in parts}) < len(parts):
+        raise InputError(f"the reader of {name} gave two parts of one key")
+    root = sources.image_root if sources.image_root.is_absolute() else Path(os.path.relpath(sources.image_root, out))
+    image_root = root.as_posix() if reader.images else None
+    about: Json = {"licence": reader.licence, "source": reader.origin, "settings": settings}
+    writer = Writer(out, name, parts[0].skeleton, image_root=image_root, **about)
     for part in tqdm(parts, desc=name, unit="part", disable=None):
         if not writer.has(part.key):
             _write_part(writer, part)
-    writer.finish()
-    _summary(Dataset(out))
+    dataset = Dataset(writer.finish())
+    skipped = dataset.header["skipped"]
+    print(f"{out}: {len(dataset)} records of {dataset.skeleton.name}, {len(skipped)} files or records skipped")
+    for skip in skipped[:20]:
+        print(f"  skipped {skip['file']}: {skip['reason']}")
+    if len(skipped) > 20:
+        print(f"  ... and {len(skipped) - 20} more, all listed in {out / 'dataset.json'}")
     return 0
 
 
@@ -149,18 +148,3 @@ def _write_part(writer: Writer, part: Part) -> None:
         writer.skipped.append({"file": part.key, "reason": str(error)})
     else:
         writer.write(part.key, good, skipped)
-
-
-def _image_root(sources: Sources, out: Path) -> str:
-    """Absolute if the user (or the cache) gave it so, else relative to the prepared folder, so that both can move."""
-    root = sources.image_root
-    return str(root) if root.is_absolute() else Path(os.path.relpath(root, out)).as_posix()
-
-
-def _summary(dataset: Dataset) -> None:
-    skipped, skeleton = dataset.header["skipped"], dataset.skeleton.name
-    print(f"{dataset.folder}: {len(dataset)} records of {skeleton}, {len(skipped)} files or records skipped")
-    for skip in skipped[:20]:
-        print(f"  skipped {skip['file']}: {skip['reason']}")
-    if len(skipped) > 20:
-        print(f"  ... and {len(skipped) - 20} more, all listed in {dataset.folder / 'dataset.json'}")

@@ -1,14 +1,7 @@
 """The processed layout of Human3.6M and MPI-INF-3DHP that mmpose's converters write.
 
-An npz with a row per picture, and a pickle of cameras:
-
-    imgname  n           file names that tell subject, action, camera and frame (from 1)
-    S        n 17 4 (3)  metres in the CAMERA frame; the last column is a flag and is not read
-    part     n 17 3 (2)  pixels of the full picture; the last column is a flag and is not read
-    center   n 2         with scale (n) the box: a square of side 200 * scale
-    cameras.pkl          key -> f, c (2 1), k (3 1), p (2 1). Human3.6M's key is ('S1', '54138969'), that of
-                         MPI-INF-3DHP 'TS1' or 'S4_Seq2_Cam0'. R and T are not read: S is in the camera frame already;
-                         nor are w and h, which are wrong in real files (2048 x 204)
+An npz with a row per picture, and a pickle of cameras whose key is ('S1', '54138969') in Human3.6M, 'TS1' or
+'S4_Seq2_Cam0' in MPI-INF-3DHP. docs/data.md lists what they hold and what of it is read.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,10 +14,10 @@ import numpy as np
 
 from di2pose.data.frames import picture_size
 from di2pose.data.pickles import load_npz, load_pickle, text
-from di2pose.data.record import Extra, Labels, Part, Sample, Sources, square
+from di2pose.data.sample import Extra, Labels, Part, Sample, Sources, square
 from di2pose.errors import InputError
 from di2pose.files import reading
-from di2pose.pose.camera import Camera, fit_camera
+from di2pose.pose.camera import Camera, CameraFit, fit_camera
 from di2pose.pose.skeleton import H36M_17, Skeleton, convert
 
 MOST_MEDIAN_PX = 20.0
@@ -46,56 +39,49 @@ class PictureName:
     """(width, height) of the dataset's pictures; a picture's own size, where there is one, is taken instead."""
 
 
-@dataclass(frozen=True)
-class ProcessedLayout:
-    """How one dataset fills the common layout."""
-
-    title: str
-    skeleton: Skeleton
-    parse: Callable[[str], PictureName]
-    folders: tuple[str, ...]
-    """Folders below the source folder that may hold the npz files, the first that does is taken."""
-
-
-def find(sources: Sources, layout: ProcessedLayout) -> list[Path]:
-    """The npz files: those of --annotations, or of the first of the layout's folders that has any."""
+def find(sources: Sources, *folders: str) -> list[Path]:
+    """The npz files: those of --annotations or --src, or of the first of the folders below it that has any."""
     place = sources.annotations or sources.src
     if place.is_file():
         return [place] if place.suffix == ".npz" else []
-    for folder in layout.folders:
-        for candidate in sorted(place.glob(folder), reverse=True) if folder != "." else [place]:
-            if files := sorted(candidate.glob("*.npz")):
-                return files
-    return []
+    candidates = [found for folder in folders for found in sorted(place.glob(folder), reverse=True)]
+    return next(filter(None, (sorted(folder.glob("*.npz")) for folder in [*candidates, place])), [])
 
 
-def read(sources: Sources, layout: ProcessedLayout, files: list[Path]) -> Iterator[Part]:
-    """One part per sequence and npz file."""
+def read(
+    sources: Sources, files: list[Path], skeleton: Skeleton, parse: Callable[[str], PictureName]
+) -> Iterator[Part]:
+    """One part per sequence and npz file, of joints on `skeleton`; `parse` takes the name of a picture."""
     cameras = _find_cameras(sources, files[0].parent)
     for path in files:
         try:
-            arrays = _load(path, layout)
+            arrays = _load(path, skeleton)
         except InputError as error:
-            yield Part.unreadable(path.name, error)
+            yield Part(path.name, partial(_refuse, error))
             continue
         sequences: dict[str, list[tuple[int, PictureName]]] = {}
         for row, file in enumerate(arrays["imgname"]):
             try:
-                name = layout.parse(PurePosixPath(file).name)
+                name = parse(PurePosixPath(file).name)
                 sequences.setdefault(name.labels["sequence"], []).append((row, name))
             except InputError as error:
-                yield Part.unreadable(file, error)
+                yield Part(file, partial(_refuse, error))
         for sequence, rows in sequences.items():
             rows.sort(key=lambda item: item[1].frame)
             key = f"{path.stem}/{sequence}"
-            yield Part(key, partial(_samples, sources, layout.skeleton, arrays, cameras, rows, f"{path}: {sequence}"))
+            yield Part(key, partial(_samples, sources, skeleton, arrays, cameras, rows, f"{path}: {sequence}"))
 
 
-def _load(path: Path, layout: ProcessedLayout) -> dict[str, Any]:
+def _refuse(error: InputError) -> Iterator[Sample]:
+    """Of a part that was found to be damaged before its turn."""
+    raise error
+
+
+def _load(path: Path, skeleton: Skeleton) -> dict[str, Any]:
     """The arrays, checked; imgname as a list of text."""
     arrays = load_npz(path, ["imgname", "S", "part"], ["center", "scale"])
     arrays["imgname"] = [text(name).replace("\\", "/") for name in np.atleast_1d(arrays["imgname"])]
-    count, joints = len(arrays["imgname"]), layout.skeleton.count
+    count, joints = len(arrays["imgname"]), skeleton.count
     if not count:
         raise InputError(f"{path} has no rows")
     shapes = {"S": (count, joints, 3), "part": (count, joints, 2), "center": (count, 2), "scale": (count,)}
@@ -105,7 +91,7 @@ def _load(path: Path, layout: ProcessedLayout) -> dict[str, Any]:
         if found not in (shape, flagged):
             raise InputError(
                 f"{path}: '{name}' has shape {found}, expected {shape} or {flagged}: the {joints} joints of "
-                f"{layout.title} in a row per name"
+                f"{skeleton.name} in a row per name"
             )
     if arrays["S"].dtype.kind != "f" or np.nanmedian(np.ptp(arrays["S"][:2000, :, :3], axis=1)) > 20:
         raise InputError(f"{path}: 'S' must be metres, but a person in it is more than 20 units large")
@@ -143,6 +129,18 @@ def _samples(
         labels = name.labels | Labels(image=image, frame=name.frame, extra=extra)
         id = f"{name.labels['sequence']}_{name.frame + 1:06d}"
         yield Sample.from_camera(id, camera_mm[at], pixels[at], camera, box, **labels)
+
+
+def fit_clip(
+    joints_mm: np.ndarray, joints_2d: np.ndarray, size: tuple[int, int], most_px: float, where: object
+) -> CameraFit:
+    """The camera that takes the 3D joints of a clip to its 2D joints; InputError where none does."""
+    if len(joints_mm) != len(joints_2d):
+        raise InputError(f"{where}: {len(joints_mm)} frames in 3D, {len(joints_2d)} in 2D")
+    fit = fit_camera(joints_mm.reshape(-1, 3), joints_2d.reshape(-1, 2), size)
+    if fit.mean_px > most_px:
+        raise InputError(f"{where}: no camera takes its 3D to its 2D: the best is {fit.mean_px:.2f} px off on average")
+    return fit
 
 
 def _camera_of(

@@ -1,14 +1,8 @@
-"""The one prepared form on disk: Dataset reads it, Writer writes it.
+"""Records, and the one prepared form on disk: Writer writes it, Dataset reads it.
 
-A prepared folder holds memory-mapped arrays with a row per record, one line of JSON per record, and a header:
+A prepared folder holds memory-mapped arrays with a row per record (`row_arrays`), and
 
-    joints_mm.npy   n J 3 float32   camera axes (x right, y down, z away), minus the root; NaN where `valid` is False
-    root_mm.npy     n 3   float64   the root in the camera frame; NaN = not known
-    joints_2d.npy   n J 2 float32   pixels of the full image; NaN = not known
-    valid.npy       n J   bool      joints that are annotated
-    visibility.npy  n J   int8      UNKNOWN, SEEN, SELF_OCCLUDED, OCCLUDED, OUT_OF_FRAME
-    box.npy         n 4   float64   x0 y0 x1 y1 in pixels of the full image; NaN = not known
-    index.jsonl     id, image, camera, subject, action, sequence, frame, split, extra
+    index.jsonl     a line per record: id, image, camera, subject, action, sequence, frame, split, extra
     cameras.json    camera id -> Camera
     dataset.json    name, skeleton, count, image root, licence, source, what was skipped; written last, so a folder
                     that has it is whole
@@ -18,41 +12,185 @@ import json
 import mmap
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 from urllib.parse import quote, unquote
 
 import numpy as np
+from jaxtyping import Float
 from PIL import Image
 
-from di2pose.data import record
 from di2pose.data.frames import Frames
-from di2pose.data.record import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Part, Sample, Sources
 from di2pose.errors import InputError
 from di2pose.files import Json, read_json, reading, replacing, write_json
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import Skeleton, get
-
-__all__ = ["OCCLUDED", "OUT_OF_FRAME", "SEEN", "SELF_OCCLUDED", "UNKNOWN"]
-__all__ += ["Dataset", "Part", "Sample", "Sources", "Writer"]
+from di2pose.pose.skeleton import H36M_17, Skeleton, get
 
 FORMAT_VERSION = 1
-LINE: dict[str, Any] = {
+AGAIN = "prepare the dataset again"
+INDEX_LINE: dict[str, Any] = {
     "id": str, "image": str | None, "camera": str | None, "subject": str, "action": str, "sequence": str, "frame": int,
     "split": str, "extra": dict,
 }  # fmt: skip
-"""What stands in index.jsonl."""
 COLUMNS = ("subject", "action", "sequence", "split")
-AGAIN = "prepare the dataset again"
+UNKNOWN, SEEN, SELF_OCCLUDED, OCCLUDED, OUT_OF_FRAME = -1, 0, 1, 2, 3
+BOX_MARGIN = 1.2
+"""Boxes are squares of 1.2 times the larger extent of the 2D joints, as in SPIN, mmpose and mmhuman3d."""
+
+Box = tuple[float, float, float, float]
+Extra = dict[str, Any]
+"""Anything of JSON: the seed and rotation of a virtual camera, the wardrobe of a rendered person, ..."""
 
 
-class IndexLine(record.Labels):
-    """A line of index.jsonl."""
+class Labels(TypedDict, total=False):
+    """The fields of a Sample that are not arrays."""
+
+    image: str | None
+    subject: str
+    action: str
+    sequence: str
+    frame: int
+    split: str
+    extra: Extra
+
+
+def row_arrays(joints: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Array -> type and shape of its row for one record."""
+    return {
+        "joints_mm": ("float32", (joints, 3)),  # camera axes (x right, y down, z away), minus the root; NaN: not valid
+        "root_mm": ("float64", (3,)),  # the root in the camera frame; NaN: not known
+        "joints_2d": ("float32", (joints, 2)),  # pixels of the full image; NaN: not known
+        "valid": ("bool", (joints,)),  # joints that are annotated
+        "visibility": ("int8", (joints,)),  # UNKNOWN, SEEN, SELF_OCCLUDED, OCCLUDED, OUT_OF_FRAME
+        "box": ("float64", (4,)),  # x0 y0 x1 y1 in pixels of the full image; NaN: not known
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One person in one frame. Arrays as in `row_arrays`; None where a dataset does not have them."""
 
     id: str
-    camera: str | None
+    joints_mm: np.ndarray
+    root_mm: np.ndarray | None = None
+    joints_2d: np.ndarray | None = None
+    visibility: np.ndarray | None = None
+    valid: np.ndarray = field(default_factory=lambda: np.ones(0, bool))
+    """Left out: all joints are annotated."""
+    image: str | None = None
+    """Path relative to the image root, or `video.mp4#12` for frame 12 (from 0) of that video."""
+    box: Box | None = None
+    camera: Camera | None = None
+    subject: str = ""
+    action: str = ""
+    sequence: str = ""
+    frame: int = 0
+    split: str = ""
+    extra: Extra = field(default_factory=dict)
+    row: int | None = None
+    """Its number in the dataset or feature cache that it was read from."""
+
+    def __post_init__(self) -> None:
+        if not self.valid.size:
+            object.__setattr__(self, "valid", np.ones(len(self.joints_mm), bool))
+
+    @classmethod
+    def from_camera(
+        cls,
+        id: str,
+        camera_mm: Float[np.ndarray, "J 3"],
+        joints_2d: Float[np.ndarray, "J 2"],
+        camera: Camera | None,
+        box: Box | None = None,
+        **labels: Unpack[Labels],
+    ) -> "Sample":
+        """From joints in the camera frame (mm, not root-relative, the pelvis first) and in pixels.
+
+        Without a box: the square round the finite 2D joints. Joints outside the picture are OUT_OF_FRAME, the others
+        UNKNOWN: no published dataset labels occlusion.
+        """
+        visibility = None
+        if box is None and np.isfinite(joints_2d).all(-1).any():
+            box = box_round(joints_2d)
+        if camera is not None and camera.size is not None:
+            inside = ((joints_2d >= 0) & (joints_2d < np.array(camera.size))).all(-1)
+            visibility = np.where(inside, UNKNOWN, OUT_OF_FRAME).astype(np.int8)
+        root = camera_mm[0].astype(np.float64)
+        joints_mm = (camera_mm - camera_mm[0]).astype(np.float32)
+        return cls(id, joints_mm, root, joints_2d.astype(np.float32), visibility, box=box, camera=camera, **labels)
+
+    def fault(self, skeleton: Skeleton) -> str | None:
+        """Why this record cannot be used, or None. Joints that are not `valid` may hold anything."""
+        for name, (_, shape) in row_arrays(skeleton.count).items():
+            value = getattr(self, name)
+            if value is not None and np.shape(value) != shape:
+                return f"{name} has shape {np.shape(value)}, {skeleton.name} needs {shape}"
+        if not self.valid.any():
+            return "no joint is annotated"
+        broken = self.valid & ~np.isfinite(self.joints_mm).all(-1)
+        if broken.any():
+            return "NaN or infinite joints: " + ", ".join(skeleton.joints[j] for j in np.flatnonzero(broken))
+        if self.root_mm is not None and not np.isfinite(self.root_mm).all():
+            return "NaN or infinite root_mm"
+        if self.box is not None and not (self.box[0] < self.box[2] and self.box[1] < self.box[3]):
+            return f"the box is empty: {self.box}"
+        return None
+
+
+def box_round(points: Float[np.ndarray, "n 2"]) -> Box:
+    """The square of BOX_MARGIN times the larger extent, round the middle of the finite points."""
+    points = points[np.isfinite(points).all(-1)].astype(np.float64)
+    low, high = points.min(0), points.max(0)
+    return square((low + high) / 2, BOX_MARGIN * float((high - low).max()))
+
+
+def square(centre: Float[np.ndarray, "2"], side: float) -> Box:
+    x, y = (float(value) for value in centre)
+    return x - side / 2, y - side / 2, x + side / 2, y + side / 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """One source file or sequence. `samples()` raises InputError when the file is damaged: it is then listed and left
+    out whole. Single bad records are yielded as they are: `Sample.fault` finds NaN and wrong shapes."""
+
+    key: str
+    samples: Callable[[], Iterable[Sample]]
+    skeleton: Skeleton = H36M_17
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the files of a dataset are, and how to read them. A reader module has `read(sources) -> Iterator[Part]`,
+    which raises InputError before the first part if files are missing, naming each and its origin."""
+
+    name: str
+    src: Path
+    annotations: Path | None = None
+    cameras: Path | None = None
+    images: Path | None = None
+    smpl: Path | None = None
+    seed: int = 0
+    every: int = 1
+    unit_mm: float = 25.4 / 0.45
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise InputError(f"--every must be 1 or more, got {self.every}")
+
+    @property
+    def image_root(self) -> Path:
+        return self.src if self.images is None else self.images
+
+    def image_folder(self, name: str) -> str | None:
+        """Where pictures are below the image root: in `name/` if there is such a folder, right there if --images points
+        at them, None if there are none."""
+        if (self.image_root / name).is_dir():
+            return f"{name}/"
+        return None if self.images is None else ""
 
 
 class Index:
@@ -67,16 +205,16 @@ class Index:
     def __len__(self) -> int:
         return len(self._ends)
 
-    def __iter__(self) -> Iterator[IndexLine]:
+    def __iter__(self) -> Iterator[Json]:
         return (self[i] for i in range(len(self)))
 
-    def __getitem__(self, i: int) -> IndexLine:
+    def __getitem__(self, i: int) -> Json:
         i = range(len(self))[i]
         start = 0 if i == 0 else int(self._ends[i - 1]) + 1
         with reading(f"line {i + 1} of {self._path}", AGAIN):
-            line: IndexLine = json.loads(self._text[start : int(self._ends[i])])
-            if set(line) != set(LINE) or not all(isinstance(line[key], LINE[key]) for key in LINE):  # type: ignore[literal-required]
-                raise ValueError(f"the keys {', '.join(LINE)} with text, a frame number and an object expected")
+            line: Json = json.loads(self._text[start : int(self._ends[i])])
+            if set(line) != set(INDEX_LINE) or not all(isinstance(line[key], INDEX_LINE[key]) for key in line):
+                raise ValueError(f"the keys {', '.join(INDEX_LINE)} with text, a frame number and an object expected")
         return line
 
 
@@ -96,10 +234,16 @@ class Dataset:
         if not path.exists():
             state = "an unfinished preparation" if (self.folder / "parts.tmp").exists() else "no dataset.json"
             raise InputError(f"{self.folder} holds {state}: make it with `di2pose data prepare NAME --out {folder}`")
-        self.header: Json = _read_header(path)
+        self.header: Json = read_json(path, AGAIN)
+        with reading(path, AGAIN):
+            if (version := self.header["format_version"]) != FORMAT_VERSION:
+                raise InputError(f"{path}: format version {version}, this program reads {FORMAT_VERSION}: {AGAIN}")
+            kinds = {"count": int, "name": str, "skeleton": str, "image_root": str | None}
+            if not all(isinstance(self.header[key], kind) for key, kind in kinds.items()) or self.header["count"] < 0:
+                raise TypeError("a count, and text for name, skeleton and image_root expected")
         self.name = self.header["name"]
         self.skeleton = get(self.header["skeleton"])
-        for name, (_, shape) in record.row_arrays(self.skeleton.count).items():
+        for name, (_, shape) in row_arrays(self.skeleton.count).items():
             file = self.folder / f"{name}.npy"
             with reading(file, AGAIN):
                 setattr(self, name, array := np.load(file, mmap_mode="r"))
@@ -123,7 +267,7 @@ class Dataset:
 
     @cached_property
     def _columns(self) -> dict[str, np.ndarray]:
-        rows = [[line[name] for name in COLUMNS] for line in self.index]  # type: ignore[literal-required]
+        rows = [[line[name] for name in COLUMNS] for line in self.index]
         return {name: np.array(column) for name, column in zip(COLUMNS, zip(*rows, strict=True), strict=True)}
 
     def column(self, name: str) -> np.ndarray:
@@ -150,7 +294,7 @@ class Dataset:
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
         i = range(len(self))[i]
-        line: Any = dict(self.index[i])
+        line = self.index[i]
         camera = line.pop("camera")
         if camera is not None and camera not in self.cameras:
             raise InputError(f"{self.folder}: record {i} has a camera that is not in cameras.json: {AGAIN}")
@@ -182,19 +326,6 @@ class Dataset:
         return self.frames.read(sample.image)
 
 
-def _read_header(path: Path) -> Json:
-    header: Json = read_json(path, AGAIN)
-    with reading(path, AGAIN):
-        if header["format_version"] != FORMAT_VERSION:
-            raise InputError(
-                f"{path}: format version {header['format_version']}, this program reads {FORMAT_VERSION}: {AGAIN}"
-            )
-        kinds = {"count": int, "name": str, "skeleton": str, "image_root": str | None}
-        if not all(isinstance(header[key], kind) for key, kind in kinds.items()) or header["count"] < 0:
-            raise TypeError("a count, and text for name, skeleton and image_root expected")
-    return header
-
-
 class Writer:
     """Writes a prepared folder part by part. Finished parts survive a kill and are not written again:
 
@@ -214,7 +345,7 @@ class Writer:
         image_root: str | None = None,
         licence: str = "",
         source: str = "",
-        settings: record.Extra | None = None,
+        settings: Extra | None = None,
     ) -> None:
         self.folder, self.skeleton = Path(folder), skeleton
         self.header: Json = {
@@ -252,13 +383,13 @@ class Writer:
             if fault := sample.fault(self.skeleton):
                 raise InputError(f"record {sample.id}: {fault}")
         arrays = {}
-        for name, (kind, shape) in record.row_arrays(self.skeleton.count).items():
+        for name, (kind, shape) in row_arrays(self.skeleton.count).items():
             unknown = np.full(shape, UNKNOWN if name == "visibility" else np.nan)
             rows = [unknown if (row := getattr(sample, name)) is None else row for sample in samples]
             arrays[name] = np.array(rows, kind).reshape(len(samples), *shape)
         arrays["joints_mm"][~arrays["valid"]] = np.nan
         lines = [
-            {key: getattr(sample, key) for key in LINE} | {"camera": sample.camera and sample.camera.to_json()}
+            {key: getattr(sample, key) for key in INDEX_LINE} | {"camera": sample.camera and sample.camera.to_json()}
             for sample in samples
         ]
         text = json.dumps({"lines": lines, "skipped": list(skipped)}, allow_nan=False)
@@ -279,7 +410,7 @@ class Writer:
             raise InputError(f"nothing to write to {self.folder}: the source gave no usable record{reasons}")
         targets = {
             name: np.lib.format.open_memmap(self.folder / f"{name}.npy", "w+", kind, (sum(counts), *shape))
-            for name, (kind, shape) in record.row_arrays(self.skeleton.count).items()
+            for name, (kind, shape) in row_arrays(self.skeleton.count).items()
         }
         cameras: dict[str, str] = {}  # camera as text -> id
         seen: set[str] = set()

@@ -39,14 +39,15 @@ class Stored:
 
 
 _ALSO: Allowed = {
-    (module, name): Stored
-    for module, name in (
-        ("chumpy.ch", "Ch"), ("scipy.sparse.csc", "csc_matrix"), ("scipy.sparse._csc", "csc_matrix"),
-        ("scipy.sparse._csc", "csc_array"), ("__builtin__", "object"), ("builtins", "object"),
-    )
-}  # fmt: skip
-for _module in ("copy_reg", "copyreg"):  # by which old pickles make objects
-    _ALSO = {**_ALSO, (_module, "_reconstructor"): lambda *_: Stored()}
+    ("chumpy.ch", "Ch"): Stored,
+    ("scipy.sparse.csc", "csc_matrix"): Stored,
+    ("scipy.sparse._csc", "csc_matrix"): Stored,
+    ("scipy.sparse._csc", "csc_array"): Stored,
+    ("__builtin__", "object"): Stored,
+    ("builtins", "object"): Stored,
+    ("copy_reg", "_reconstructor"): lambda *_: Stored(),  # by which old pickles make objects
+    ("copyreg", "_reconstructor"): lambda *_: Stored(),
+}
 
 
 @dataclass(frozen=True, eq=False)

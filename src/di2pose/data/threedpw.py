@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from di2pose.data.frames import picture_size
 from di2pose.data.pickles import load_pickle, text
-from di2pose.data.record import Labels, Part, Sample, Sources, box_round
+from di2pose.data.sample import Labels, Part, Sample, Sources, box_round
 from di2pose.data.smpl import Models
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera

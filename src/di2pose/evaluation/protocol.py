@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from di2pose.data.sample import IndexLine
 from di2pose.errors import InputError
 from di2pose.evaluation.records import Records
 from di2pose.occlusion.protocols import SIZES, in_3dpw_occ
@@ -157,7 +156,7 @@ def select_records(protocol: Protocol, dataset: Records) -> np.ndarray:
     return np.array(sorted(kept), dtype=rows.dtype)
 
 
-def _track(line: IndexLine | dict[str, Any]) -> tuple[str, ...]:
+def _track(line: dict[str, Any]) -> tuple[str, ...]:
     """One person seen by one camera in one take. The view is the video or the folder of the picture, since a
     moving camera has other parameters in every frame."""
     image = line["image"] or ""
