@@ -36,7 +36,7 @@ JOBS=${JOBS-2}                                  # runs at a time
 ABLATE=${ABLATE-"--iterations 3 --hypotheses 2,4"}                         # further flags; --list only prints commands
 export OMP_NUM_THREADS=${OMP_NUM_THREADS-1}     # CPU threads of a process: for networks this small more only wait
 
-run() { printf '\n+ %s\n' "$*"; "$@"; }
+run() { printf '\n+'; printf ' %q' "$@"; printf '\n'; "$@"; }
 
 if [[ -z $DATA || -z $ENCODER ]]; then
   run $PYTHON "$(dirname "$0")/make_smoke_data.py" "$WORK"

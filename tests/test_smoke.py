@@ -2,73 +2,61 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from di2pose_experiments.results import read_results
+from parsing import parsed
 
-pytest.importorskip("transformers", reason="ViTPose needs the extra 'vitpose'")
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+ONE_CELL = """
+title = "One cell"
+[[cells]]
+name = "0.5"
+settings = { "diffusion.final_occlude" = 0.5 }
+"""
 
 
-def script(name, work, **more):
-    settings = {"PYTHON": sys.executable, "WORK": str(work), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    settings |= {"TOKENIZER_ITERATIONS": "10", "DENOISER_ITERATIONS": "5"} | more
-    done = subprocess.run(
-        ["bash", str(EXPERIMENTS / name)],
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+def script(name, work, **settings):
+    environment = os.environ | {"WORK": str(work), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"} | settings
+    words = ["bash", str(EXPERIMENTS / name)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout
+    return [line.removeprefix("+ ") for line in done.stdout.splitlines() if line.startswith("+ ")]
 
 
-@pytest.fixture(scope="module")
-def smoked(tmp_path_factory):
-    """The folder, and what was said."""
-    work = tmp_path_factory.mktemp("smoke")
-    return work, script("smoke.sh", work, TABLES="matrices")
-
-
-def test_from_human36m_to_a_table_and_a_person(smoked):
-    work, text = smoked
-    commands = [line for line in text.splitlines() if line.startswith("+ ")]
-    assert len(commands) == 7 + 2  # a table and the ledger
-    report = (work / "evaluation" / "report.md").read_text()
-    assert all(name in report for name in ("h36m-p1", "h36m-p2", "advocc-40"))
-    config = json.loads((work / "runs" / "denoiser" / "model" / "config.json").read_text())
-    assert config["config"]["encoder"] == f"vitpose:{work / 'vitpose'}"
-    (frame,) = json.loads((work / "prediction" / "photo.json").read_text())["frames"]
+def test_from_human36m_to_a_person_a_table_and_a_ledger(tmp_path):
+    pytest.importorskip("transformers", reason="ViTPose needs the extra 'vitpose'")
+    (tmp_path / "one.toml").write_text(ONE_CELL)
+    settings = {"PYTHON": sys.executable, "TOKENIZER_ITERATIONS": "2", "DENOISER_ITERATIONS": "2", "TABLES": "one"}
+    settings |= {"PROTOCOLS": "h36m-p1,h36m-p2"}
+    settings |= {"ABLATE": f"--cells {tmp_path / 'one.toml'} --iterations 1 --hypotheses 1 --steps 1"}
+    assert len(script("smoke.sh", tmp_path, **settings)) == 7 + 2  # a table and the ledger
+    report = (tmp_path / "evaluation" / "report.md").read_text()
+    assert all(name in report for name in ("h36m-p1", "h36m-p2"))
+    config = json.loads((tmp_path / "runs" / "denoiser" / "model" / "config.json").read_text())
+    assert config["config"]["encoder"] == f"vitpose:{tmp_path / 'vitpose'}"
+    (frame,) = json.loads((tmp_path / "prediction" / "photo.json").read_text())["frames"]
     assert len(frame["people"]) == 1
+    figures = read_results(tmp_path / "results" / "one.json").content["figures"]
+    assert {(figure["cell"], figure["protocol"]) for figure in figures} == {("0.5", "h36m-p1"), ("0.5", "h36m-p2")}
+    assert "### One cell (`one`)" in (tmp_path / "ledger.md").read_text()
 
 
-def test_the_whole_paper_is_that_road_with_other_sizes_and_the_tables(smoked):
-    """Upon what smoke.sh made, which is not made again; the tables as lists of commands."""
-    work, _ = smoked
-    launch = f"{sys.executable} -m di2pose"
-    before = (work / "runs" / "denoiser" / "last.safetensors").stat().st_mtime_ns
-    settings = {"DATA": "", "ENCODER": "", "RECIPE": "tiny", "EVERY": "1", "DEVICE": "cpu", "LAUNCH": launch}
-    settings |= {"EVALUATE": "--every 1000 --hypotheses 1 --steps 4 --no-second-look --no-flip-test --batch 32"}
-    settings |= {"PHOTO": str(work / "photo.jpg"), "BOXES": str(work / "boxes.json")}
-    settings |= {"TABLES": "steps", "SEEDS": "2", "ABLATE": "--iterations 2 --list"}
-    text = script("reproduce.sh", work, **settings)
-    assert (work / "runs" / "denoiser" / "last.safetensors").stat().st_mtime_ns == before
-    (table,) = text.split(" ablate ")[1:]
-    assert table.split()[0] == "steps"
-    assert sum(" train " in line for line in table.splitlines()) == 2 * (1 + 2)
-    assert f"--data {work}/features/h36m --protocol h36m-p1,h36m-p2" in table
-
-
-def test_a_table_at_tiny_size_ends_in_a_ledger(smoked):
-    work, _ = smoked
-    results = read_results(work / "results" / "matrices.json")
-    assert {figure["cell"] for figure in results.content["figures"]} == set(results.cells)
-    assert len(results.cells) == 3
-    page = (work / "ledger.md").read_text()
-    assert "not decided (1 seeds, 5 needed)" in page
-    assert "not testable here" in page
+@pytest.mark.parametrize("name", ["smoke.sh", "reproduce.sh"])
+def test_every_command_of_the_scripts_parses(name, tmp_path):
+    """The commands alone, printed instead of run: the same road, at tiny size and at the paper's."""
+    settings = {"PYTHON": "echo", "DI2POSE": "echo", "LAUNCH": "echo", "TABLES_LAUNCH": "torchrun -m di2pose"}
+    settings |= {"DATA": "H36M", "THREEDPW": "3DPW", "SMPL": "SMPL", "ENCODER": "vitpose:V", "BOXES": ""}
+    commands = [shlex.split(line)[1:] for line in script(name, tmp_path, **settings)]
+    tables = [words[1] for words in commands if words[0] == "ablate"]
+    assert len(commands) == 8 + len(tables) + 1
+    assert {"methods", "matrices", "share", "steps", "joint-shift", "levels", "block"} <= set(tables)
+    recipe = {"smoke.sh": "tiny", "reproduce.sh": "paper"}[name]
+    assert all(words[words.index("--recipe") + 1] == recipe for words in commands if "--recipe" in words)
+    first = next(words for words in commands if words[0] == "ablate")
+    for words in (*(words for words in commands if words[0] != "ablate"), first):
+        parsed(words)

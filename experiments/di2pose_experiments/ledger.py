@@ -1,6 +1,7 @@
 """`di2pose ledger`: every table and figure of the paper beside ours, and whether its claim holds here."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -60,7 +61,6 @@ PICTURES = {
     "Failure cases": "Failure cases",
 }
 LISTS = {HOLDS: "What holds", FAILS: "What does not hold", OPEN: "What is not decided"}
-AS_WRITTEN = "di2pose, no carry-over"
 METRICS = {"mpjpe": "MPJPE", "pa_mpjpe": "PA-MPJPE"}
 Pair = tuple[str, str]
 """Data and protocol."""
@@ -82,30 +82,23 @@ class Block:
         """Is the first of the cells the best? By each estimator that it has; rivals without the estimator are left out,
         those without any figure are not: they are yet to be run."""
         for estimator in estimators or (each for each in ESTIMATORS if each.judged):
-            short, doubled = (results.values(*pair, estimator, doubled=twice) for twice in (False, True))
+            short, doubled = (_values(results, pair, estimator, twice) for twice in (False, True))
             rivals = [cell for cell in cells if cell in short or not results.of(cell, *pair)]
-            if cells[0] in short and len(rivals) > 1:
-                self.add(results, pair, estimator, {cell: short.get(cell, {}) for cell in rivals}, doubled)
+            if cells[0] not in short or len(rivals) < 2:
+                continue
+            found = judge({cell: short.get(cell, {}) for cell in rivals}, doubled)
+            unchecked = found.word in (HOLDS, FAILS) and not found.length_checked
+            effect = f"{found.rival} {found.effect:+.1f} %" if found.rival else ""
+            self.verdicts.append({
+                "claim": self.title, "data": pair[0], "by": _name(results, pair, estimator),
+                "verdict": found.word + " (length not checked)" * unchecked,
+                "rival that decides, effect": effect, "p": f"{found.p:.2g}", "effect of each rival, % (corrected p)":
+                "; ".join(f"{rival} {effect:+.1f} ({p:.2g})" for rival, (effect, p) in found.rivals.items()),
+                "seeds": str(found.seeds), "length": results.length(pair[1]),
+                "short": ", ".join(filter(None, (found.word, effect))),
+            })  # fmt: skip
 
-    def add(
-        self, results: Results, pair: Pair, estimator: Estimator, cells: Mapping[str, Seeds],
-        doubled: Mapping[str, Seeds],
-    ) -> None:  # fmt: skip
-        found = judge(cells, doubled)
-        name = estimator.name.format(results.counts(*pair, estimator)[-1])
-        name += f", {METRICS[estimator.metric]}" if estimator.metric == "pa_mpjpe" else ""
-        unchecked = found.word in (HOLDS, FAILS) and not found.length_checked
-        effect = f"{found.rival} {found.effect:+.1f} %" if found.rival else ""
-        self.verdicts.append({
-            "claim": self.title, "data": pair[0], "by": name,
-            "verdict": found.word + " (length not checked)" * unchecked,
-            "rival that decides, effect": effect, "p": f"{found.p:.2g}", "effect of each rival, % (corrected p)":
-            "; ".join(f"{rival} {effect:+.1f} ({p:.2g})" for rival, (effect, p) in found.rivals.items()),
-            "seeds": str(found.seeds), "length": results.length(pair[1]),
-            "short": ", ".join(filter(None, (found.word, effect))),
-        })  # fmt: skip
-
-    def figures(self, results: Results, *pairs: Pair) -> None:
+    def figures(self, results: Results, pairs: Iterable[Pair]) -> None:
         """All estimators of all cells, the plot, and how they were made."""
         content = results.content
         for pair in pairs:
@@ -119,9 +112,8 @@ class Block:
     def paragraphs(self) -> list[str]:
         line = f"**{self.missing[0]}**: {self.missing[1]}"
         if self.verdicts:
-            line = _table(
-                pd.DataFrame(self.verdicts).drop(columns=["claim", "rival that decides, effect", "p", "short"])
-            )
+            left_out = ["claim", "rival that decides, effect", "p", "short"]
+            line = _table(pd.DataFrame(self.verdicts).drop(columns=left_out))
         return [f"## {self.title}", f"In the paper: `{self.label}`", line, *filter(None, self.text)]
 
 
@@ -149,34 +141,38 @@ def plot_name(results: Results) -> str:
 
 def build(stored: Sequence[Results]) -> str:
     """The page."""
+    others = [key for key in PAPER_METHODS if not key[0].startswith("h36m")]
     blocks = [
-        *_open_methods(stored),
-        _shares(stored),
-        *(_ablation(claim, stored) for claim in CLAIMS),
-        _by_action("tab:h36m", "h36m-p1", "mpjpe", stored),
-        _by_action("tab:app_h36m", "h36m-p2", "pa_mpjpe", stored),
-        _threedpw(stored),
+        *(_claimed(claim, stored) for claim in CLAIMS),
+        _licensed("tab:h36m", "Human3.6M by action, MPJPE", [("h36m-p1", "mpjpe")], stored),
+        _licensed("tab:app_h36m", "Human3.6M by action, PA-MPJPE", [("h36m-p2", "pa_mpjpe")], stored),
+        _licensed("tab:3dpw", "3DPW, 3DPW-Occ, AdvOcc@40 and @80", others, stored),
     ]
+    blocks[-2].text.append("The paper prints 39.0 for Di2Pose; its 15 values have the mean 39.16.")
+    blocks[-1].text.append(
+        "3DPW-Occ is a choice of sequences, hardly more occluded than 3DPW: what is said of occlusion rests on AdvOcc. "
+        "The paper's \"up to 129 %\" is DiffPose's loss at 80 px; other rows of its table lose more."
+    )
+    rows = [[f"`{block.label}`", block.title, block.missing[0]] for block in blocks if not block.verdicts]
+    rows += [[f"`{label}`", title, f"{NOT_HERE}: pictures, no number to compare"] for label, title in PICTURES.items()]
     parts = [
         "# Ledger: what the paper claims, and what holds here",
         "Written by `di2pose ledger` from the figures in `experiments/results`: nothing is changed by hand. "
         "docs/research.md says how they are made.",
         *_summary(pd.DataFrame([row for block in blocks for row in block.verdicts])),
+        "## What cannot be said here, or yet",
+        markdown(["the paper's", "what it is", "why"], rows),
+        *(paragraph for block in blocks for paragraph in block.paragraphs()),
+        "## Figures without a claim of the paper",
     ]
-    rows = [[f"`{block.label}`", block.title, block.missing[0]] for block in blocks if not block.verdicts]
-    rows += [[f"`{label}`", title, f"{NOT_HERE}: pictures, no number to compare"] for label, title in PICTURES.items()]
-    parts += ["## What cannot be said here, or yet", markdown(["the paper's", "what it is", "why"], rows)]
-    for block in blocks:
-        parts += block.paragraphs()
-    parts.append("## Figures without a claim of the paper")
-    used = {"methods", "share", *(claim.table for claim in CLAIMS)}
-    for name in dict.fromkeys([*TABLES, *(each.table for each in stored)]):
-        if name not in used:
-            block = Block("", "")
-            for results in _of(name, stored):
-                block.figures(results, *results.sets())
-            title = TABLES[name].title if name in TABLES else _of(name, stored)[0].content["title"]
-            parts += [f"### {title} (`{name}`)", *(filter(None, block.text or [f"**{NOT_RUN}**: `{_command(name)}`"]))]
+    titles = {name: table.title for name, table in TABLES.items()}
+    titles |= {each.table: each.content["title"] for each in stored if each.table not in titles}
+    claimed = {claim.table for claim in CLAIMS}
+    for name, title in ((name, title) for name, title in titles.items() if name not in claimed):
+        block = Block("", "")
+        for results in _of(name, stored):
+            block.figures(results, results.sets())
+        parts += [f"### {title} (`{name}`)", *(filter(None, block.text or [f"**{NOT_RUN}**: `{_command(name)}`"]))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -213,118 +209,86 @@ def _papers_own(results: Results, protocol: str, metric: str) -> list[str]:
                               and paper_number(protocol, metric, f["source"])))  # fmt: skip
 
 
-def _paper_answers(metric: str) -> list[Estimator]:
-    """The paper does not say whether its numbers are of one sample or a mean."""
-    return [replace(each, metric=metric) for each in (SAMPLE, MEAN)]
+def _name(results: Results, pair: Pair, estimator: Estimator) -> str:
+    """'mean of 8', ', PA-MPJPE'."""
+    name = estimator.name.format(results.counts(*pair, estimator)[-1])
+    return f"{name}, {METRICS[estimator.metric]}" if estimator.metric == "pa_mpjpe" else name
 
 
-def _answers(results: Results, data: str, protocol: str, metric: str) -> dict[str, str]:
-    """Of each method: the mean of the hypotheses, or the one."""
-    values = results.values(data, protocol, Estimator("", ("p-agg", "single"), metric))
-    return {kind: spread(values.get(kind, {}).values()) for kind in METHODS}
+def _values(results: Results, pair: Pair, estimator: Estimator, doubled: bool = False) -> dict[str, Seeds]:
+    """Cell -> seed -> value; of the table `share` method -> seed -> error with the least share over that with all."""
+    values = results.values(*pair, estimator, doubled=doubled)
+    if results.table != "share":
+        return values
+    found = {}
+    for name in SHARED:
+        few, many = (values.get(f"{name}, {share} %", {}) for share in (SHARES[0], SHARES[-1]))
+        found[name] = {seed: few[seed] / many[seed] for seed in few.keys() & many.keys()}
+    return {name: seeds for name, seeds in found.items() if seeds}
 
 
-def _by_action(label: str, protocol: str, metric: str, stored: Sequence[Results]) -> Block:
-    block = Block(label, f"Human3.6M by action, {METRICS[metric]}", missing=(NOT_HERE, FILLED_BY))
-    average = PAPER_METHODS[protocol, metric]
-    printed = {"di2pose": paper.PAPER_ACTIONS[protocol], "gaussian": paper.DIFFPOSE_ACTIONS[protocol]}
-    rows = [[f"paper: {name}", *map(str, printed.get(kind, ("",) * len(ACTIONS))), str(average.get(kind, ""))]
-            for kind, name in METHODS.items()]  # fmt: skip
-    for results in _of("methods", stored):
-        for data in _papers_own(results, protocol, metric):
-            for kind, whole in _answers(results, data, protocol, metric).items():
-                every = [figure["actions"] for figure in results.of(kind, data, protocol)]
-                means = [[each[action] for each in every if each[action] is not None] for action in ACTIONS]
-                rows.append([f"ours: {kind}", *(f"{fmean(mean):.1f}" if mean else "" for mean in means), whole])
-            block.judge(results, tuple(average), (data, protocol), _paper_answers(metric))
-            block.figures(results)
-    block.text.insert(0, markdown(["", *paper.ACTION_HEADINGS, "Avg"], rows))
-    if protocol == "h36m-p2":
-        block.text.append("The paper prints 39.0 for Di2Pose; its 15 values have the mean 39.16.")
-    return block
-
-
-def _threedpw(stored: Sequence[Results]) -> Block:
-    block = Block("tab:3dpw", "3DPW, 3DPW-Occ, AdvOcc@40 and @80", missing=(NOT_HERE, FILLED_BY))
-    keys = [key for key in PAPER_METHODS if not key[0].startswith("h36m")]
-    rows = [[f"paper: {name}", *(str(PAPER_METHODS[key][kind]) for key in keys)] for kind, name in METHODS.items()]
-    for results in _of("methods", stored):
-        sets = {key: _papers_own(results, *key) for key in keys}
-        if any(sets.values()):
-            ours = [_answers(results, sets[key][0], *key) if sets[key] else dict.fromkeys(METHODS, "") for key in keys]
-            rows += [[f"ours: {kind}", *(answers[kind] for answers in ours)] for kind in METHODS]
-            for (protocol, metric), several in sets.items():
-                for data in several:
-                    block.judge(results, tuple(METHODS), (data, protocol), _paper_answers(metric))
-            block.figures(results)
-    block.text.insert(0, markdown(["", *(f"{protocol} {METRICS[metric]}" for protocol, metric in keys)], rows))
-    block.text.append(
-        "3DPW-Occ is a choice of sequences, hardly more occluded than 3DPW: what is said of occlusion rests on AdvOcc. "
-        "The paper's \"up to 129 %\" is DiffPose's loss at 80 px; other rows of its table lose more."
-    )
-    return block
-
-
-def _open_methods(stored: Sequence[Results]) -> list[Block]:
-    """Discrete diffusion before continuous and before PCT, on open data: ours, and as the paper writes it."""
-    title = "Discrete diffusion beats continuous diffusion (gaussian) and PCT"
-    missing = (NOT_RUN, f"`{_command('methods')}`")
-    ours = Block("tab:h36m, tab:3dpw", title, missing=missing)
-    written = Block("tab:h36m, tab:3dpw", f"{title}, without carry-over", missing=missing)
-    written.text.append("The same table as above: carry-over is this project's, the paper as it is written has none.")
-    for results in _of("methods", stored):
-        licensed = {(data, key[0]) for key in PAPER_METHODS for data in _papers_own(results, *key)}
-        shown = [pair for pair in results.sets() if pair[1] != TOKENIZER and pair not in licensed]
-        for pair in shown:
-            ours.judge(results, tuple(METHODS), pair)
-            written.judge(results, (AS_WRITTEN, *(kind for kind in METHODS if kind != "di2pose")), pair)
-        if shown:
-            ours.figures(results, *shown)
-    return [ours, written]
-
-
-def _shares(stored: Sequence[Results]) -> Block:
-    least, most = SHARES[0], SHARES[-1]
-    block = Block("fig:training samples ratio (a)", "With less data discrete diffusion loses less than continuous")
-    block.missing = NOT_RUN, f"`{_command('share')}`"
-    block.text.append(
-        "A figure, no numbers printed. The claim: as the share falls, continuous diffusion declines more rapidly than "
-        f"Di2Pose. Its measure here: the error at {least} % over that at {most} %, of the same seed."
-    )
-    for results in _of("share", stored):
-        for pair in (pair for pair in results.sets() if "p2" not in pair[1]):
-            rows = []
-            for estimator in (each for each in ESTIMATORS if each.judged and results.counts(*pair, each)):
-                ratios = [_ratios(results.values(*pair, estimator, doubled=doubled)) for doubled in (False, True)]
-                cells = {name: ratios[0][name] for name in ("di2pose", "gaussian")}
-                block.add(results, pair, estimator, cells, ratios[1])
-                rows.append([block.verdicts[-1]["by"], *(spread(ratios[0][name].values(), 3) for name in SHARED)])
-            block.text.append(markdown([f"{pair[0]}: error at {least} % / at {most} %", *SHARED], rows))
-        block.figures(results, *results.sets())
-    block.text.append(f"On the paper's data: `{ON_PAPERS_DATA.format(table='share', more='')}`")
-    return block
-
-
-def _ratios(values: Mapping[str, Seeds]) -> dict[str, Seeds]:
-    """Method -> seed -> its error with the smallest share of the records over that with all."""
-    pairs = {name: [values.get(f"{name}, {share} %", {}) for share in (SHARES[0], SHARES[-1])] for name in SHARED}
-    return {name: {seed: few[seed] / many[seed] for seed in few.keys() & many.keys()}
-            for name, (few, many) in pairs.items()}  # fmt: skip
-
-
-def _ablation(claim: Claim, stored: Sequence[Results]) -> Block:
+def _claimed(claim: Claim, stored: Sequence[Results]) -> Block:
+    """A claim that a table of ours decides."""
     block = Block(claim.label, claim.title, [claim.note], missing=(NOT_RUN, f"`{_command(claim.table)}`"))
     if any(any(pair) for pair in claim.paper.values()):
         rows = [[name, *(str(value or "-") for value in printed)] for name, printed in claim.paper.items()]
         block.text.append(markdown(["the paper prints", "MPJPE", "PA-MPJPE"], rows))
     again = next(each for each in CLAIMS if each.table == claim.table) != claim
     for results in _of(claim.table, stored):
-        for pair in results.sets():
+        pairs = results.sets()
+        if claim.table == "methods":  # the paper's own data has tables of its own
+            licensed = {(data, key[0]) for key in PAPER_METHODS for data in _papers_own(results, *key)}
+            pairs = [pair for pair in pairs if pair[1] != TOKENIZER and pair not in licensed]
+        for pair in pairs:
             block.judge(results, claim.rows(results), pair)
-        if not again:
-            block.figures(results, *results.sets())
-    elsewhere = "The figures stand above, with the other claim of this table."
-    block.text.append(
-        elsewhere if again else f"On the paper's data: `{ON_PAPERS_DATA.format(table=claim.table, more='')}`"
-    )
+            if claim.table == "share":
+                block.text += _ratios(results, pair)
+        if pairs and not again:
+            block.figures(results, pairs)
+    if again:
+        block.text.append("The figures stand above, with the other claim of this table.")
+    elif claim.table != "methods":
+        block.text.append(f"On the paper's data: `{ON_PAPERS_DATA.format(table=claim.table, more='')}`")
+    return block
+
+
+def _ratios(results: Results, pair: Pair) -> list[str]:
+    rows = []
+    for estimator in (each for each in ESTIMATORS if each.judged and results.counts(*pair, each)):
+        values = _values(results, pair, estimator)
+        ratios = [spread(values.get(name, {}).values(), 3) for name in SHARED]
+        rows.append([_name(results, pair, estimator), *ratios])
+    return [markdown([f"{pair[0]}: error at {SHARES[0]} % / at {SHARES[-1]} %", *SHARED], rows)] if rows else []
+
+
+def _licensed(label: str, title: str, keys: Sequence[tuple[str, str]], stored: Sequence[Results]) -> Block:
+    """A table of the paper on its own data: a column for each protocol and metric; of one with actions, for each."""
+    block = Block(label, title, missing=(NOT_HERE, FILLED_BY))
+    table: dict[str, dict[str, str]] = defaultdict(dict)
+    for protocol, metric in keys:
+        actions = protocol in paper.PAPER_ACTIONS
+        column, average = "Avg" if actions else f"{protocol} {METRICS[metric]}", PAPER_METHODS[protocol, metric]
+        printed = {"di2pose": paper.PAPER_ACTIONS, "gaussian": paper.DIFFPOSE_ACTIONS} if actions else {}
+        for kind, name in METHODS.items():
+            values = printed[kind][protocol] if kind in printed else ("",) * len(ACTIONS) * actions
+            table[f"paper: {name}"] |= dict(zip(paper.ACTION_HEADINGS, map(str, values), strict=False))
+            table[f"paper: {name}"][column] = str(average.get(kind, ""))
+        # The paper does not say whether its numbers are of one sample or of a mean.
+        answers = [replace(each, metric=metric) for each in (SAMPLE, MEAN)]
+        for results in _of("methods", stored):
+            for data in _papers_own(results, protocol, metric):
+                block.judge(results, tuple(average), (data, protocol), answers)
+                ours = results.values(data, protocol, Estimator("", ("p-agg", "single"), metric))
+                for kind in METHODS:
+                    row = table[f"ours ({results.path.parent.name}): {kind}"]
+                    row[column] = spread(ours.get(kind, {}).values())
+                    every = [figure["actions"] for figure in results.of(kind, data, protocol)] if actions else []
+                    for heading, action in zip(paper.ACTION_HEADINGS, ACTIONS, strict=True):
+                        means = [each[action] for each in every if each[action] is not None]
+                        row |= {heading: f"{fmean(means):.1f}"} if means else {}
+    frame = pd.DataFrame.from_dict(table, orient="index").fillna("")
+    block.text.append(markdown(["", *frame.columns], frame.reset_index().to_numpy().tolist()))
+    for results in _of("methods", stored):
+        if any(_papers_own(results, *key) for key in keys):
+            block.figures(results, ())
     return block

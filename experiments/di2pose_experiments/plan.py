@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from graphlib import TopologicalSorter
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -16,11 +17,11 @@ from di2pose import checkpoint, recipes
 from di2pose.config import Config, to_json
 from di2pose.data.feature_cache import FeatureCache
 from di2pose.errors import InputError
+from di2pose.evaluation.protocol import parse_protocols
 from di2pose.model import Recipe, TokenRecipe, kind_of
 from di2pose.training.options import StageOptions, overridden
-from di2pose_experiments.tables import Cell, Stage, Table
+from di2pose_experiments.tables import BLAZEPOSE, PCT_TOKENIZER, Cell, Settings, Table, of_tokenizer
 
-BLAZEPOSE = "blazepose-heavy"
 BASELINES_RECIPE = "compare"
 """The baselines' own recipes have its size."""
 LATER = {"architecture": "transformer"}
@@ -29,50 +30,122 @@ TRUNK = ("width", "layers", "heads", "mlp_ratio", "adapter_layers", "adapter_wid
          "adapter_tokens", "adapter_dropout")  # fmt: skip
 TRAINING = ("learning_rate", "betas", "weight_decay", "batch", "epochs", "warmup", "clip", "ema")
 """What a baseline with our trunk takes over from the denoiser of any other recipe."""
-REGRESSION: dict[str, object] = {"adapter_width": 512, "adapter_channels": 16}
+REGRESSION: Settings = {"adapter_width": 512, "adapter_channels": 16}
 """Gives the regression, an adapter alone, as many parameters as the denoiser of `compare`: 2.2 million."""
 TestSet = tuple[str, Path, str]
 """Name, folder and protocols."""
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What all cells have in common; the fields are flags of `di2pose ablate`."""
+class Options:
+    """Flags of `di2pose ablate`: what all cells of a table have in common."""
 
-    features: tuple[Path, ...]
-    data: tuple[Path, ...]
-    tests: tuple[TestSet, ...]
+    test: tuple[str, ...]
+    """NAME=DIR, one or several: feature caches or prepared datasets to measure on; NAME=DIR@PROTOCOL,PROTOCOL where one
+    has protocols of its own"""
     out: Path
-    recipe: str
+    """folder of all runs and results"""
+    features: tuple[Path, ...] = ()
+    """caches of `di2pose features`, as for `train denoiser`; a table of tokenizers alone needs none"""
+    data: tuple[Path, ...] = ()
+    """poses for the tokenizers, as for `train tokenizer`; left out: those of --features"""
+    cells: Path | None = None
+    """TOML file with the cells of a table of your own, which is then called TABLE"""
+    budget: float | None = None
+    """minutes for all stages of our model; what it does in them is the number of iterations of every stage of every
+    cell. Its speed is measured first, and kept in OUT/budget.json"""
     iterations: int | None = None
+    """of every stage of every cell, instead of a budget; with neither, the recipe's epochs"""
     tokenizer_iterations: int | None = None
+    """of every tokenizer, which sees poses alone and learns them cheaply; left out: as many as the other stages"""
+    seeds: str = "5"
+    """how many, 0, 1, ...; or which, 2-4. A table keeps the seeds that it has"""
+    double: tuple[int, ...] = ()
+    """seeds that are also trained for twice the length, to see whether the length decides"""
+    learning_rates: str = ""
+    """with commas; each is tried for the last stage of every cell with seed 0 and a quarter of the iterations, and all
+    seeds take the one with the least error on --validate. Left out: the recipe's"""
+    validate: str = ""
+    """NAME=DIR or NAME=DIR@PROTOCOL, one: what learning rates are chosen by. Left out: the last validation"""
+    recipe: str = "compare"
+    """model, sizes and training of every cell, where its settings say nothing else"""
+    protocol: str = "limb-12"
+    """protocols of the test data, with commas"""
     hypotheses: str = "8"
-    steps: tuple[int, ...] = ()
-    train: tuple[str, ...] = ()
-    evaluate: tuple[str, ...] = ()
+    """numbers of samples to measure with, with commas"""
+    steps: str = ""
+    """numbers of reverse steps, with commas; for all but the first only the fewest hypotheses are drawn. Left out: the
+    recipe's own"""
+    train: str = ""
+    """further flags of every training command, --train="--precision bfloat16\""""
+    evaluate: str = ""
+    """further flags of every evaluation, --evaluate="--limit 1000 --plain\""""
+    jobs: int = 2
+    """runs at a time, each with one thread"""
+    launch: str | None = None
+    """starts the training commands, e.g. "torchrun --nproc-per-node 8 -m di2pose\""""
     device: str = "cpu"
+    """cpu, cuda, mps"""
+    list_only: Annotated[bool, tyro.conf.arg(name="list")] = False
+    """print the commands, one a line, in an order that works, and run nothing: for a cluster's scheduler"""
+
+    def __post_init__(self) -> None:
+        counts = {name: getattr(self, name) for name in ("jobs", "budget", "iterations", "tokenizer_iterations")}
+        if wrong := [name for name, count in counts.items() if count is not None and count <= 0]:
+            raise InputError(f"these must be above 0: --{', --'.join(wrong).replace('_', '-')}")
+        if self.recipe not in recipes.RECIPES:
+            raise InputError(f"no recipe is called '{self.recipe}': choose from {', '.join(recipes.RECIPES)}")
+        if self.budget is None and self.iterations is None and (self.double or self.learning_rates):
+            raise InputError("--double and --learning-rates need --iterations N or --budget MINUTES")
+
+    @cached_property
+    def config(self) -> Config:
+        """The recipe's."""
+        config: Config = getattr(recipes, self.recipe)()
+        return config
+
+    @cached_property
+    def tests(self) -> list[TestSet]:
+        """Those of --test."""
+        names = [word.partition("=")[0] for word in self.test]
+        found = []
+        for name, word in zip(names, self.test, strict=True):
+            folder, _, own = word.partition("=")[2].partition("@")
+            if not name or not folder or names.count(name) > 1:
+                given = " ".join(self.test)
+                raise InputError(f"test data is NAME=DIR, each name once, e.g. clean=features/test; got {given}")
+            if not Path(folder).is_dir():
+                raise InputError(f"{folder} is no folder: expected a feature cache or a prepared dataset")
+            parse_protocols(own or self.protocol)
+            found.append((name, Path(folder), own or self.protocol))
+        return found
+
+    @cached_property
+    def step_counts(self) -> list[int]:
+        return numbers(self.steps, "--steps", int)
 
     def iterations_of(self, what: str) -> int | None:
         """Of a stage."""
         return self.tokenizer_iterations or self.iterations if what == "tokenizer" else self.iterations
 
-    def times(self, factor: float, last: str = "") -> "Setting":
-        """With all stages so many times as long; with `last`, that stage alone."""
-        if self.iterations is None:
-            raise InputError("--double and --learning-rates need --iterations N or --budget MINUTES")
-        tokenizers = self.iterations_of("tokenizer") or 0
-        new, coders = (max(1, round(factor * count)) for count in (self.iterations, tokenizers))
-        if last == "tokenizer":
-            return replace(self, tokenizer_iterations=coders)
-        return replace(self, iterations=new, tokenizer_iterations=tokenizers if last else coders)
+    def times(self, factor: float, only: str = "") -> "Options":
+        """With all stages so many times as long; with `only` (tokenizer or another method) the last stage of it."""
+        tokenizer, others = (max(1, round(factor * (self.iterations_of(what) or 0))) for what in ("tokenizer", ""))
+        if only == "tokenizer":
+            return replace(self, tokenizer_iterations=tokenizer)
+        kept = self.iterations_of("tokenizer") if only else tokenizer
+        return replace(self, iterations=others, tokenizer_iterations=kept)
 
-    @property
-    def config(self) -> Config:
-        """The recipe's."""
-        if self.recipe not in recipes.RECIPES:
-            raise InputError(f"no recipe is called '{self.recipe}': choose from {', '.join(recipes.RECIPES)}")
-        config: Config = getattr(recipes, self.recipe)()
-        return config
+
+def numbers(text: str, flag: str, kind: Callable[[str], Any]) -> list[Any]:
+    """Of a flag that takes them with commas."""
+    try:
+        found = [kind(word) for word in text.split(",") if word]
+    except ValueError:
+        found = [0]
+    if not all(0 < number < math.inf for number in found):
+        raise InputError(f"{flag} takes numbers above 0 with commas, got {text}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -83,6 +156,8 @@ class Run:
     """With a digest of all that the result depends on: runs of the same name are the same run."""
     words: tuple[str, ...] = field(compare=False)
     needs: tuple["Run", ...] = field(default=(), compare=False)
+    config: Any = field(default=None, compare=False, repr=False)
+    """Of a training."""
 
     @property
     def trains(self) -> bool:
@@ -103,71 +178,88 @@ class Run:
 
 @dataclass(frozen=True)
 class Measure:
-    """The run that measures a cell on one set of data; `trained` is the run of the cell's last stage."""
+    """The run that measures a cell on one set of data."""
 
     cell: Cell
     seed: int
     data: str
     run: Run
-    trained: Run | None
     doubled: bool = False
 
     @property
     def key(self) -> str:
         return f"{self.cell.name}: {self.run.name}"
 
+    @property
+    def trainings(self) -> list[Run]:
+        """Of the measured model, in their order."""
+        return [each for run in self.run.needs for each in (*run.needs, run)]
 
-def train_run(stage: Stage, seed: int, setting: Setting) -> Run:
-    """The command of a stage, with those that it reads."""
-    reads = [(flag, train_run(each, seed, setting)) for flag, each in stage.reads]
-    source = ("--data", *setting.data) if stage.what == "tokenizer" else ("--features", *setting.features)
-    baseline = stage.what.startswith("model ")
-    size = _as_large(stage.what, setting) if baseline else ()
-    count = setting.iterations_of(stage.what)
-    length = () if count is None else ("--iterations", str(count))
-    flags = (*setting.train, *stage.flags, *length, "--seed", str(seed))
-    base, config, others = _effective(stage, (*size, *flags), size, setting)
-    about = [stage.what.removeprefix("model "), *_changes(base, config)]
-    about += ["_".join(others).strip("-")] if others else []
-    depends = [stage.what, _digested(config), seed, *map(str, source), *others, *(run.name for _, run in reads)]
+
+def training(cell: Cell, seed: int, options: Options) -> Run:
+    """The run that trains a cell's model; it needs that of its tokenizer, where it has one."""
+    share = () if cell.share == 1 else ("--share", str(cell.share))
+    last = share if cell.learning_rate is None else (*share, "--learning-rate", f"{cell.learning_rate:g}")
+    if cell.method == "tokenizer":
+        return _train_run("tokenizer", (*_set(cell.settings), *last), seed, options)
+    own = {key: value for key, value in cell.settings.items() if not key.startswith("tokenizer")}
+    coder = {key: value for key, value in cell.settings.items() if key not in own}
+    tokenizer = None
+    if cell.method in ("di2pose", "pct"):
+        coder = {**of_tokenizer(PCT_TOKENIZER), **coder} if cell.method == "pct" else coder
+        tokenizer = _train_run("tokenizer", (*_set(coder), *share), seed, options)
+    what = "denoiser" if cell.method == "di2pose" else f"model {cell.method}"
+    return _train_run(what, (*_set(own), *last), seed, options, tokenizer)
+
+
+def _set(values: Settings) -> list[str]:
+    pairs = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in values.items())
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
+def _train_run(what: str, flags: Sequence[str], seed: int, options: Options, tokenizer: Run | None = None) -> Run:
+    """`di2pose train WHAT`. Its name holds the effective configuration: flags that change nothing do not count."""
+    size: list[str] = []
+    recipe: Any = options.config
+    if baseline := what.startswith("model "):
+        size = _set(_as_large(what, options))
+        kind = kind_of(what.split()[1])
+        if tokenizer is not None:
+            assert isinstance(kind, TokenRecipe)
+            recipe = kind.token_recipe("", 1, 1, tokenizer.config.tokenizer)
+        else:
+            assert isinstance(kind, Recipe)
+            recipe = kind.recipe("", 1, 1)
+    count = options.iterations_of(what)
+    flags = [*shlex.split(options.train), *flags, *(() if count is None else ("--iterations", str(count)))]
+    flags += ["--seed", str(seed)]
+    parsed, others = _parsed((*size, *flags))
+    part = "training" if baseline else f"{what}_training"
+    config = overridden(recipe, parsed.settings)
+    config = replace(config, **{part: parsed.over(getattr(config, part))})
+    changes = _changes(to_json(overridden(recipe, _parsed(tuple(size))[0].settings)), to_json(config))
+    about = [what.removeprefix("model "), *changes, *(["_".join(others).strip("-")] if others else [])]
+    features = options.features
+    source = ["--data", *(options.data or features)] if what == "tokenizer" else ["--features", *features]
+    needs = () if tokenizer is None else (tokenizer,)
+    depends = [what, _digested(to_json(config)), seed, *map(str, source), *others, *(run.name for run in needs)]
     name = _name([*about, f"s{seed}"], depends)
-    words = ["train", *stage.what.split(), *(size if baseline else ("--recipe", setting.recipe)), *map(str, source)]
-    words += [*flags, *(word for flag, run in reads for word in (flag, str(run.out)))]
-    words += ["--device", setting.device, "--threads", "1"]
+    words = ["train", *what.split(), *(size if baseline else ("--recipe", options.recipe)), *map(str, source), *flags]
+    words += [] if tokenizer is None else ["--tokenizer", str(tokenizer.out)]
+    words += ["--device", options.device, "--threads", "1"]
     words += [] if count is None else ["--validate-every", str(count)]  # once, at the end
-    return Run(name, (*words, "--out", str(setting.out / "runs" / name)), tuple(run for _, run in reads))
+    return Run(name, (*words, "--out", str(options.out / "runs" / name)), needs, config)
+
+
+@cache
+def _parsed(flags: tuple[str, ...]) -> tuple[StageOptions, list[str]]:
+    return tyro.cli(StageOptions, args=list(flags), return_unknown_args=True)
 
 
 def _digested(config: Any) -> Any:
     """Without later fields at their defaults: runs that were stored before a field existed keep their names."""
     return {key: _digested(value) if isinstance(value, dict) else value for key, value in config.items()
             if LATER.get(key, ...) != value}  # fmt: skip
-
-
-def _effective(
-    stage: Stage, flags: tuple[str, ...], size: tuple[str, ...], setting: Setting
-) -> tuple[Any, Any, list[str]]:
-    """The configuration that a stage starts from and the one that it is trained with, as JSON; and other flags."""
-    options, others = _options(flags)
-    recipe: Any = setting.config
-    part = f"{stage.what}_training"
-    if stage.what.startswith("model "):
-        part, kind = "training", kind_of(stage.what.split()[1])
-        if isinstance(kind, TokenRecipe):
-            coder = dict(stage.reads)["--tokenizer"]
-            tokenizer = overridden(setting.config, _options((*setting.train, *coder.flags))[0].settings).tokenizer
-            recipe = kind.token_recipe("", 1, 1, tokenizer)
-        else:
-            assert isinstance(kind, Recipe)
-            recipe = kind.recipe("", 1, 1)
-    config = overridden(recipe, options.settings)
-    config = replace(config, **{part: options.over(getattr(config, part))})
-    return to_json(overridden(recipe, _options(size)[0].settings)), to_json(config), others
-
-
-@cache
-def _options(flags: tuple[str, ...]) -> tuple[StageOptions, list[str]]:
-    return tyro.cli(StageOptions, args=list(flags), return_unknown_args=True)
 
 
 def _changes(base: Any, config: Any) -> list[str]:
@@ -181,73 +273,70 @@ def _changes(base: Any, config: Any) -> list[str]:
     return found
 
 
-def _as_large(what: str, setting: Setting) -> tuple[str, ...]:
-    """Flags that make a baseline as large as the recipe's denoiser, where its own recipe does not, with its batches.
+def _as_large(what: str, options: Options) -> Settings:
+    """Settings that make a baseline as large as the recipe's denoiser, where its own recipe does not, with its batches.
     Of recipes but `compare` the regression keeps its own size: it has no trunk."""
-    denoiser, training = setting.config.denoiser, setting.config.denoiser_training
-    sizes: dict[str, object] = {}
+    denoiser, learning = options.config.denoiser, options.config.denoiser_training
     if what == "model regression":
-        sizes = {"training.batch": training.batch}
-        sizes |= REGRESSION if setting.recipe == BASELINES_RECIPE else {}
-    elif setting.recipe != BASELINES_RECIPE:
-        sizes = {f"trunk.{name}": getattr(denoiser, name) for name in TRUNK}
-        sizes |= {} if denoiser.adapter_layers else {"trunk.hint_channels": 0}
-        sizes |= {f"training.{name}": getattr(training, name) for name in TRAINING}
-    return tuple(word for name, value in sizes.items() for word in ("--set", f"{name}={json.dumps(value)}"))
+        return {"training.batch": learning.batch, **(REGRESSION if options.recipe == BASELINES_RECIPE else {})}
+    if options.recipe == BASELINES_RECIPE:
+        return {}
+    sizes: Settings = {f"trunk.{name}": getattr(denoiser, name) for name in TRUNK}
+    hints: Settings = {} if denoiser.adapter_layers else {"trunk.hint_channels": 0}
+    return {**sizes, **hints, **{f"training.{name}": getattr(learning, name) for name in TRAINING}}
 
 
-def measures(table: Table, seeds: Sequence[int], setting: Setting, double: Collection[int] = ()) -> Iterator[Measure]:
+def measures(table: Table, seeds: Sequence[int], options: Options, double: Collection[int] = ()) -> Iterator[Measure]:
     """All that is measured for a table; of the seeds in `double` runs of twice the length, too."""
-    first = next(cell.stage for cell in table.cells if cell.stage is not None)
     for cell in table.cells:
-        if cell.stage is None:
-            yield from _blazepose(cell, first, seeds[0], setting)
+        if cell.method == BLAZEPOSE:
+            yield from _blazepose(cell, table.cells[0], seeds[0], options)
             continue
         for seed in seeds:
-            yield from measured(cell, cell.stage, seed, setting)
+            yield from measured(cell, seed, options)
             if seed in double:
-                for measure in measured(cell, cell.stage, seed, setting.times(2)):
-                    yield replace(measure, doubled=True)
+                yield from (replace(each, doubled=True) for each in measured(cell, seed, options.times(2)))
 
 
-def measured(cell: Cell, stage: Stage, seed: int, setting: Setting) -> Iterator[Measure]:
-    """A stage trained with one seed, on every set of test data."""
-    trained = train_run(stage, seed, setting)
-    for test in setting.tests:
+def measured(cell: Cell, seed: int, options: Options) -> Iterator[Measure]:
+    """A cell trained with one seed, on every set of test data."""
+    trained = training(cell, seed, options)
+    for test in options.tests:
         data, folder, _ = test
-        if stage.what == "tokenizer":
+        if cell.method == "tokenizer":
             words = ("evaluate", "tokenizer", str(trained.out), "--data", str(folder))
             name = _name(["tokenizer", data, f"s{seed}"], [*words[:2], trained.name, str(folder)])
-            out = str(setting.out / "evaluations" / f"{name}.json")
-            yield Measure(cell, seed, data, Run(name, (*words, "--out", out), (trained,)), trained)
+            out = str(options.out / "evaluations" / f"{name}.json")
+            yield Measure(cell, seed, data, Run(name, (*words, "--out", out), (trained,)))
             continue
-        for place, steps in enumerate((cell.steps,) if cell.steps else setting.steps or (None,)):
+        for place, steps in enumerate((cell.steps,) if cell.steps else options.step_counts or (None,)):
             label = f"{data}, {steps} steps" if place else data
-            yield Measure(cell, seed, label, _evaluation(trained, steps, test, setting, fewest=place > 0), trained)
+            yield Measure(cell, seed, label, _evaluation(trained, steps, test, options, fewest=place > 0))
 
 
-def _blazepose(cell: Cell, first: Stage, seed: int, setting: Setting) -> Iterator[Measure]:
+def _blazepose(cell: Cell, first: Cell, seed: int, options: Options) -> Iterator[Measure]:
     """BlazePose's 3D: of pictures by a run of its own; of cached crops it is a row in the report of any model."""
-    steps = setting.steps[0] if setting.steps else None
-    for test in setting.tests:
+    steps = next(iter(options.step_counts), None)
+    for test in options.tests:
         if not (test[1] / "features.json").is_file():
-            yield Measure(cell, seed, test[0], _evaluation(BLAZEPOSE, steps, test, setting), None)
+            yield Measure(cell, seed, test[0], _evaluation(None, steps, test, options))
         elif "world_mm" in FeatureCache(test[1]).fields:
-            run = _evaluation(train_run(first, seed, setting), steps, test, setting)
-            yield Measure(cell, seed, test[0], run, None)
+            yield Measure(cell, seed, test[0], _evaluation(training(first, seed, options), steps, test, options))
 
 
-def _evaluation(model: Run | str, steps: int | None, test: TestSet, setting: Setting, fewest: bool = False) -> Run:
+def _evaluation(trained: Run | None, steps: int | None, test: TestSet, options: Options, fewest: bool = False) -> Run:
+    """`di2pose evaluate` of a training; None: of BlazePose's own 3D."""
     data, folder, protocol = test
-    drawn = setting.hypotheses if isinstance(model, Run) else "1"
+    drawn = "1" if trained is None else options.hypotheses
     drawn = min(drawn.split(","), key=int) if fewest else drawn
-    words = ["--data", str(folder), "--protocol", protocol, "--hypotheses", drawn, "--worst", "0", *setting.evaluate]
-    words += [] if steps is None else ["--steps", str(steps)]
-    label, place = (model.name, str(model.out)) if isinstance(model, Run) else (model, model)
-    about = [label.rpartition("-")[0] if isinstance(model, Run) else label, *([f"{steps}"] if steps else [])]
-    name = _name([*about, data], [label, *words])
-    words = ["evaluate", place, *words, "--device", setting.device, "--out", str(setting.out / "evaluations" / name)]
-    return Run(name, tuple(words), (model,) if isinstance(model, Run) else ())
+    words = ["--data", str(folder), "--protocol", protocol, "--hypotheses", drawn, "--worst", "0"]
+    words += [*shlex.split(options.evaluate), *([] if steps is None else ["--steps", str(steps)])]
+    model = "blazepose-heavy" if trained is None else trained.name
+    about = [model if trained is None else model.rpartition("-")[0], *([f"{steps}"] if steps else []), data]
+    name = _name(about, [model, *words])
+    words = ["evaluate", model if trained is None else str(trained.out), *words]
+    words += ["--device", options.device, "--out", str(options.out / "evaluations" / name)]
+    return Run(name, tuple(words), () if trained is None else (trained,))
 
 
 def _name(about: list[str], depends: list[Any]) -> str:
@@ -255,22 +344,15 @@ def _name(about: list[str], depends: list[Any]) -> str:
     return f"{slug}-{hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:8]}"
 
 
-def ordered(runs: Iterable[Run]) -> TopologicalSorter[Run]:
-    """The runs and all that they need, prepared."""
-    sorter: TopologicalSorter[Run] = TopologicalSorter()
-    waiting = list(runs)
-    while waiting:
-        run = waiting.pop(0)
-        sorter.add(run, *run.needs)
-        waiting += run.needs
-    sorter.prepare()
-    return sorter
-
-
 def in_order(runs: Iterable[Run]) -> list[list[Run]]:
-    """Every run once, in groups: a group needs only what the groups before it made."""
-    sorter, groups = ordered(runs), []
-    while sorter.is_active():
-        groups.append(list(sorter.get_ready()))
-        sorter.done(*groups[-1])
-    return groups
+    """Every run once, and all that they need, in groups: a group needs only what the groups before it made."""
+    depths: dict[Run, int] = {}
+
+    def depth(run: Run) -> int:
+        if run not in depths:
+            depths[run] = 1 + max(map(depth, run.needs), default=-1)
+        return depths[run]
+
+    for run in runs:
+        depth(run)
+    return [[run for run, at in depths.items() if at == level] for level in sorted({*depths.values()})]

@@ -7,12 +7,14 @@ import json
 import math
 import re
 import subprocess
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 
+import numpy as np
 import pandas as pd
 from safetensors import safe_open
 
@@ -21,10 +23,11 @@ from di2pose.errors import InputError
 from di2pose.evaluation.compare import read_report
 from di2pose.evaluation.predictors import PEER, PEER_FLIPPED
 from di2pose.evaluation.protocol import PROTOCOLS
-from di2pose.files import Json
+from di2pose.files import Json, reading
 from di2pose.text_table import markdown
 from di2pose.training.log import read_rows
-from di2pose_experiments.plan import Measure
+from di2pose_experiments.plan import Measure, Run
+from di2pose_experiments.tables import BLAZEPOSE
 
 FORMAT_VERSION = 2
 """1 had no `run`, no `doubled`, and judged every method by an estimate of its own."""
@@ -35,7 +38,7 @@ KEPT = {*PLAIN, "sample", "fitted", "p-best", "regression", "soft decode", "turn
 HYPOTHESES = {"energy_mm": ("energy", 1.0), "coverage_90": ("coverage_90", 100.0)}
 """Figure of a report's `calibration` -> metric here, and its factor: 90 % balls hold so many per cent of the joints."""
 LEFT_OUT = re.compile(r".*_(self_occluded|occluded|out_of_frame)")
-DIGITS = 3
+DIGITS, RESAMPLES = 3, 2000
 HELD_OUT = "held_out_"
 """Of a run's notes: its last validation."""
 Seeds = dict[int, float]
@@ -126,11 +129,10 @@ class Results:
         """Cell -> seed -> value; of `count` hypotheses, or of most. `doubled`: of the runs of twice the length."""
         rows = self._rows(data, protocol, estimator).query("doubled == @doubled")
         rows = rows if count is None else rows.query("hypotheses == @count")
-        rows = rows.assign(place=[estimator.estimates.index(each) for each in rows["estimate"]])
+        rows = rows.assign(place=rows["estimate"].map(estimator.estimates.index))
         rows = rows.sort_values(["place", "hypotheses"], ascending=[True, False]).drop_duplicates(["cell", "seed"])
-        by_cell = {cell: part.sort_values("seed") for cell, part in rows.groupby("cell")}
-        return {cell: dict(zip(part["seed"].tolist(), part["value"].tolist(), strict=True))
-                for cell in self.cells if (part := by_cell.get(cell)) is not None}  # fmt: skip
+        wide = rows.pivot(index="seed", columns="cell", values="value")
+        return {cell: wide[cell].dropna().to_dict() for cell in self.cells if cell in wide}
 
     def length(self, protocol: str) -> str:
         """'8000 iterations'."""
@@ -139,7 +141,8 @@ class Results:
 
 
 def read_results(path: Path) -> Results:
-    try:
+    """A file of `di2pose ablate`, checked."""
+    with reading(path, "expected a TABLE.json of `di2pose ablate`"):
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format_version"] != FORMAT_VERSION:
             raise InputError(f"{path} has format {content['format_version']}, expected {FORMAT_VERSION}")
@@ -153,10 +156,6 @@ def read_results(path: Path) -> Results:
                 raise TypeError(f"a figure lacks its {', '.join(sorted(lacking))}")
             if not all(isinstance(value, float | int) and math.isfinite(value) for value in figure["values"].values()):
                 raise TypeError(f"a value of {figure['cell']} is no number")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is not a TABLE.json of `di2pose ablate`, or damaged: {error!r}") from error
     return Results(path, content)
 
 
@@ -170,7 +169,7 @@ def figures_of(measure: Measure) -> list[Json]:
                   for name, value in found[way].items() if isinstance(value, float)}  # fmt: skip
         return [{**about, "protocol": TOKENIZER, "source": Path(found["data"]).name, "values": values}]
     report: Json = read_report(measure.run.out)
-    peer = measure.cell.stage is None
+    peer = measure.cell.method == BLAZEPOSE
     entries: dict[str, Json] = {}
     for number in report["numbers"]:
         estimate, protocol = number["estimate"], number["protocol"]
@@ -196,23 +195,19 @@ def figures_of(measure: Measure) -> list[Json]:
     return list(entries.values())
 
 
-def cost_of(measure: Measure) -> Json:
-    """What the runs of a cell saw and took: a line for each of its stages."""
-    assert measure.trained is not None
-    found = {}
-    for run in (*measure.trained.needs, measure.trained):
-        model = run.out / "model"
-        notes, rows = checkpoint.read_notes(model), read_rows(run.out / "metrics.jsonl")
-        last = rows[-1] if rows else {"epoch": 0.0, "seconds": 0.0}
-        losses = {key: round(value, 5) for key, value in notes.items() if key.startswith(HELD_OUT)}
-        found[run.name] = {
-            "iterations": notes["iteration"],
-            "records_seen": round(last["epoch"] * notes["crops" if "crops" in notes else "poses"]),
-            "parameters": {path.stem: _numbers_in(path) for path in sorted(model.glob("*.safetensors"))},
-            "seconds": last["seconds"],
-            "held_out": {key.removeprefix(HELD_OUT): value for key, value in losses.items()},
-        }
-    return found
+def cost_of(run: Run) -> Json:
+    """What a training saw and took."""
+    model = run.out / "model"
+    notes, rows = checkpoint.read_notes(model), read_rows(run.out / "metrics.jsonl")
+    last = rows[-1] if rows else {"epoch": 0.0, "seconds": 0.0}
+    return {
+        "iterations": notes["iteration"],
+        "records_seen": round(last["epoch"] * notes["crops" if "crops" in notes else "poses"]),
+        "parameters": {path.stem: _numbers_in(path) for path in sorted(model.glob("*.safetensors"))},
+        "seconds": last["seconds"],
+        "held_out": {key.removeprefix(HELD_OUT): round(value, 5) for key, value in notes.items()
+                     if key.startswith(HELD_OUT)},
+    }  # fmt: skip
 
 
 def _numbers_in(weights: Path) -> int:
@@ -290,3 +285,29 @@ def _interval(figures: Iterable[Json]) -> str:
         if keys:
             bounds.append(figure["intervals"][max(keys, key=lambda key: int(key.split("/")[0]))])
     return "{:.0f} to {:.0f}".format(*map(fmean, zip(*bounds, strict=True))) if bounds else ""
+
+
+def differences(measures: Sequence[Measure]) -> str:
+    """Markdown: the MPJPE of each cell's mean of most hypotheses minus that of the first cell, of the same records and
+    seeds, with the 95 % interval of a bootstrap over records. Of those runs whose reports are still there."""
+    errors: dict[tuple[str, str], dict[str, pd.DataFrame]] = defaultdict(lambda: defaultdict(pd.DataFrame))
+    for measure in measures:
+        if measure.doubled or not (measure.run.out / "report.json").is_file():
+            continue
+        for protocol, records in read_report(measure.run.out)["records"].items():
+            keys = [key for key in records["values"] if key.endswith("/p-agg/mpjpe")]
+            if keys:
+                most = max(keys, key=lambda key: int(key.split("/")[0]))
+                column = pd.Series(records["values"][most], records["ids"], float)
+                errors[measure.data, protocol][measure.cell.name][measure.seed] = column
+    rows = []
+    for (data, protocol), (first, *others) in ((pair, list(cells.items())) for pair, cells in errors.items()):
+        for cell, other in others:
+            gaps = (other - first[1]).dropna(axis=1, how="all").mean(axis=1).dropna().to_numpy()
+            if not len(gaps):
+                continue
+            drawn = np.random.default_rng(0).integers(len(gaps), size=(RESAMPLES, len(gaps)))
+            low, high = np.quantile(gaps[drawn].mean(axis=1), (0.025, 0.975))
+            rows.append([f"{data}: {protocol}", f"{cell} - {first[0]}", f"{gaps.mean():+.2f}",
+                         f"{low:+.2f} to {high:+.2f}", str(len(gaps))])  # fmt: skip
+    return markdown(["", "MPJPE, mean", "mm", "95 %, paired by record", "records"], rows) if rows else ""

@@ -6,28 +6,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from di2pose.errors import InputError
 from di2pose.training.options import stop_signals
-from di2pose_experiments.plan import Run, in_order, ordered
+from di2pose_experiments.plan import Options, Run, in_order
 
 POLL_S, GRACE_S = 0.2, 120.0
-"""Between two looks for a signal; and how long stopped processes have to save what they did."""
+"""Between two looks for ended processes and signals; and how long stopped processes have to save what they did."""
 LAST_LINES = 8
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A run that failed; `why` is empty where it was not started, because a run that it needs failed."""
-
-    run: Run
-    why: str = ""
 
 
 def command_line(run: Run, launch: str | None = None) -> list[str]:
@@ -37,56 +27,57 @@ def command_line(run: Run, launch: str | None = None) -> list[str]:
 
 
 def run_all(
-    runs: Sequence[Run], out: Path, jobs: int, launch: str | None = None,
-    finished: Callable[[Run], object] = lambda run: None,
-) -> tuple[list[Failure], int]:  # fmt: skip
-    """Carry out what is not finished, `jobs` at a time; `finished` is called with each run that ends well. A failed run
-    takes those that need it with it, and no others. Returns the failures, and the number of the signal that stopped
-    it, or 0."""
+    runs: Sequence[Run], options: Options, finished: Callable[[Run], object] = lambda run: None
+) -> tuple[dict[Run, str], int]:
+    """Carry out what is not finished, `options.jobs` at a time; `finished` is called with each run that ends well.
+
+    Returns the runs that failed with the end of their logs ("": not started, because a run that it needs failed), and
+    the number of the signal that stopped it, or 0."""
     every = [run for group in in_order(runs) for run in group]
-    count = sum(not run.finished() for run in every)
+    waiting = [run for run in every if not run.finished()]
+    count, done, failures = len(waiting), 0, dict[Run, str]()
     if count < len(every):
         print(f"{len(every) - count} of {len(every)} runs are finished already", flush=True)
-    sorter, failures, ready, done = ordered(runs), list[Failure](), list[Run](), 0
-    running: dict[Future[int], tuple[Run, subprocess.Popen, float]] = {}
-    with _alone(out) as lock, stop_signals() as signals, ThreadPoolExecutor(jobs) as pool:
+    running: dict[Run, tuple[subprocess.Popen, float]] = {}
+    with _alone(options.out) as lock, stop_signals() as signals:
         try:
-            while sorter.is_active() and not signals:
-                ready += sorter.get_ready()
-                while ready and len(running) < jobs:
-                    run = ready.pop(0)
-                    if any(failure.run in run.needs for failure in failures):
-                        failures.append(Failure(run))
-                        sorter.done(run)
-                    elif run.finished():
-                        sorter.done(run)
+            while (waiting or running) and not signals:
+                unfinished = {*waiting, *running}
+                for run in [run for run in waiting if not unfinished & {*run.needs}]:
+                    if failures.keys() & {*run.needs}:
+                        failures[run] = ""
+                    elif len(running) < options.jobs:
+                        running[run] = _start(run, options, lock), time.monotonic()
                     else:
-                        child = _start(run, out, launch, lock)
-                        running[pool.submit(child.wait)] = run, child, time.monotonic()
-                for future in wait(running, POLL_S, FIRST_COMPLETED).done if running else ():
-                    run, _, since = running.pop(future)
-                    code, done = future.result(), done + 1
+                        continue
+                    waiting.remove(run)
+                ended = [(run, code, since) for run, (child, since) in running.items()
+                         if (code := child.poll()) is not None]  # fmt: skip
+                for run, code, since in ended:
+                    del running[run]
+                    done += 1
                     state = f"FAILED, exit code {code}" if code else f"{time.monotonic() - since:.0f} s"
                     print(f"[{done}/{count}] {run.name}: {state}", flush=True)
                     if code:
-                        failures.append(Failure(run, _last_lines(_log(run, out), code)))
+                        failures[run] = _last_lines(_log(run, options), code)
                     else:
                         finished(run)
-                    sorter.done(run)
+                if running and not ended:
+                    time.sleep(POLL_S)
         finally:
-            _stop([child for _, child, _ in running.values()])
+            _stop([child for child, _ in running.values()])
     return failures, signals[0] if signals else 0
 
 
-def failure_text(failures: Sequence[Failure]) -> str:
+def failure_text(failures: Mapping[Run, str]) -> str:
     """Every run that failed with the end of its log, and the names of those that were not started."""
-    texts = [f"\n{failure.run.name} failed: {failure.why}" for failure in failures if failure.why]
-    others = sorted(failure.run.name for failure in failures if not failure.why)
+    texts = [f"\n{run.name} failed: {why}" for run, why in failures.items() if why]
+    others = sorted(run.name for run, why in failures.items() if not why)
     return "\n".join([*texts, *([f"\nnot run, since they need these: {', '.join(others)}"] if others else [])])
 
 
-def _start(run: Run, out: Path, launch: str | None, lock: IO[str]) -> subprocess.Popen:
-    log, command = _log(run, out), command_line(run, launch)
+def _start(run: Run, options: Options, lock: IO[str]) -> subprocess.Popen:
+    log, command = _log(run, options), command_line(run, options.launch)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as file:
         file.write(f"+ {shlex.join(command)}\n")
@@ -94,7 +85,7 @@ def _start(run: Run, out: Path, launch: str | None, lock: IO[str]) -> subprocess
         # A session of its own: Ctrl-C reaches it through us, once. The lock is held as long as one of them lives.
         return subprocess.Popen(
             command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
-            env=os.environ | ({"OMP_NUM_THREADS": "1"} if launch is None else {}),
+            env=os.environ | ({"OMP_NUM_THREADS": "1"} if options.launch is None else {}),
             pass_fds=(lock.fileno(),) if os.name == "posix" else (),
         )  # fmt: skip
 
@@ -129,8 +120,8 @@ def _alone(out: Path) -> Iterator[IO[str]]:
         yield lock
 
 
-def _log(run: Run, out: Path) -> Path:
-    return out / "logs" / f"{run.name}.log"
+def _log(run: Run, options: Options) -> Path:
+    return options.out / "logs" / f"{run.name}.log"
 
 
 def _last_lines(log: Path, code: int) -> str:

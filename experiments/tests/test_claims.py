@@ -89,14 +89,14 @@ def words(effects, noise, shared, count):
 
 def test_with_all_cells_equal_it_seldom_decides():
     """Five cells of five seeds. The noise is above the least effect, so that p alone has to keep it from erring."""
-    count = 2000
+    count = 1000
     errors = sum(word in (HOLDS, FAILS) for word in words([0] * 5, 0.03, 0.03, count))
     assert errors > 0
     assert errors <= 0.05 * count + 3 * np.sqrt(0.05 * 0.95 * count)
 
 
 def test_a_true_effect_is_found():
-    found = words([0, 0.05, 0.06, 0.08, 0.05], 0.01, 0.03, 400)
+    found = words([0, 0.05, 0.06, 0.08, 0.05], 0.01, 0.03, 100)
     assert found.count(HOLDS) >= 0.95 * len(found)
-    found = words([0.05, 0], 0.01, 0.03, 400)
+    found = words([0.05, 0], 0.01, 0.03, 100)
     assert found.count(FAILS) >= 0.95 * len(found)

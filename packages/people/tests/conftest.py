@@ -34,11 +34,11 @@ def plan(motion):
 
 @pytest.fixture(scope="session")
 def folder(plan, tmp_path_factory):
-    """24 people on disk."""
+    """12 people on disk."""
     from di2pose_people.render import render_people
 
     out = tmp_path_factory.mktemp("people")
-    assert render_people(plan, out, 24) == 24
+    assert render_people(plan, out, 12) == 12
     return out
 
 

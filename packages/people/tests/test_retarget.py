@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from di2pose_people.body import Shape, model
 from di2pose_people.motion import CLASSES, NODES, PARENTS, classify, library
-from di2pose_people.retarget import AXES, BENDS, MOST_BENT, Rig, node_turns, part, perturb, twist
+from di2pose_people.retarget import AXES, BENDS, MOST_BENT, Rig, node_turns, perturb
 from scipy.spatial.transform import Rotation
 
 from di2pose.data.bvh import Bvh
@@ -80,15 +80,3 @@ def test_poses_are_classed_by_their_geometry(rig):
     lying = Rotation.from_euler("x", -1.5).as_matrix() @ standing
     poses = np.stack([rig.pose(turns).joints for turns in (standing, seated, lying)])
     assert [CLASSES[i] for i in classify(poses, up=2)] == ["upright", "seated", "lying"]
-
-
-def test_parts_and_twists_of_rotations_agree():
-    generator = np.random.default_rng(2)
-    for _ in range(20):
-        axis, angle = generator.normal(size=(1, 3)), generator.uniform(-3, 3)
-        about_axis = Rotation.from_rotvec(angle * axis / np.linalg.norm(axis))
-        across = Rotation.from_rotvec(0.3 * np.cross(axis, [0.0, 0, 1]))
-        half = part(about_axis, 0.5)
-        assert np.allclose((half * half).as_matrix(), about_axis.as_matrix())
-        assert np.allclose(part(about_axis[0], np.array([0.0, 1])).as_rotvec(), [[0, 0, 0], about_axis.as_rotvec()[0]])
-        assert np.allclose(twist(across * about_axis, axis), about_axis.as_rotvec())  # the swing has no part about it

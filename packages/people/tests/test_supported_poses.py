@@ -8,7 +8,7 @@ import pytest
 from di2pose_people import sampling, supported_poses
 from di2pose_people.body import model
 from di2pose_people.furniture import SEATS, SITTING, Seat, furnish
-from di2pose_people.ik_rig import ELBOW, HIP_FLEXION, KNEE, two_bones
+from di2pose_people.ik_rig import ELBOW, HIP_FLEXION, KNEE
 from di2pose_people.motion import CLASSES, classify, library
 from di2pose_people.pose_table import KINDS, WAYS
 from di2pose_people.scene import Figure, rasterise
@@ -49,7 +49,7 @@ def figure_of(plan, person, monkeypatch):
 
 @pytest.mark.parametrize(("kind", "way"), EVERY_WAY)
 def test_no_joint_bends_further_than_a_human_one(figure_of, kind, way):
-    for seed in range(3):
+    for seed in range(2):
         pose = figure_of(kind, way, seed)[0].pose
         turns = dict(zip(model().bones, pose.turns, strict=True))
         at = dict(zip(H36M_17.joints, pose.joints, strict=True))
@@ -72,25 +72,21 @@ def test_no_joint_bends_further_than_a_human_one(figure_of, kind, way):
         ("kneeling", "two", KNEES, 0.11), ("kneeling", "heels", KNEES, 0.13), ("kneeling", "fours", KNEES, 0.14),
         ("floor", "squat", ANKLES, 0.2), ("floor", "hugging", ANKLES, 0.17), ("floor", "crosslegged", [0], 0.22),
         ("floor", "crosslegged", ANKLES, 0.2), ("lying", "back", [0, 7, 8], 0.25), ("bent", "pick", ANKLES, 0.2),
+        ("kneeling", "one", KNEES, 0.14), ("kneeling", "fours", WRISTS, 0.14),
     ],
 )  # fmt: skip
 def test_limbs_rest_on_the_floor(figure_of, kind, way, joints, highest):
-    """Joints lie inside the body: a knee on the floor is at most a hand's breadth above it."""
-    for seed in range(3):
+    """Joints lie inside the body: a knee on the floor is at most a hand's breadth above it. Of one who kneels on one
+    knee, or lifts a hand, one of two."""
+    every = min if way == "one" or joints == WRISTS else max
+    for seed in range(2):
         figure = figure_of(kind, way, seed)[1]
-        assert (figure.joints[joints, 2] - figure.mesh().vertices[:, 2].min() < highest).all()
-
-
-@pytest.mark.parametrize(("way", "joints"), [("one", KNEES), ("fours", WRISTS)])
-def test_one_limb_at_least_rests_on_the_floor(figure_of, way, joints):
-    for seed in range(3):
-        figure = figure_of("kneeling", way, seed)[1]
-        assert figure.joints[joints, 2].min() - figure.mesh().vertices[:, 2].min() < 0.14
+        assert every(figure.joints[joints, 2]) - figure.mesh().vertices[:, 2].min() < highest
 
 
 @pytest.mark.parametrize("kind", SEATS)
 def test_a_seat_is_under_the_flesh_and_on_the_floor(figure_of, person, kind):
-    for seed in range(3):
+    for seed in range(2):
         made, figure = figure_of("seated", "feet", seed, Seat(kind))
         body, hip = figure.mesh().vertices, figure.joints[0]
         floor, parts = furnish(made.seat, person, body, figure.joints, np.random.default_rng(seed))
@@ -141,27 +137,11 @@ def test_the_share_of_supported_poses(plan):
         drawn = (sampling.picture(replace(plan, settled=share), i).sample.extra["variant"] for i in range(count))
         return {variant.split()[0] for variant in drawn}
 
-    assert variants(1.0, 6) <= set(KINDS)
-    assert variants(0.0, 4) == {"motion"}
-    some = variants(0.5, 12)
+    assert variants(1.0, 3) <= set(KINDS)
+    assert variants(0.0, 2) == {"motion"}
+    some = variants(0.5, 6)
     assert "motion" in some
     assert some & set(KINDS)
-
-
-def test_two_bones_reach_or_stretch_towards():
-    generator = np.random.default_rng(0)
-    for _ in range(50):
-        target, pole = generator.normal(size=(2, 3))
-        target *= generator.uniform(0.1, 1.2) / np.linalg.norm(target)
-        first, second, hinge = two_bones(np.zeros(3), target, pole, 0.45, 0.4, KNEE)
-        end = 0.45 * first + 0.4 * second
-        assert np.allclose(np.linalg.norm([first, second, hinge], axis=1), 1)
-        assert np.allclose(np.cross(end, target), 0, atol=1e-9)
-        assert end @ target > 0
-        if 0.25 < np.linalg.norm(target) < 0.84:
-            assert np.allclose(end, target)
-        assert first @ (pole - (pole @ target) * target / (target @ target)) >= 0
-        assert np.cross(first, second) @ hinge >= 0
 
 
 def test_the_limits_of_joint_pairs_are_those_of_drawn_people(motion, monkeypatch):

@@ -17,7 +17,7 @@ def joints():
 def views(joints):
     generator = np.random.default_rng(0)
     ground = joints[:, 2].min() - 0.08
-    return [draw_view(joints, 0.0, ground, generator) for _ in range(400)]
+    return [draw_view(joints, 0.0, ground, generator) for _ in range(300)]
 
 
 def crops(views, joints):

@@ -36,8 +36,7 @@ Kind = Literal["photo", "video", "camera"]
 OWN = (".overlay.jpg", ".overlay.mp4")
 """Pictures that this program wrote: the results of an earlier run are no inputs."""
 TOGETHER = 2
-"""Photos in one pass of the networks, done and written together: as quick as eight; one by one takes 1 to 7 % longer
-(benchmarks/photo_batches.py)."""
+"""Photos in one pass of the networks, done and written together: as quick as eight; one by one takes 1-7 % longer."""
 NUMBERS = re.compile(r"[\d\s.,;+-]*,[\d\s.,;+-]*")
 """Boxes that were typed, and no name of a file."""
 COLUMNS = ("file", "x0", "y0", "x1", "y1")

@@ -38,7 +38,6 @@ def people_features(
     count: int = 1000,
     workers: int = 1,
     encoder: Literal["blazepose-heavy", "blazepose-full", "blazepose-lite"] = "blazepose-heavy",
-    runtime: Literal["torch", "litert"] = "litert",
     movenet: bool = True,
     occlusion: OcclusionProtocol | None = None,
     mirrored: bool = False,
@@ -53,7 +52,6 @@ def people_features(
         count: how many people
         workers: processes, one core each
         encoder: the frozen backbone
-        runtime: ignored: the encoder runs in litert
         movenet: with the keypoint tokens of the second observer
         occlusion: put the patch of this protocol on a limb of every person: the same people as without, to measure on
         mirrored: keep the features of the mirrored crop, too: to measure with the flip test
