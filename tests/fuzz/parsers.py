@@ -126,7 +126,7 @@ translation = [0.4, 1.0, 4.0]
 
 def read_boxes(path: Path) -> object:
     boxes = BoxFile(path)
-    return boxes.of(Path("a.jpg")), boxes.unused
+    return boxes.of(Path("a.jpg")), boxes.unused([])
 
 
 TEXT_READERS = {

@@ -118,8 +118,18 @@ def _refitted(result: Result, bodies: dict[int, Body]) -> Result:
 def _rebuilt(
     joints_mm: Float[np.ndarray, "H J 3"], lengths_mm: Float[np.ndarray, " K"], skeleton: Skeleton
 ) -> Float[np.ndarray, "H J 3"]:
+    """Poses with bones of these lengths; H36M's joints, where the skeleton has them, at distances that a body can have,
+    and further joints (feet) as they stand to their parents."""
     built = rebuild(joints_mm, np.tile(lengths_mm, (len(joints_mm), 1)), skeleton)
-    if skeleton == H36M_17:
-        for row in np.flatnonzero(impossible(built, lengths_mm)):
-            built[row] = make_possible(built[row], lengths_mm)
+    if not set(H36M_17.joints) <= set(skeleton.joints):
+        return built
+    here = list(skeleton.indices(*H36M_17.joints))
+    column = {child: bone for bone, (child, _) in enumerate(skeleton.bones)}
+    own_mm = lengths_mm[[column[here[child]] for child, _ in H36M_17.bones]]
+    for row in np.flatnonzero(impossible(built[:, here], own_mm)):
+        before = built[row].copy()
+        built[row, here] = make_possible(before[here], own_mm)
+        for child, parent in (skeleton.bones[bone] for bone in skeleton.outward):
+            if child not in here:
+                built[row, child] = built[row, parent] + before[child] - before[parent]
     return built
