@@ -9,6 +9,7 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -169,7 +170,10 @@ def _joined(results: Sequence[Result], times: Sequence[float]) -> dict[int, int]
         return {track: track for track in tracks}
     first = {track: _ends(sightings[track]) for track in tracks}
     last = {track: _ends(sightings[track][::-1]) for track in tracks}
-    cost = np.array([[_least_misfit(last[a], first[b]) for b in tracks] for a in tracks])
+    cost = np.full((len(tracks), len(tracks)), np.inf)
+    for (k, a), (n, b) in product(enumerate(tracks), repeat=2):
+        if 0 < first[b][0].time_s - last[a][0].time_s <= JOIN_S:
+            cost[k, n] = min(_misfit(end, start) for end, start in product(last[a], first[b]))
     before = {tracks[b]: tracks[a] for a, b in zip(*linear_sum_assignment(np.minimum(cost - 1, 0)), strict=True)
               if cost[a, b] < 1}  # fmt: skip
     numbers: dict[int, int] = {}
@@ -178,14 +182,8 @@ def _joined(results: Sequence[Result], times: Sequence[float]) -> dict[int, int]
     return numbers
 
 
-def _least_misfit(ends: list[_End], starts: list[_End]) -> float:
-    """Misfit of two fragments relative to the limits: from 1 on they are not joined."""
-    if not 0 < starts[0].time_s - ends[0].time_s <= JOIN_S:
-        return math.inf
-    return min(_misfit(end, start) for end in ends for start in starts)
-
-
 def _misfit(end: _End, start: _End) -> float:
+    """Of two observations relative to the limits: from 1 on their fragments are not joined."""
     gap = start.time_s - end.time_s
     a, b = end.person, start.person
     size = min(_radius(a), _radius(b))
