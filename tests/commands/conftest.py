@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,7 @@ import torch
 
 from di2pose import recipes
 from di2pose.assets import extract, fetch
-from di2pose.commands import writing
-from di2pose.commands.predict import predict
-from di2pose.commands.predict_options import PredictOptions
+from di2pose.commands import demo, predict, writing
 from di2pose.data.frames import Video
 from di2pose.image.blazepose import BlazePose
 from di2pose.image.read import read_image
@@ -25,8 +24,10 @@ CLIP = "Sports2D/Demo/demo.mp4"
 
 @pytest.fixture(autouse=True)
 def no_progress_lines(monkeypatch):
-    """What a run prints must not depend on how long it takes."""
+    """What a run prints must not depend on how long it takes. Ctrl-C works, also where the tests run in a shell's
+    background."""
     monkeypatch.setattr(writing, "PROGRESS_S", float("inf"))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +36,26 @@ def model_folder(tmp_path_factory):
     torch.manual_seed(0)
     config = recipes.tiny(feature_width=BlazePose("lite").layout.width)
     return Di2Pose(dataclasses.replace(config, encoder="blazepose-lite")).save(tmp_path_factory.mktemp("model") / "m")
+
+
+@pytest.fixture(scope="module")
+def pipelines():
+    """Loaded ones of this module by the name of the model."""
+    return {}
+
+
+@pytest.fixture
+def loaded_once(pipelines, monkeypatch):
+    """A model is loaded by the first run of a module."""
+    real = predict.load
+
+    def load(options):
+        model = pipelines[options.model] = pipelines.get(options.model) or real(options)
+        model.detector = options.detector
+        return model
+
+    for module in (predict, demo):
+        monkeypatch.setattr(module, "load", load)
 
 
 @pytest.fixture(scope="session")
@@ -60,18 +81,18 @@ def walker(clip):
 
 
 @pytest.fixture
-def run(model_folder, tmp_path, capsys):
+def run(model_folder, tmp_path, capsys, loaded_once):
     """`di2pose predict ...` with few hypotheses and steps: (exit code, stdout, stderr, output folder)."""
 
     def predict_files(*words, **options):
         out = options.pop("out", tmp_path / "out")
-        quick = {"model": str(model_folder), "hypotheses": 2, "steps": 2, "format": "json"}
+        quick = {"model": str(model_folder), "hypotheses": 2, "steps": 2, "format": "json", "second_look": False}
         flags = {"boxes": "box_source", "camera": "camera_file", "height": "height_m", "fov": "field_of_view"}
         flags["keypoints"] = "keypoint_source"
         named = {flags.get(flag, flag): value for flag, value in (quick | options).items()}
         if "box_source" in named:
             named["box_source"] = Path(named["box_source"])
-        code = predict(tuple(map(str, words)), PredictOptions(out=out, **named))
+        code = predict.predict(tuple(map(str, words)), predict.PredictOptions(out=out, **named))
         said = capsys.readouterr()
         return code, said.out, said.err, out
 

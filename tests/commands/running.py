@@ -1,6 +1,7 @@
 """The real command in a process of its own, files of a run, and short films."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import av
 
 import di2pose
+from di2pose.commands import workers
 
 ENVIRONMENT = {"PYTHONPATH": str(Path(di2pose.__file__).parents[1]), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""}
 RATE = 30
@@ -37,3 +39,10 @@ def part_of(clip, path, size, count):
                 break
         sink.mux(stream.encode())
     return path
+
+
+def work_or_die(batch):
+    """In place of `workers._work` in the parent: a process that comes to the photo `deadly` is killed."""
+    if any(item.name == "deadly" for item in batch):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return workers._work(batch)

@@ -17,6 +17,7 @@ def opened(monkeypatch):
     return pages
 
 
+@pytest.mark.usefixtures("loaded_once")
 def test_the_demo_finds_the_walker_in_both_pictures(tmp_path, model_folder, capsys, opened, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)

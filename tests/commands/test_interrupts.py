@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: what is done is kept and marked, whole files stay whole."""
+"""Ctrl-C at any moment, errors and full disks: what is done is kept and marked, whole files stay whole."""
 
 import json
 import os
@@ -8,16 +8,18 @@ import signal
 import termios
 from functools import partial
 
+import numpy as np
 import pytest
-from commands.running import part_of, started, written
+from commands.running import RATE, part_of, started, written
 from output.people import person, result
+from video.films import write_film
 
+from di2pose import recipes
 from di2pose.commands import videos as videos_module
 from di2pose.commands.inputs import sort_inputs
+from di2pose.commands.predict import PredictOptions, work_in_turn
 from di2pose.commands.predict import run as run_inputs
-from di2pose.commands.predict import work_in_turn
-from di2pose.commands.predict_options import PredictOptions
-from di2pose.commands.writing import OutputFiles
+from di2pose.commands.writing import Report
 from di2pose.errors import InputError
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion
@@ -28,30 +30,32 @@ WHOLE, PARTIAL = ([f"{stem}{ending}" for ending in ENDINGS] for stem in ("walk",
 FEW, LONG = 3, 24
 
 
-@pytest.fixture(scope="module")
-def model(model_folder):
-    return Di2Pose.from_pretrained(model_folder)
+def noise(path, width, height):
+    """A film of noise, which takes many bytes."""
+    pictures = np.random.default_rng(0).integers(0, 255, (FEW, height, width, 3), dtype=np.uint8)
+    return write_film(path, pictures, RATE, movflags="faststart")
 
 
 @pytest.fixture(scope="module")
-def film(clip, tmp_path_factory):
-    return part_of(clip, tmp_path_factory.mktemp("film") / "walk.mp4", (162, 132), FEW)
+def film(tmp_path_factory):
+    return noise(tmp_path_factory.mktemp("film") / "walk.mp4", 162, 132)
 
 
 @pytest.fixture
-def go(model, film, tmp_path, monkeypatch):
+def go(film, tmp_path, monkeypatch):
     """Run on the film with people who need no model; `at(frame)` is called before each frame is given."""
+    unused = Di2Pose(recipes.tiny())
 
-    def run(at=lambda frame: None, formats=FORMATS):
+    def run(at=lambda frame: None, formats=FORMATS, film=film, out=tmp_path):
         def known_results(model, stream, **options):
             for frame in stream:
                 at(frame.index)
-                someone, index, picture = person(frame.index, track=0), frame.index, frame.picture
-                yield result([someone], size=picture.size, frame_index=index, time_s=frame.time_s, picture=picture)
+                known = {"frame_index": frame.index, "time_s": frame.time_s, "picture": frame.picture}
+                yield result([person(frame.index, track=0)], size=frame.picture.size, **known)
 
         monkeypatch.setattr(videos_module, "video_results", known_results)
-        options = PredictOptions(out=tmp_path, format=formats)
-        return run_inputs(partial(work_in_turn, model), sort_inputs([str(film)]), options)
+        options = PredictOptions(out=out, format=formats)
+        return run_inputs(partial(work_in_turn, unused), sort_inputs([str(film)]), options)
 
     return run
 
@@ -60,7 +64,7 @@ def interrupt():
     signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("frame", range(FEW))
+@pytest.mark.parametrize("frame", [0, FEW - 1])
 def test_ctrl_c_before_a_frame_keeps_the_frames_so_far(go, tmp_path, capsys, frame):
     (tmp_path / "walk.json").write_text("an older whole file")
     with pytest.raises(KeyboardInterrupt):
@@ -78,14 +82,14 @@ def test_ctrl_c_before_a_frame_keeps_the_frames_so_far(go, tmp_path, capsys, fra
 
 def test_ctrl_c_while_files_are_written_lets_them_be_written_and_a_second_one_does_not(go, tmp_path, monkeypatch):
     """The first ends the run behind the last file."""
-    real, presses = OutputFiles.save, [1]
+    real, presses = Report.save, [1]
 
     def save(*arguments):
         for _ in range(presses[0]):
             interrupt()
         real(*arguments)
 
-    monkeypatch.setattr(OutputFiles, "save", save)
+    monkeypatch.setattr(Report, "save", save)
     with pytest.raises(KeyboardInterrupt):
         go()
     assert written(tmp_path) == WHOLE
@@ -120,7 +124,7 @@ def test_a_whole_run_removes_the_partial_files_of_stopped_ones(go, tmp_path):
     kept = ["walk.partial.json.mine", "walk.partial_px.trc", "walk2.partial.json"]
     for name in kept:
         (tmp_path / name).write_text("not ours to remove")
-    assert go() == 0
+    assert go(formats="json") == 0
     assert [name for name in written(tmp_path) if "partial" in name] == kept
     assert json.loads((tmp_path / "walk.json").read_text()).get("partial") is None
 
@@ -137,9 +141,18 @@ def test_an_error_half_way_is_partial_too(go, tmp_path, capsys):
     assert "PARTIAL, 2 frames" in capsys.readouterr().out
 
 
+def test_a_film_that_finds_no_room_does_not_take_the_numbers_with_it(go, tmp_path, small_disk, capsys):
+    assert go(formats="json,overlay", film=noise(tmp_path / "walk.mp4", 648, 528), out=small_disk) == 1
+    assert written(small_disk) == ["walk.json"]
+    assert len(Motion.load(small_disk / "walk.json")) == FEW
+    said = capsys.readouterr()
+    assert "walk.overlay.mp4: No space left on device" in said.err
+    assert "given up: the disk is full" in said.out
+
+
 def test_a_real_ctrl_c_at_a_terminal(clip, model_folder, tmp_path):
     film, out, frames = part_of(clip, tmp_path / "walk.mp4", (324, 264), LONG), tmp_path / "out", 4
-    words = [film, "-o", out, "--model", model_folder, "--hypotheses", 2, "--steps", 2, "--format", FORMATS]
+    words = [film, "-o", out, "--model", model_folder, "--hypotheses", 2, "--steps", 2, "--format", "json,overlay"]
     here, there = pty.openpty()
     termios.tcsetwinsize(there, (24, 80))
     process = started(*words, "--no-smooth", stdout=there, stderr=there)
@@ -159,5 +172,5 @@ def test_a_real_ctrl_c_at_a_terminal(clip, model_folder, tmp_path):
     assert (process.wait(), sent) == (130, True), text
     assert "Traceback" not in text
     assert "stopped: what is done is kept" in text
-    assert written(out) == PARTIAL, text
+    assert written(out) == ["walk.partial.json", "walk.partial.overlay.mp4"], text
     assert frames <= len(Motion.load(out / "walk.partial.json")) < LONG

@@ -2,13 +2,16 @@
 
 import os
 import signal
+import threading
 import time
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
-from commands.running import part_of, started, written
+from commands.running import part_of, started, work_or_die, written
 
-from di2pose.commands.predict_options import PredictOptions
+from di2pose.commands import workers
+from di2pose.commands.predict import PredictOptions
 from di2pose.errors import InputError
 
 BOX = "15,5,110,125"
@@ -16,9 +19,9 @@ BOX = "15,5,110,125"
 
 @pytest.fixture
 def folder(portrait, tmp_path):
-    """Six photos, which are three batches, and a file that is none."""
+    """Four photos, which are two batches, and a file that is none."""
     (tmp_path / "photos").mkdir()
-    for k in range(6):
+    for k in range(4):
         portrait.crop((k, k, 512, 512)).resize((128, 128)).save(tmp_path / "photos" / f"{k}.png")
     (tmp_path / "photos" / "broken.jpg").write_text("this is no picture")
     return tmp_path / "photos"
@@ -46,76 +49,60 @@ def wait_for(condition, seconds=600.0):
         time.sleep(0.05)
 
 
-def test_two_workers_write_what_one_process_writes_and_say_the_same(run, folder, clip, tmp_path):
+def test_two_workers_write_what_one_process_writes_and_a_killed_one_is_replaced(
+    run, folder, clip, tmp_path, monkeypatch
+):
+    """The batch that ends a process is tried again, each photo alone; one photo ends another process."""
     part_of(clip, folder / "walk.mp4", (162, 132), 3)
-    boxes = [f"{k}.png,{BOX}" for k in range(6)] + [f"nobody.png,{BOX}"]
+    boxes = [f"{k}.png,{BOX}" for k in range(4)] + [f"nobody.png,{BOX}"]
     (tmp_path / "boxes.csv").write_text("\n".join(["file,x0,y0,x1,y1", *boxes]))
     options = {"boxes": tmp_path / "boxes.csv", "format": "json,csv"}
     one = run(folder, out=tmp_path / "one", **options)
+    (folder / "deadly.png").write_bytes((folder / "0.png").read_bytes())
+    monkeypatch.setattr(workers, "_work", work_or_die)
     two = run(folder, out=tmp_path / "two", workers=2, **options)
     assert (one[0], two[0]) == (1, 1)
     assert written(tmp_path / "one") == written(tmp_path / "two")
     for name in written(tmp_path / "one"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
-    said = [text.replace("/two", "/one") for text in (one[1], two[1])]
-    assert sorted(said[0].splitlines()) == sorted(said[1].splitlines())
-    assert "names what is not among the photos: nobody.png" in said[1]
-    assert said[0].splitlines()[-4:] == said[1].splitlines()[-4:]  # the summary
-    assert one[2] == two[2]
+    said = [text.replace("/two", "/one").splitlines() for text in (one[1], two[1])]
+    assert sorted(said[0][:-1]) == sorted(said[1][:-1])
+    assert said[0][-4:-1] == said[1][-4:-1]  # the summary, but for what failed
+    assert "deadly.png" in said[1][-1]
+    assert "names what is not among the photos: nobody.png" in two[1]
+    assert "a process ended at broken.jpg or deadly.png: tried again, each alone" in two[2]
+    assert "deadly.png  failed: the process that was at it ended" in two[2]
     assert "broken.jpg  failed: " in two[2]
 
 
 def test_what_no_worker_can_do_is_said_once(run, folder):
     with pytest.raises(InputError, match="no model 'gone'"):
-        run(folder, model="gone", workers=2)
-    with pytest.raises(InputError, match="a camera is recorded by one process"):
-        run(folder, 0, workers=2)
-    with pytest.raises(InputError, match="--workers is a number of processes"):
-        run(folder, workers=-1)
+        run(folder / "0.png", model="gone", workers=2)
     assert PredictOptions(workers=0).processes >= 1
 
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="workers are found by /proc")
+def test_ctrl_c_keeps_what_is_done_and_no_process_stays_behind(run, clip, tmp_path, capsys):
+    film, out = part_of(clip, tmp_path / "walk.mp4", (324, 264), 60), tmp_path / "out"
+
+    def interrupt():
+        wait_for(lambda: out.is_dir() and any("walk" in name for name in written(out)))
+        for pid in (*(child.pid for child in active_children()), os.getpid()):  # a terminal sends it to all
+            os.kill(pid, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(film, out=out, workers=2, format="json,overlay")
+    thread.join()
+    assert active_children() == []
+    assert written(out) == ["walk.partial.json", "walk.partial.overlay.mp4"]
+    said = capsys.readouterr()
+    assert "stopped: what is done is kept" in said.out
+    assert "walk.mp4 (" in said.out
+    assert "Traceback" not in said.err
 
 
-@needs_proc
-def test_a_killed_worker_costs_nothing_but_time(folder, model_folder, tmp_path):
-    """Both are killed when the first files are there: the next batches are in work then, and take a while."""
-    out = tmp_path / "out"
-    words = [folder, "-o", out, "--model", model_folder, "--boxes", BOX, "--format", "json"]
-    process = started(*words, "--hypotheses", 100, "--steps", 20, "--workers", 2)
-    wait_for(lambda: process.poll() is not None or (out.is_dir() and len(written(out)) >= 2))
-    for pid in children(process):
-        os.kill(pid, signal.SIGKILL)
-    said, problems = process.communicate(timeout=600)
-    assert process.returncode == 1, problems
-    assert written(out) == [f"{k}.json" for k in range(6)]
-    assert "tried again, each alone" in problems
-    assert "6 photos done, 6 people" in said
-    assert "failed, wholly or in part: broken.jpg" in said
-
-
-@needs_proc
-def test_ctrl_c_keeps_what_is_done_and_no_process_stays_behind(clip, folder, model_folder, tmp_path):
-    part_of(clip, folder / "walk.mp4", (324, 264), 60)
-    out = tmp_path / "out"
-    words = [folder, "-o", out, "--model", model_folder, "--boxes", BOX, "--format", "json,overlay"]
-    process = started(*words, "--workers", 2, "--hypotheses", 2, "--steps", 2)
-    wait_for(lambda: process.poll() is not None or (out.is_dir() and any("walk" in name for name in written(out))))
-    workers = children(process)
-    for pid in (*workers, process.pid):  # a terminal sends it to all
-        os.kill(pid, signal.SIGINT)
-    said, problems = process.communicate(timeout=600)
-    wait_for(lambda: not any(map(state_of, workers)))
-    assert (process.returncode, len(workers)) == (130, 2)
-    assert "Traceback" not in problems
-    assert {"walk.partial.overlay.mp4", "walk.partial.json"} <= {*written(out)}
-    assert "walk.json" not in written(out)
-    assert "stopped: what is done is kept" in said
-    assert "walk.mp4 (" in said
-
-
-@needs_proc
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="workers are found by /proc")
 def test_workers_end_with_a_parent_that_is_killed(folder, model_folder, tmp_path):
     process = started(folder, "-o", tmp_path / "out", "--model", model_folder, "--workers", 2)
     wait_for(lambda: len(children(process)) == 2)

@@ -8,7 +8,7 @@ import pytest
 
 from di2pose.commands import writing
 from di2pose.commands.inputs import Input
-from di2pose.commands.writing import OutputFiles, Report, RunLog, print_line, progress_bar
+from di2pose.commands.writing import Report, RunLog, print_line, progress_bar
 
 
 class Terminal(io.StringIO):
@@ -36,7 +36,8 @@ def test_progress_is_a_bar_at_a_terminal_and_rare_lines_elsewhere(monkeypatch):
         (0, [{"text": "1 person"}, {"problems": ["damaged"]}], 1),
         (1, [{"problems": ["damaged"]}], 1),
         (0, [{"problems": ["damaged"]}], 2),
-        (0, [{"text": "1 person", "files": OutputFiles(failed=["no space left"])}], 2),
+        (0, [{"text": "1 person", "problems": ["no space left"]}], 2),
+        (0, [{"text": "1 person", "problems": ["no space left"], "paths": [Path("a.json")]}], 1),
     ],
 )
 def test_the_exit_code_counts_what_was_done_earlier(tmp_path, earlier, reports, code):

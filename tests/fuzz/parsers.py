@@ -111,7 +111,7 @@ def text(content: str) -> Callable[[Path], object]:
 
 def read_boxes(path: Path) -> object:
     boxes = BoxFile(path)
-    return boxes.of(Path("a.jpg")), boxes.unused
+    return boxes.of(Path("a.jpg")), boxes.unused([])
 
 
 def make_predictions(path: Path) -> None:

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from output.people import person, pose, result, video
+from output.people import H36M_19, person, pose, result, video
 from PIL import Image
 
 from di2pose.output.angles import Angle, plausible_poses
 from di2pose.pose.angles import DIFFERENCES, NAMES, joint_angles
+from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Result
 
 
@@ -34,7 +35,7 @@ def test_a_person_has_angles_with_intervals_and_states():
 @pytest.mark.parametrize("hypotheses", [1, 8])
 def test_plausible_poses_vary_as_the_calibration_says(hypotheses):
     someone = person(5, hypotheses=hypotheses)
-    poses = plausible_poses(someone, count=4000)
+    poses = plausible_poses(someone, count=2000)
     spread = np.sqrt(np.square(poses - someone.joints_mm).sum(-1).mean(0))
     wanted = np.sqrt(np.trace(someone.covariance_mm2, axis1=1, axis2=2))
     assert spread[1:] == pytest.approx(wanted[1:], rel=0.1)
@@ -49,6 +50,8 @@ def test_a_person_without_uncertainty_has_no_interval():
 
 
 def test_another_skeleton_has_the_angles_of_its_joints():
+    more = person(3, skeleton=H36M_19)
+    assert repr(dict(more.angles)) == repr(dict(more.convert(H36M_17).angles))
     someone = person(7)
     coco = someone.convert("coco17")
     assert coco.angles["left_knee_flexion"].degrees == pytest.approx(someone.angles["left_knee_flexion"].degrees)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from data.cmu_files import joints_world, real_clips
-from output.people import OFFSETS, person, pose, result, video
+from output.people import H36M_19, OFFSETS, person, pose, result, video
 
 from di2pose.data.bvh import Bvh
 from di2pose.errors import InputError
@@ -51,14 +51,6 @@ def rest_pose():
     return joints
 
 
-@pytest.mark.parametrize("seed", [0, 4, 10])
-def test_a_photo_comes_back_to_a_hundredth_of_a_millimetre(tmp_path, seed):
-    someone = person(seed, joints_mm=pose(np.random.default_rng(seed), bend=0.3 + 0.1 * seed))
-    result([someone]).save(tmp_path / "p.bvh")
-    assert error(tmp_path / "p.bvh", wanted(someone)[None]) < 0.05
-    assert stretching(tmp_path / "p.bvh") == set()
-
-
 @pytest.mark.parametrize(
     ("seed", "change", "limit_mm", "some_stretch"),
     [
@@ -72,7 +64,7 @@ def test_a_video_comes_back_and_only_bones_that_vary_get_positions(tmp_path, see
     rng = np.random.default_rng(seed)
     people = [
         person(k, 0, joints_mm=varied(rng, lambda length: change(rng, length)), root_mm=(10.0 * k, 0.0, 3000.0 + k))
-        for k in range(25)
+        for k in range(12)
     ]
     video(people, 25.0).save(tmp_path / "v.bvh")
     assert error(tmp_path / "v.bvh", np.stack([wanted(p) for p in people])) < limit_mm
@@ -90,29 +82,32 @@ def test_real_motion_comes_back_within_10_mm(tmp_path):
         assert error(tmp_path / "c.bvh", joints) < 10, clip.name
 
 
-def test_a_t_pose_before_the_camera_needs_no_rotation(tmp_path):
-    result([person(joints_mm=rest_pose())]).save(tmp_path / "t.bvh")
-    np.testing.assert_allclose(Bvh.read(tmp_path / "t.bvh", unit_mm=1.0).motion[0, 3:], 0, atol=1e-4)
-
-
-@pytest.mark.parametrize("turn", ["folded", "down", "one_point"])
-def test_poses_without_a_best_turn_come_back_too(tmp_path, turn):
-    joints = rest_pose()
+@pytest.mark.parametrize("turn", ["none", "any", "folded", "down", "one_point"])
+def test_a_photo_comes_back_also_where_there_is_no_best_turn(tmp_path, turn):
+    joints, skeleton = rest_pose(), H36M_17
     wrist, elbow, shoulder = H36M_17.indices("left_wrist", "left_elbow", "left_shoulder")
-    if turn == "folded":  # the forearm back along the upper arm: the half turn has no axis
+    if turn == "any":
+        skeleton = H36M_19
+        joints = pose(np.random.default_rng(4), 0.7, skeleton)
+    elif turn == "folded":  # the forearm back along the upper arm: the half turn has no axis
         joints[wrist] = joints[elbow] - 0.8 * (joints[elbow] - joints[shoulder])
     elif turn == "down":  # x = 90 degrees, where two angles of the three are one
         joints = joints[:, [0, 2, 1]] * np.array([1.0, -1.0, 1.0])
-    else:
+    elif turn == "one_point":
         joints = np.zeros((17, 3))
-    someone = person(joints_mm=joints)
+    someone = person(joints_mm=joints, skeleton=skeleton)
     result([someone]).save(tmp_path / "x.bvh")
-    assert error(tmp_path / "x.bvh", wanted(someone)[None]) < 0.05
+    assert error(tmp_path / "x.bvh", wanted(someone)[None], skeleton) < 0.05
+    if turn == "any":
+        nodes = Bvh.read(tmp_path / "x.bvh", unit_mm=1.0).joints
+        assert {"left_ankle_to_left_heel", "left_ankle_to_left_toe"} <= set(nodes)
+    if turn == "none":  # the file's own T-pose
+        np.testing.assert_allclose(Bvh.read(tmp_path / "x.bvh", unit_mm=1.0).motion[0, 3:], 0, atol=1e-4)
 
 
 def test_angles_do_not_jump_while_someone_turns_round(tmp_path):
     base, frames = pose(np.random.default_rng(3)), []
-    for angle in np.linspace(0, 4 * np.pi, 60):
+    for angle in np.linspace(0, 4 * np.pi, 40):
         c, s = np.cos(angle), np.sin(angle)
         frames.append(person(0, track=0, joints_mm=base @ np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]]).T))
     video(frames).save(tmp_path / "turn.bvh")

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from output.people import SIZE, person, result, video
+from output.people import H36M_19, SIZE, person, result, video
 from PIL import Image
 
 from di2pose.errors import InputError
@@ -54,16 +54,9 @@ def test_a_small_person_far_away_does_not_shrink_the_others():
     assert both.width == alone.width
 
 
-@pytest.mark.parametrize(
-    "people",
-    [[person(1, root_mm=(-600.0, 0.0, 3000.0)), person(2, root_mm=(700.0, 0.0, 4500.0))],
-     [], [person().convert("coco17")]],
-)  # fmt: skip
-def test_people_nearby_nobody_and_unknown_joints_give_a_figure(people):
-    figure = draw_figure(result(people))
-    assert figure.height == HEIGHT + CAPTION
-    if len(people) > 1:
-        assert figure.width > draw_figure(result(people[:1])).width
+@pytest.mark.parametrize("people", [[], [person().convert("coco17")], [person(skeleton=H36M_19)]])
+def test_nobody_and_unknown_joints_give_a_figure(people):
+    assert draw_figure(result(people)).height == HEIGHT + CAPTION
 
 
 @pytest.mark.parametrize("name", ["f.png", "f.jpg"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from output.people import person, result, standing, video
+from output.people import H36M_19, person, result, standing, video
 
 from di2pose.data.pose2sim import read_trc
 from di2pose.output.motion import c3d_bytes
@@ -22,8 +22,8 @@ def y_up(someone):
 
 @pytest.fixture
 def motion():
-    """Track 2 is there in frames 1, 2 and 4 of 6."""
-    return video([person(k, track=2) if k in (1, 2, 4) else None for k in range(6)], fps=60.0)
+    """Track 2, of 19 joints, is there in frames 1, 2 and 4 of 6."""
+    return video([person(k, track=2, skeleton=H36M_19) if k in (1, 2, 4) else None for k in range(6)], fps=60.0)
 
 
 def test_trc_is_what_opensim_expects(tmp_path, motion):
@@ -31,17 +31,17 @@ def test_trc_is_what_opensim_expects(tmp_path, motion):
     lines = [line.split("\t") for line in (tmp_path / "walk.trc").read_text().splitlines()]
     assert lines[0] == ["PathFileType", "4", "(X/Y/Z)", "walk.trc"]
     assert dict(zip(lines[1], lines[2], strict=True)) == {
-        "DataRate": "60", "CameraRate": "60", "NumFrames": "4", "NumMarkers": "17", "Units": "mm",
+        "DataRate": "60", "CameraRate": "60", "NumFrames": "4", "NumMarkers": "19", "Units": "mm",
         "OrigDataRate": "60", "OrigDataStartFrame": "2", "OrigNumFrames": "4",
     }  # fmt: skip
     assert lines[3][:6] == ["Frame#", "Time", "pelvis", "", "", "right_hip"]
-    assert (lines[4][:5], lines[4][-1], lines[5]) == (["", "", "X1", "Y1", "Z1"], "Z17", [""])
+    assert (lines[4][:5], lines[4][-1], lines[5]) == (["", "", "X1", "Y1", "Z1"], "Z19", [""])
     rows = lines[6:]
     assert [row[0] for row in rows] == ["2", "3", "4", "5"]
     np.testing.assert_allclose([float(row[1]) for row in rows], np.arange(1, 5) / 60, atol=1e-6)
-    assert rows[2][2:] == ["NaN"] * 51
+    assert rows[2][2:] == ["NaN"] * 57
     for row, k in ((rows[0], 1), (rows[1], 2), (rows[3], 4)):
-        np.testing.assert_allclose(np.reshape(row[2:], (17, 3)).astype(float), y_up(motion[k].people[0]), atol=0.001)
+        np.testing.assert_allclose(np.reshape(row[2:], (19, 3)).astype(float), y_up(motion[k].people[0]), atol=0.001)
 
 
 def test_trc_with_a_strange_name_is_read_by_the_pose2sim_reader(tmp_path):
@@ -86,7 +86,7 @@ def test_c3d_points_and_residuals_are_read_back(tmp_path, motion, reader, wider)
     ]
     Motion(wide, fps=60.0).save(tmp_path / "walk.c3d")
     points, residuals = reader(tmp_path / "walk.c3d")
-    assert (points.shape, residuals.shape) == ((4, 17, 3), (4, 17))
+    assert (points.shape, residuals.shape) == ((4, 19, 3), (4, 19))
     largest = max(wide[frame].people[0].std_mm.max() for frame in (1, 2, 4))
     for k, frame in ((0, 1), (1, 2), (3, 4)):
         someone = wide[frame].people[0]
@@ -101,7 +101,7 @@ def test_c3d_holds_labels_rate_units_and_the_first_frame(tmp_path, motion):
     file = ezc3d.c3d(str(tmp_path / "walk.c3d"))
     parameters, header = file["parameters"]["POINT"], file["header"]["points"]
     assert parameters["UNITS"]["value"] == ["mm"]
-    assert parameters["LABELS"]["value"] == list(H36M_17.joints)
+    assert parameters["LABELS"]["value"] == list(H36M_19.joints)
     assert parameters["RATE"]["value"][0] == header["frame_rate"] == 60.0
     assert (parameters["X_SCREEN"]["value"], parameters["Y_SCREEN"]["value"]) == (["+X"], ["+Y"])
     assert (header["first_frame"], header["last_frame"]) == (1, 4)  # ezc3d counts from 0

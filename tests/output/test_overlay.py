@@ -7,7 +7,7 @@ from dataclasses import replace
 import av
 import numpy as np
 import pytest
-from output.people import CAMERA, SIZE, person, result, standing
+from output.people import CAMERA, H36M_19, SIZE, person, result, standing
 from PIL import Image
 
 from di2pose.errors import InputError
@@ -51,6 +51,7 @@ def near(colour, expected, most=12):
 def test_right_is_green_left_is_blue():
     someone = upright()
     drawn = draw_overlay(blank(), [someone])
+    assert draw_overlay(blank(), [person(3, skeleton=H36M_19)]).tobytes() != blank().tobytes()
     for name in H36M_17.joints:
         colour = RIGHT if "right" in name else LEFT if "left" in name else MIDDLE
         assert near(pixel(drawn, someone.joints_2d[H36M_17.index(name)]), colour), name

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from output.people import SIZE, person, result, video
+from output.people import H36M_19, SIZE, person, result, video
 from PIL import Image
 
 from di2pose.output.viewer import MOST_FRAMES, page_data
@@ -242,7 +242,9 @@ def test_the_page_is_one_file_that_loads_nothing_and_names_cannot_break_out(page
     assert "default-src 'none'" in text
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
     assert all(frame["photo"].startswith("data:image/jpeg;base64,") for frame in data["frames"])
-
+    data = page_data([result([person(skeleton=H36M_19)])], None)
+    assert (data["joints"], data["parents"]) == (list(H36M_19.joints), list(H36M_19.parents))
+    assert len(data["frames"][0]["people"][0]["joints"]) == 19
     nasty = result([person()], image="</script><b>.jpg", model="</script><i>", picture=Image.new("RGB", SIZE))
     nasty.save(tmp_path / "n.html")
     text = (tmp_path / "n.html").read_text()

@@ -19,11 +19,11 @@ from di2pose.image.detect import overlap
 from di2pose.pose.bones import even, stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 from di2pose.video import estimate
-from di2pose.video.estimate import BATCH, estimate_video, video_results
+from di2pose.video.estimate import estimate_video, video_results
 from di2pose.video.stream import Stream
 
-FRAMES = 7
-FEW = {"hypotheses": 2, "steps": 4, "max_people": 1}
+FRAMES = 5
+FEW = {"hypotheses": 2, "steps": 2, "max_people": 1}
 PLAIN = {"smoothed": False, "same_body": False, "least_s": 0}
 LITE_WIDTH = 200
 """Channels of the features of BlazePose lite."""
@@ -42,8 +42,8 @@ def footage(tmp_path_factory):
     twice = [
         np.concatenate([left, right[:, ::-1]], axis=1) for left, right in zip(pictures, pictures[::-1], strict=True)
     ]
-    write_film(folder / "two.mp4", twice[:4], rate=10)
-    write_film(folder / "nobody.mp4", [np.full((240, 320, 3), 90, dtype=np.uint8)] * 4, rate=10)
+    write_film(folder / "two.mp4", twice[:3], rate=10)
+    write_film(folder / "nobody.mp4", [np.full((240, 320, 3), 90, dtype=np.uint8)] * 2, rate=10)
     return folder
 
 
@@ -134,7 +134,7 @@ def test_a_result_for_every_frame_with_its_time_and_the_same_person(streamed, fo
         [person] = result.people
         assert (person.track, person.samples_mm.shape) == (0, (2, 17, 3))
         assert (result.image, result.picture) == (str(footage / "one.mp4"), None)
-        assert (result.size, result.hypotheses, result.steps) == ((324, 576), 2, 4)
+        assert (result.size, result.hypotheses, result.steps) == ((324, 576), 2, 2)
         assert (result.model, result.version) == ("tiny", di2pose.__version__)
         projected = result.camera.project(person.joints_mm + person.root_mm)
         np.testing.assert_allclose(person.joints_2d, projected, atol=1e-3)
@@ -153,24 +153,20 @@ def test_the_crop_stays_on_the_person(model, plain):
         assert 0.7 < max(x1 - x0, y1 - y0) / max(fresh.box[2] - fresh.box[0], fresh.box[3] - fresh.box[1]) < 1.4
 
 
-def test_a_seed_gives_the_same_again_and_another_seed_does_not(model, footage):
-    first, again, other = (
-        joints_of(islice(video_results(model, footage / "one.mp4", seed=seed, **PLAIN, **FEW), 2)) for seed in (3, 3, 4)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert np.abs(first - other).mean() > 1
-
-
-def test_frames_give_the_same_in_batches_and_alone_and_pictures_are_freed(model, footage, plain, monkeypatch):
+def test_frames_alone_give_the_same_as_in_batches_and_come_while_the_video_is_read(model, footage, plain, monkeypatch):
     monkeypatch.setattr(estimate, "BATCH", 1)
     stream = Watched(footage / "one.mp4")
-    alone = joints_of(video_results(model, stream, **PLAIN, **FEW))
-    np.testing.assert_allclose(joints_of(plain), alone, atol=0.5)
+    results = video_results(model, stream, **PLAIN, **FEW)
+    first = next(results)
+    assert (first.frame_index, len(stream.given)) == (0, 1)
+    np.testing.assert_allclose(joints_of(plain), joints_of([first, *results]), atol=0.5)
     assert stream.most <= 2
+    other = joints_of(islice(video_results(model, footage / "one.mp4", seed=4, **PLAIN, **FEW), 1))
+    assert np.abs(joints_of(plain[:1]) - other).mean() > 1
 
 
 def test_two_people_are_drawn_together_and_keep_their_numbers(model, footage):
-    results = list(video_results(model, footage / "two.mp4", hypotheses=2, steps=4, max_people=2))
+    results = list(video_results(model, footage / "two.mp4", **FEW | {"max_people": 2}))
     for result in results:
         assert {person.track for person in result.people} == {0, 1}
     sides = [min(result.people, key=lambda person: person.box[0]).track for result in results]
@@ -179,16 +175,8 @@ def test_two_people_are_drawn_together_and_keep_their_numbers(model, footage):
 
 def test_nobody_is_a_result_without_people_and_the_detector_keeps_looking(model, footage):
     results = list(video_results(model, footage / "nobody.mp4", **FEW))
-    assert [len(result.people) for result in results] == [0] * 4
-    assert model.searches == ["all", "quick", "quick", "quick"]
-
-
-def test_results_come_while_the_video_is_read(model, footage):
-    results = video_results(model, footage / "one.mp4", smoothed=False, least_s=0, **FEW)
-    first = next(results)
-    assert first.frame_index == 0
-    assert 1 <= model.looks <= 2 * BATCH
-    results.close()
+    assert [len(result.people) for result in results] == [0] * 2
+    assert model.searches == ["all", "quick"]
 
 
 def test_a_motion_has_one_body_of_the_given_height_and_comes_back(motion, tmp_path):
@@ -202,7 +190,7 @@ def test_a_motion_has_one_body_of_the_given_height_and_comes_back(motion, tmp_pa
     assert np.ptp(bones_of(again), axis=0).max() < 1
 
 
-def test_frames_on_their_own_have_bones_of_their_own(model, footage, plain):
+def test_a_seed_gives_the_same_again_and_frames_on_their_own_have_bones_of_their_own(model, footage, plain):
     whole = estimate_video(model, footage / "one.mp4", **PLAIN, **FEW)
     np.testing.assert_array_equal(joints_of(whole), joints_of(plain))
     assert np.ptp(bones_of(plain), axis=0).max() > 5

@@ -7,7 +7,7 @@ import pytest
 from output.people import person, pose, result
 
 from di2pose.errors import InputError
-from di2pose.video.fragments import LEAST_FRAMES, TrackNotes, confirmed, least_frames, likely, whole_tracks
+from di2pose.video.fragments import LEAST_FRAMES, TrackNotes, confirmed, least_frames, whole_tracks
 
 RATE = 30
 REST, OTHER = pose(np.random.default_rng(0)), pose(np.random.default_rng(7))
@@ -174,7 +174,7 @@ def test_a_track_with_a_low_mean_score_is_dropped_and_reported():
         lambda k: replace(walker(0)(k), score=0.05 if k == 3 else 0.9),
         lambda k: replace(standing(1, 2000.0), score=0.1),
     )
-    assert tracks_of(likely(frames, 0.4, notes)) == [(0,)] * 20
+    assert tracks_of(confirmed(frames, 0.0, notes, 0.4)) == [(0,)] * 20
     assert tracks_of(whole_tracks(frames, least_score=0.4)) == [(0,)] * 20
     assert "20 sightings" in str(notes)
-    assert tracks_of(likely(frames, 0.0)) == tracks_of(frames)
+    assert tracks_of(confirmed(frames)) == tracks_of(frames)

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from di2pose.commands.inputs import Input, Inputs
-from di2pose.commands.predict import load, run, work_in_turn
-from di2pose.commands.predict_options import PredictOptions
+from di2pose.commands.predict import PredictOptions, load, run, work_in_turn
 from di2pose.commands.writing import ready_folder
 from di2pose.data.demo_footage import hide_legs, walker
 from di2pose.files import replacing

@@ -148,8 +148,7 @@ def _devices() -> Iterator[Check]:
     if torch.cuda.is_available():
         yield Check("cuda", "ok", f"{torch.cuda.get_device_name()}: --device cuda")
     else:
-        built = torch.version.cuda
-        text = f"built for CUDA {built}, no usable GPU" if built else "not in this build of torch"
+        text = "no usable GPU" if torch.version.cuda else "not in this build of torch"
         yield Check("cuda", "note", f"{text}: predictions run on the CPU")
     if torch.backends.mps.is_available():
         yield Check("mps", "ok", "Apple GPU: --device mps")
@@ -161,17 +160,17 @@ def _cache() -> Check:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            pass
-        free = shutil.disk_usage(folder).free
+            free = shutil.disk_usage(folder).free
     except OSError as error:
         return Check("cache", "broken", f"{folder}: {error.strerror or error}", advice)
-    enough = free >= LEAST_FREE
-    fix = "" if enough else f"make room, or {advice} on a larger disk"
-    return Check("cache", "ok" if enough else "note", f"{folder}, {free / 1e9:.1f} GB free", fix)
+    text = f"{folder}, {free / 1e9:.1f} GB free"
+    if free < LEAST_FREE:
+        return Check("cache", "note", text, f"make room, or {advice} on a larger disk")
+    return Check("cache", "ok", text)
 
 
 def _assets(fetch: bool) -> Iterator[Check]:
-    """A check of each file that a prediction uses, fetched where that is wanted; one of all others."""
+    """A check of each file that a prediction uses, fetched where that is wanted."""
     for name in USED_ASSETS:
         asset, needed = assets.ASSETS[name], name in NEEDED_ASSETS
         if fetch and assets.state(name) != "ready":
@@ -189,16 +188,11 @@ def _assets(fetch: bool) -> Iterator[Check]:
             lost = "" if needed else ": without it fewer people are found in groups and close-ups"
             text = f"{source}, and {asset.client} is not here{lost}"
             yield Check(name, "broken" if needed else "note", text, CLIENTS[asset.client])
-    states = {name: assets.state(name) for name in assets.ASSETS if name not in USED_ASSETS}
-    here = {name: state for name, state in states.items() if state != "missing"}
-    others = [f"{name} (damaged)" if state == "damaged" else name for name, state in here.items()]
-    yield Check("other files", "ok", ", ".join(others) or "none fetched yet; each comes when it is needed")
 
 
 def _model(name: str | None) -> Iterator[Check]:
     """The model; then one crop of noise, twice: the answers must be finite and the same."""
     import numpy as np
-    from PIL import Image
 
     from di2pose.pipeline.pipeline import Di2Pose
 
@@ -213,12 +207,11 @@ def _model(name: str | None) -> Iterator[Check]:
     if any(assets.state(name) != "ready" for name in NEEDED_ASSETS):
         yield Check("self-test", "note", "left out, for its files are not fetched yet", FETCH)
         return
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8))
-    problem = ""
+    noise = np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8)
     try:
         first, second = (model(noise, hypotheses=2, steps=2, boxes=[(40.0, 20.0, 220.0, 240.0)]) for _ in range(2))
-        if not np.array_equal(first.people[0].joints_mm, second.people[0].joints_mm):
-            problem = "the same crop gave two answers"
+        same = np.array_equal(first.people[0].joints_mm, second.people[0].joints_mm)
+        problem = "" if same else "the same crop gave two answers"
     except (InputError, MissingExtra, RuntimeError) as error:  # torch's own failures are RuntimeErrors
         problem = f"one crop failed: {error}"
     if problem:

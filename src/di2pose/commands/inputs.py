@@ -5,7 +5,7 @@ import dataclasses
 import glob
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -182,7 +182,6 @@ class BoxFile:
     def __init__(self, path: Path) -> None:
         self.everywhere: list[Box] | None = None
         self.boxes: dict[str, tuple[Box, ...]] = {}
-        self.used: set[str] = set()
         if NUMBERS.fullmatch(str(path)) and not path.is_file():
             rows = [box.split(",") for box in str(path).split(";") if box.strip()]
             self.everywhere = list(parse_boxes(rows, f"--boxes {path}"))
@@ -197,16 +196,15 @@ class BoxFile:
         """The boxes of a photo; None where the file does not name it."""
         if self.everywhere is not None:
             return list(self.everywhere)
-        for key in (str(photo), photo.as_posix(), photo.name):
-            if key in self.boxes:
-                self.used.add(key)
-                return list(self.boxes[key])
-        return None
+        key = self._key(photo)
+        return None if key is None else list(self.boxes[key])
 
-    @property
-    def unused(self) -> list[str]:
-        """Names that no photo had: likely misspelt."""
-        return sorted(set(self.boxes) - self.used)
+    def unused(self, photos: Iterable[Path]) -> list[str]:
+        """Names that none of the photos has: likely misspelt."""
+        return sorted(set(self.boxes) - set(map(self._key, photos)))
+
+    def _key(self, photo: Path) -> str | None:
+        return next((key for key in (str(photo), photo.as_posix(), photo.name) if key in self.boxes), None)
 
 
 def _csv_boxes(text: str) -> dict[str, list[object]]:

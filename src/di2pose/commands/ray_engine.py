@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from di2pose.commands.inputs import Input, work_batches
-from di2pose.commands.predict import do_batch, load
-from di2pose.commands.predict_options import PredictOptions
+from di2pose.commands.predict import PredictOptions, do_batch, load
 from di2pose.commands.writing import Report, ReportCallback
 from di2pose.errors import InputError, MissingExtra, require
 
@@ -49,7 +48,7 @@ def work_on_ray(items: Sequence[Input], options: PredictOptions, report: ReportC
             outcome: Report = pickle.loads(row["report"])
             del left[outcome.item.name]
             report(outcome)
-            if outcome.files.disk_full:
+            if outcome.disk_full:
                 return False
         for item in left.values():
             report(Report(item, problems=["an actor ended at it: try fewer --workers, or without --engine"]))

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from di2pose.commands.inputs import Input, fitted_camera
-from di2pose.commands.predict_options import PredictOptions
+from di2pose.commands.predict import PredictOptions
 from di2pose.commands.writing import (
     FILM,
     PARTIAL,
-    OutputFiles,
     Report,
     ReportCallback,
     print_line,
@@ -37,7 +36,7 @@ class Recording:
         self.stem, self.options, self.fps = options.out / item.name, options, fps
         self.notes = TrackNotes()
         self.results: list[Result] = []
-        self.files = OutputFiles()
+        self.report = Report(item)
         self._video = OverlayVideo(Path(f"{self.stem}{FILM}"), fps) if "overlay" in options.formats else None
         self._thumbnails = Thumbnails() if "html" in options.formats else None
 
@@ -50,11 +49,11 @@ class Recording:
             try:
                 self._video.add(result, picture)
             except InputError as error:  # without the overlay the rest may still find room
-                self.files.fail(error)
+                self.report.fail(error)
                 self._video = None
         self.results.append(dataclasses.replace(result, picture=None))
 
-    def write(self, wanted: int | None = None) -> None:
+    def write(self, wanted: int | None) -> None:
         """All files of the results so far. `wanted`: about how many frames the whole video has, where it was stopped
         before the end; then the files have names of their own."""
         if not self.results:
@@ -63,29 +62,23 @@ class Recording:
         remove_partial(self.stem)
         if self._video is not None:
             try:
-                self.files.add("overlay", list(filter(None, [self._video.finish(Path(f"{stem}{FILM}"))])))
+                self.report.add("overlay", self._video.finish(Path(f"{stem}{FILM}")))
             except InputError as error:
-                self.files.fail(error)
-        self.results = whole_tracks(self.results, notes=self.notes)
-        if self.options.same_body:
-            self.results = one_body(self.results, self.options.height_m)
-        motion = Motion(self.results, self.fps)
+                self.report.fail(error)
+        results = whole_tracks(self.results, notes=self.notes)
+        motion = Motion(one_body(results, self.options.height_m) if self.options.same_body else results, self.fps)
         shown = motion if self._thumbnails is None else self._thumbnails.on(motion)
-        self.files.save(stem, self.options.formats, motion, shown, wanted)
+        self.report.save(stem, self.options.formats, motion, shown, wanted)
+        self.report.people, self.report.text = len(motion.tracks), self._in_words(motion)
+        self.report.partial = "" if wanted is None else f"{len(motion)} of about {wanted} frames"
 
-    def describe(self) -> str:
+    def _in_words(self, motion: Motion) -> str:
         """'230 frames, 2 people, 12 % of their joints hidden, 1 stray track dropped (3 sightings)'."""
-        frames = f"{len(self.results)} frame{'s' * (len(self.results) != 1)}"
-        states = [state for result in self.results for person in result.people for state in person.guessed.tolist()]
-        parts = [frames, "nobody found"]
+        states = [state for result in motion for person in result.people for state in person.guessed.tolist()]
+        parts = [f"{len(motion)} frame{'s' * (len(motion) != 1)}", "nobody found"]
         if states:
-            parts = [frames, count_people(self.people), f"{sum(states) / len(states):.0%} of their joints hidden"]
+            parts[1:] = [count_people(len(motion.tracks)), f"{sum(states) / len(states):.0%} of their joints hidden"]
         return ", ".join(filter(None, [*parts, str(self.notes)]))
-
-    @property
-    def people(self) -> int:
-        """Different ones, by their tracks."""
-        return len({person.track for result in self.results for person in result.people})
 
 
 def predict_video(model: Di2Pose, item: Input, options: PredictOptions, report: ReportCallback) -> bool:
@@ -100,10 +93,10 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, report: 
         report(Report(item, problems=[str(error)]))
         return True
     recording = Recording(item, options, stream.fps)
+    outcome = recording.report
     if item.kind == "camera":
         print_line(f"{item.label}: recording, Ctrl-C ends it")
     stopped: BaseException | None = None
-    outcome = Report(item, files=recording.files)
     hidden = multiprocessing.parent_process() is not None  # the parent has a bar of its own
     with deferred_sigint(), warnings.catch_warnings():
         warnings.simplefilter("ignore", BrokenVideoWarning)  # `stream.broken` says it too
@@ -121,15 +114,11 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, report: 
         if stream.broken:
             outcome.problems.append(stream.broken)
         whole = stopped is None or item.kind == "camera"
-        wanted = max(stream.expected or 0, len(recording.results))
-        recording.write(None if whole else wanted)
-        if recording.results:
-            outcome.text, outcome.people = recording.describe(), recording.people
-            outcome.partial = None if whole else f"{len(recording.results)} of about {wanted} frames"
+        recording.write(None if whole else max(stream.expected or 0, len(recording.results)))
         report(outcome)
         if isinstance(stopped, KeyboardInterrupt) and item.kind != "camera":
             raise stopped
-    return not outcome.files.disk_full
+    return not outcome.disk_full
 
 
 def _results(model: Di2Pose, stream: Stream, options: PredictOptions, notes: TrackNotes) -> Iterator[Result]:

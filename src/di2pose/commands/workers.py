@@ -17,8 +17,7 @@ from multiprocessing.synchronize import Event
 from types import SimpleNamespace
 
 from di2pose.commands.inputs import Input, work_batches
-from di2pose.commands.predict import do_batch, load
-from di2pose.commands.predict_options import PredictOptions
+from di2pose.commands.predict import PredictOptions, do_batch, load
 from di2pose.commands.writing import Report, ReportCallback, print_line
 from di2pose.errors import InputError
 from di2pose.interruption import interruptible
@@ -48,7 +47,7 @@ def work_in_processes(items: Sequence[Input], options: PredictOptions, report: R
                 try:
                     for outcome in future.result():
                         report(outcome)
-                        room = room and not outcome.files.disk_full
+                        room = room and not outcome.disk_full
                 except BrokenProcessPool:
                     pool = _pool(options, stop)
                     pools.append(pool)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from di2pose.commands.inputs import Input
+from di2pose.commands.inputs import Input, Kind
 from di2pose.errors import InputError
 from di2pose.files import printable, remove_leftovers, write_files
 from di2pose.output.tables import as_json
@@ -68,16 +68,22 @@ def ready_folder(folder: Path) -> Path:
 
 
 @dataclass
-class OutputFiles:
-    """The files of one input's results."""
+class Report:
+    """What became of one input, and its files."""
 
+    item: Input
+    text: str = ""
+    """The result in words; empty where there is none."""
+    people: int = 0
+    partial: str = ""
+    """How far a video that was stopped came."""
+    problems: list[str] = field(default_factory=list)
     paths: list[Path] = field(default_factory=list)
+    """Files written."""
     kinds: Counter[str] = field(default_factory=Counter)
     """Format -> number of files."""
     skipped: list[str] = field(default_factory=list)
     """Formats that do not apply, each with the reason."""
-    failed: list[str] = field(default_factory=list)
-    """What could not be written, and why."""
     disk_full: bool = False
     """Or the quota: then nothing more can be written."""
 
@@ -87,7 +93,7 @@ class OutputFiles:
 
     def fail(self, error: InputError) -> None:
         cause = error.__cause__
-        self.failed.append(str(error))
+        self.problems.append(str(error))
         self.disk_full |= isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
     def save(
@@ -115,6 +121,9 @@ class OutputFiles:
                 self.fail(error)
 
 
+ReportCallback = Callable[[Report], None]
+
+
 def remove_partial(stem: Path) -> None:
     """Remove what earlier, stopped runs of the same video left."""
     ours = "|".join(re.escape(ending) for ending in (*endings().values(), FILM))
@@ -122,24 +131,6 @@ def remove_partial(stem: Path) -> None:
     for path in [path for path in stem.parent.iterdir() if partial.fullmatch(path.name)]:
         with suppress(OSError):
             path.unlink()
-
-
-@dataclass
-class Report:
-    """What became of one input."""
-
-    item: Input
-    text: str = ""
-    """The result in words; empty where there is none."""
-    files: OutputFiles = field(default_factory=OutputFiles)
-    people: int = 0
-    partial: str | None = None
-    """How far a video that was stopped came."""
-    problems: list[str] = field(default_factory=list)
-    """What went wrong before anything was written."""
-
-
-ReportCallback = Callable[[Report], None]
 
 
 def print_line(text: str, error: bool = False) -> None:
@@ -159,47 +150,30 @@ def progress_bar(label: str | None, total: int | None, unit: str, disable: bool 
 
 @dataclass
 class RunLog:
-    """Counts of one run: a line for each input as it is done, and a summary. Failures go to stderr."""
+    """Prints a line for each input as it is done, and a summary. Failures go to stderr."""
 
     folder: Path
     width: int
     """Of the column of names."""
     earlier: int = 0
     """Inputs that an earlier run has done."""
-    done: Counter[str] = field(default_factory=Counter)
-    """Kind of input -> how many."""
-    people: int = 0
-    empty: Counter[str] = field(default_factory=Counter)
-    """Kind of input -> how many showed nobody."""
-    kinds: Counter[str] = field(default_factory=Counter)
-    """Format -> number of files."""
-    partial: list[str] = field(default_factory=list)
-    """Videos that were stopped, each with how far they came."""
+    reports: list[Report] = field(default_factory=list)
+    """Of the inputs with a result."""
     failed: list[str] = field(default_factory=list)
     """Inputs that were not done, or not wholly."""
 
     def add(self, report: Report) -> None:
         """An input is done, as far as it could be."""
-        item, text, output = report.item, report.text, report.files
+        item = report.item
+        if report.text:
+            self.reports.append(report)
+            parts = ["PARTIAL, " * bool(report.partial) + report.text, *report.skipped]
+            if report.paths:  # the first name in full, then what differs
+                first, *others = (path.name for path in report.paths)
+                names = ["wrote", first, *(name.removeprefix(item.name) for name in others)]
+                parts.append(" ".join(map(printable, names)))
+            print_line(f"{item.label:<{self.width}}  {' · '.join(parts)}")
         for problem in report.problems:
-            self.fail(item.label, problem)
-        if not text:
-            return
-        self.people += report.people
-        self.empty[item.kind] += not report.people
-        self.kinds += output.kinds
-        if report.partial is None:
-            self.done[item.kind] += bool(output.paths) or not output.failed
-        else:
-            self.partial.append(f"{item.label} ({report.partial})")
-            text = f"PARTIAL, {text}"
-        parts = [text, *output.skipped]
-        if output.paths:  # the first name in full, then what differs
-            first, *others = (path.name for path in output.paths)
-            names = ["wrote", first, *(name.removeprefix(item.name) for name in others)]
-            parts.append(" ".join(map(printable, names)))
-        print_line(f"{item.label:<{self.width}}  {' · '.join(parts)}")
-        for problem in output.failed:
             self.fail(item.label, problem)
 
     def fail(self, label: str, problem: str) -> None:
@@ -210,35 +184,42 @@ class RunLog:
         print_line(f"{label:<{self.width}}  failed: {problem}", error=True)
 
     @property
+    def done(self) -> Counter[Kind]:
+        """Kind of input -> how many were done to their end."""
+        ended = [each for each in self.reports if not each.partial and (each.paths or not each.problems)]
+        return Counter(each.item.kind for each in ended)
+
+    @property
     def exit_code(self) -> int:
         """0: all done; 1: something failed, the rest is done, now or earlier; 2: nothing could be done."""
-        some = self.kinds.total() or self.done.total() or self.earlier
+        some = self.done or self.earlier or any(each.paths for each in self.reports)
         return 0 if not self.failed else 1 if some else 2
 
     def summary(self, ignored: list[str]) -> str:
-        lines = [f"{_counts(self.done) or 'nothing'} done, {count_people(self.people)}"]
+        people = sum(each.people for each in self.reports)
+        lines = [f"{_counts(self.done) or 'nothing'} done, {count_people(people)}"]
         if self.earlier:
             lines.append(f"{self.earlier} done earlier")
-        if self.kinds:
-            counted = ", ".join(f"{count} {kind}" for kind, count in self.kinds.items())
+        if kinds := sum((each.kinds for each in self.reports), Counter()):
+            counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
             lines.append(f"written to {printable(self.folder)}: {counted}")
-        if self.empty.total():
-            boxes = "say where they are with --boxes X0,Y0,X1,Y1 (pixels), or " if self.empty["photo"] else ""
+        if empty := Counter(each.item.kind for each in self.reports if not each.people):
+            boxes = "say where they are with --boxes X0,Y0,X1,Y1 (pixels), or " if empty["photo"] else ""
             lines.append(
-                f"nobody found in {_counts(self.empty)}. If there is somebody: {boxes}"
+                f"nobody found in {_counts(empty)}. If there is somebody: {boxes}"
                 "try a lower --min-score or another --detector"
             )
         if ignored:
             names = [printable(Path(each).name) for each in ignored[:MOST_IGNORED]]
             more = f" and {len(ignored) - MOST_IGNORED} more" if len(ignored) > MOST_IGNORED else ""
             lines.append(f"ignored, neither photo nor video: {', '.join(names)}{more}")
-        if self.partial:
-            lines.append(f"partial, in files named *{PARTIAL}.*: {', '.join(self.partial)}")
+        if partial := [f"{each.item.label} ({each.partial})" for each in self.reports if each.partial]:
+            lines.append(f"partial, in files named *{PARTIAL}.*: {', '.join(partial)}")
         if self.failed:
             lines.append(f"failed, wholly or in part: {', '.join(self.failed)}")
         return "\n".join(lines)
 
 
-def _counts(kinds: Counter[str]) -> str:
+def _counts(kinds: Counter[Kind]) -> str:
     """'2 photos, 1 video'."""
     return ", ".join(f"{count} {kind}{'s' * (count != 1)}" for kind, count in sorted(kinds.items()) if count)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
@@ -31,6 +31,8 @@ CODECS = ("libx264", "libopenh264", "mpeg4")
 """The first that this build of FFmpeg can write is used; every browser plays the first two."""
 FACE = BLAZEPOSE_33.joints[: BLAZEPOSE_33.index("right_mouth") + 1]
 """BlazePose's landmarks of the face come first: nose, eyes, ears, mouth."""
+HEAD = ("nose", "head", "head_top", "left_ear", "right_ear")
+"""Joints of skeletons that lie in the head."""
 FACE_MM = 170.0
 """Radius of the disc that hides a face: a head is about 230 mm high, and the estimate may be some cm off."""
 HEAD_MM = 140.0
@@ -69,17 +71,17 @@ class OverlayVideo:
                 drawn = drawn.resize((stream.width, stream.height))
             container.mux(stream.encode(self._av.VideoFrame.from_image(drawn)))
 
-    def finish(self, path: Path | None = None) -> Path | None:
-        """Close the file, under another name in the same folder if one is given; None where no frame came."""
+    def finish(self, path: Path) -> list[Path]:
+        """Close the file under this name in the same folder; empty where no frame came."""
         if self._open is None:
-            return None
-        self.path = path or self.path
+            return []
+        self.path = path
         container, stream = self._open
         with self._aborting():
             container.mux(stream.encode(None))
             container.close()
         self._temporary.close()
-        return self.path
+        return [path]
 
     @contextmanager
     def _aborting(self) -> Iterator[None]:
@@ -133,49 +135,38 @@ def without_faces(model: Di2Pose, result: Result) -> Result:
     """
     if result.picture is None:
         return result
-    discs = [face_disc(person) for person in result.people]
-    for person, face in _encoded_faces(model, result, result.picture):
-        centre = face.mean(0)
-        reach = float(np.linalg.norm(face - centre, axis=1).max())
-        discs.append((centre, max(1.6 * reach, HEAD_MM * pixels_a_mm(person))))
-    return dataclasses.replace(result, picture=pixelated(result.picture, discs))
-
-
-def _encoded_faces(model: Di2Pose, result: Result, picture: Image.Image) -> Iterator[tuple[Person, np.ndarray]]:
-    """People in whose box the encoder finds a person, with their face landmarks (n, 2) in picture pixels."""
-    crops = [model.crop(picture, from_boxes([person.box])[0], result.camera) for person in result.people]
-    output = model.encode(crops).output
-    if output.landmarks_2d is None or output.skeleton is None or output.person is None:
-        return
-    where = list(output.skeleton.indices(*FACE))
-    for person, crop, points, score in zip(result.people, crops, output.landmarks_2d, output.person, strict=True):
-        if float(score) >= PERSON:
-            yield person, to_picture(model.encoder, crop.region, points[where])
-
-
-def pixelated(image: Image.Image, discs: Sequence[tuple[np.ndarray, float]]) -> Image.Image:
-    """The picture with coarse blocks, six across, in place of each disc (centre, radius) in pixels."""
-    hidden = image.copy()
-    for centre, radius in discs:
-        box = [int(np.floor(v)) for v in (*(centre - radius), *(centre + radius + 1))]
-        box = [max(0, box[0]), max(0, box[1]), min(image.width, box[2]), min(image.height, box[3])]
-        if box[2] <= box[0] or box[3] <= box[1]:
+    crops = [model.crop(result.picture, from_boxes([person.box])[0], result.camera) for person in result.people]
+    output, hidden = model.encode(crops).output, result.picture
+    for row, (person, crop) in enumerate(zip(result.people, crops, strict=True)):
+        names = [name for name in HEAD if name in person.skeleton.joints]
+        head = np.nanmean(person.joints_2d[list(person.skeleton.indices(*names))], 0)
+        scale = pixels_a_mm(person)
+        hidden = pixelated(hidden, head, FACE_MM * scale)
+        if output.landmarks_2d is None or output.skeleton is None or output.person is None:
             continue
-        part = image.crop((box[0], box[1], box[2], box[3]))
-        block = max(2.0, radius / 3)
-        coarse = part.resize([max(1, round(side / block)) for side in part.size], Image.Resampling.BOX)
-        disc = Image.new("L", part.size, 0)
-        x, y = centre - box[:2]
-        ImageDraw.Draw(disc).ellipse([x - radius, y - radius, x + radius, y + radius], fill=255)
-        hidden.paste(coarse.resize(part.size, Image.Resampling.NEAREST), (box[0], box[1]), disc)
+        if float(output.person[row]) >= PERSON:
+            face = output.landmarks_2d[row][list(output.skeleton.indices(*FACE))]
+            face = to_picture(model.encoder, crop.region, face)
+            reach = float(np.linalg.norm(face - face.mean(0), axis=1).max())
+            hidden = pixelated(hidden, face.mean(0), max(1.6 * reach, HEAD_MM * scale))
+    return dataclasses.replace(result, picture=hidden)
+
+
+def pixelated(image: Image.Image, centre: np.ndarray, radius: float) -> Image.Image:
+    """A copy of the picture with coarse blocks, six across, in place of a disc, in pixels."""
+    x0, y0, x1, y1 = (int(np.floor(v)) for v in (*(centre - radius), *(centre + radius + 1)))
+    box = (max(0, x0), max(0, y0), min(image.width, x1), min(image.height, y1))
+    if box[2] <= box[0] or box[3] <= box[1]:
+        return image
+    part = image.crop(box)
+    block = max(2.0, radius / 3)
+    coarse = part.resize([max(1, round(side / block)) for side in part.size], Image.Resampling.BOX)
+    disc = Image.new("L", part.size, 0)
+    x, y = centre - box[:2]
+    ImageDraw.Draw(disc).ellipse([x - radius, y - radius, x + radius, y + radius], fill=255)
+    hidden = image.copy()
+    hidden.paste(coarse.resize(part.size, Image.Resampling.NEAREST), box[:2], disc)
     return hidden
-
-
-def face_disc(person: Person) -> tuple[np.ndarray, float]:
-    """Centre and radius of a disc that hides the head, in pixels."""
-    names = [name for name in ("nose", "head", "head_top", "left_ear", "right_ear") if name in person.skeleton.joints]
-    head = person.joints_2d[list(person.skeleton.indices(*names))]
-    return np.nanmean(head, 0), FACE_MM * pixels_a_mm(person)
 
 
 def pixels_a_mm(person: Person) -> float:

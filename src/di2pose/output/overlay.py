@@ -47,7 +47,7 @@ class Pen:
         ends = [(x * self.zoom, y * self.zoom) for x, y in (a, b)]
         for thick, fill in ((1.7 * width, edge), (width, colour)):
             if fill is not None:
-                self.draw.line(ends, fill=fill, width=max(1, round(2 * (thick * self.zoom / 2))))
+                self.draw.line(ends, fill=fill, width=max(1, round(thick * self.zoom)))
                 self.disc(a, thick / 2, fill)
                 self.disc(b, thick / 2, fill)
 
@@ -114,10 +114,10 @@ def draw_bones(pen: Pen, person: Person, points: np.ndarray, width: float) -> No
     skeleton = person.skeleton
     ready = np.isfinite(points).all(1)
     at: list[Point] = [(float(x), float(y)) for x, y in points]
-    bones = [(c, p) for c, p in skeleton.bones if ready[c] and ready[p]]
-    for child, parent in bones:
-        stroke = pen.dashes if person.guessed[child] or person.guessed[parent] else pen.line
-        stroke(at[child], at[parent], width, side_colour(skeleton, child, parent), EDGE)
+    for child, parent in skeleton.bones:
+        if ready[child] and ready[parent]:
+            stroke = pen.dashes if person.guessed[child] or person.guessed[parent] else pen.line
+            stroke(at[child], at[parent], width, side_colour(skeleton, child, parent), EDGE)
     for joint in np.flatnonzero(ready):
         colour = side_colour(skeleton, int(joint))
         pen.disc(at[joint], 1.45 * width, EDGE)
@@ -140,7 +140,7 @@ def overlay_of(result: Result, most: int = MOST_SIDE) -> Image.Image | None:
         return None
     if max(photo.size) > most:
         scale = most / max(photo.size)
-        photo = photo.resize((max(1, round(photo.width * scale)), max(1, round(photo.height * scale))))
+        photo = photo.resize([max(1, round(side * scale)) for side in photo.size])
         people = [moved(person, 0, 0, scale) for person in people]
     return draw_overlay(photo, people)
 
@@ -203,14 +203,20 @@ def photos_of(results: list[Result]) -> Iterator[Image.Image | None]:
     videos: dict[str, Video] = {}
     with ExitStack() as opened:
         for result in results:
-            if result.picture is not None or result.image is None:
-                yield result.picture
-            elif result.frame_index is None:
-                yield _checked(read_image(result.image), result)
-            else:
-                if result.image not in videos:
-                    videos[result.image] = opened.enter_context(closing(Video(Path(result.image))))
-                yield _checked(videos[result.image].frame(result.frame_index), result)
+            picture, source = result.picture, result.image
+            if picture is None and source is not None:
+                if result.frame_index is None:
+                    picture = read_image(source)
+                else:
+                    if source not in videos:
+                        videos[source] = opened.enter_context(closing(Video(Path(source))))
+                    picture = videos[source].frame(result.frame_index)
+                if picture.size != tuple(result.size):
+                    raise InputError(
+                        f"{source} has {picture.width}x{picture.height} pixels, the result was made from "
+                        f"{result.size[0]}x{result.size[1]}: it is another picture now"
+                    )
+            yield picture
 
 
 def data_uri(picture: Image.Image, most: int, quality: int) -> str:
@@ -220,12 +226,3 @@ def data_uri(picture: Image.Image, most: int, quality: int) -> str:
     data = io.BytesIO()
     small.save(data, "JPEG", quality=quality, optimize=True, progressive=True)
     return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
-
-
-def _checked(picture: Image.Image, result: Result) -> Image.Image:
-    if picture.size != tuple(result.size):
-        raise InputError(
-            f"{result.image} has {picture.size[0]}x{picture.size[1]} pixels, the result was made from "
-            f"{result.size[0]}x{result.size[1]}: it is another picture now"
-        )
-    return picture

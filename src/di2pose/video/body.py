@@ -6,6 +6,7 @@ length is the weighted median over all observations, left and right together.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -90,24 +91,24 @@ def weighted_median(values: Float[np.ndarray, "n K"], weights: Float[np.ndarray,
 
 def one_body(results: Sequence[Result], height_m: float | None = None) -> list[Result]:
     """The results with everybody refitted to one body per track, estimated over the whole track."""
-    bodies: dict[int, Body] = {}
+    bodies: dict[int, Body] = defaultdict(lambda: Body(height_m))
     for result in results:
-        _observe(result, bodies, height_m)
+        _observe(result, bodies)
     return [_refitted(result, bodies) for result in results]
 
 
 def growing_body(results: Iterable[Result], height_m: float | None = None) -> Iterator[Result]:
     """The same for a stream: a body is estimated from the observations so far, and from the first SETTLED of them."""
-    bodies: dict[int, Body] = {}
+    bodies: dict[int, Body] = defaultdict(lambda: Body(height_m, SETTLED))
     for result in results:
-        _observe(result, bodies, height_m, SETTLED)
+        _observe(result, bodies)
         yield _refitted(result, bodies)
 
 
-def _observe(result: Result, bodies: dict[int, Body], height_m: float | None, most: float = math.inf) -> None:
+def _observe(result: Result, bodies: dict[int, Body]) -> None:
     for person in result.people:
         if person.track is not None:
-            bodies.setdefault(person.track, Body(height_m, most)).add(person)
+            bodies[person.track].add(person)
 
 
 def _refitted(result: Result, bodies: dict[int, Body]) -> Result:
@@ -118,8 +119,18 @@ def _refitted(result: Result, bodies: dict[int, Body]) -> Result:
 def _rebuilt(
     joints_mm: Float[np.ndarray, "H J 3"], lengths_mm: Float[np.ndarray, " K"], skeleton: Skeleton
 ) -> Float[np.ndarray, "H J 3"]:
+    """Poses with bones of these lengths; H36M's joints, where the skeleton has them, at distances that a body can have,
+    and further joints (feet) as they stand to their parents."""
     built = rebuild(joints_mm, np.tile(lengths_mm, (len(joints_mm), 1)), skeleton)
-    if skeleton == H36M_17:
-        for row in np.flatnonzero(impossible(built, lengths_mm)):
-            built[row] = make_possible(built[row], lengths_mm)
+    if not set(H36M_17.joints) <= set(skeleton.joints):
+        return built
+    here = list(skeleton.indices(*H36M_17.joints))
+    column = {child: bone for bone, (child, _) in enumerate(skeleton.bones)}
+    own_mm = lengths_mm[[column[here[child]] for child, _ in H36M_17.bones]]
+    for row in np.flatnonzero(impossible(built[:, here], own_mm)):
+        before = built[row].copy()
+        built[row, here] = make_possible(before[here], own_mm)
+        for child, parent in (skeleton.bones[bone] for bone in skeleton.outward):
+            if child not in here:
+                built[row, child] = built[row, parent] + before[child] - before[parent]
     return built

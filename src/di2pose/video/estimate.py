@@ -22,7 +22,7 @@ from di2pose.pipeline.request import camera_and_source, camera_for
 from di2pose.pose.camera import Camera
 from di2pose.result import Motion, Person, Result
 from di2pose.video.body import growing_body, one_body
-from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, likely, whole_tracks
+from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, whole_tracks
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame, Source, Stream
 from di2pose.video.track import Observation, Tracker
@@ -88,11 +88,11 @@ def video_results(
         return camera_for(frame.picture.size, camera, field_of_view)
 
     def result(tracked: TrackedFrame, people: list[Person]) -> Result:
-        frame = tracked.frame
+        frame, picture = tracked.frame, tracked.frame.picture
         made = (seed, count, hypotheses, str(model.config.name), __version__, frame.index, frame.time_s)
-        picture = frame.picture if pictures else None
-        size, source = frame.picture.size, camera_and_source(frame.picture.size, camera, field_of_view)[1]
-        return Result(stream.name, size, camera_of(frame), people, *made, picture=picture, camera_source=source)
+        own, source = camera_and_source(picture.size, camera, field_of_view)
+        kept = picture if pictures else None
+        return Result(stream.name, picture.size, own, people, *made, picture=kept, camera_source=source)
 
     tracker = Tracker(detect_every=detect_every, max_people=max_people)
     assumed = camera is None and field_of_view is None
@@ -100,8 +100,7 @@ def video_results(
     drawn = drawn_people(model, tracked, hypotheses, count, seed, height_m)
     results: Iterator[Result] = (result(each, people) for each, people in drawn)
     if least_s > 0:
-        results = likely(results, model.least_score if min_score is None else min_score, notes)
-        results = confirmed(results, least_s, notes)
+        results = confirmed(results, least_s, notes, model.least_score if min_score is None else min_score)
     if smoothed:
         results = smooth(results)
     return growing_body(results, height_m) if same_body else results

@@ -9,6 +9,7 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -83,53 +84,47 @@ def whole_tracks(
     scores: dict[int, list[float]] = defaultdict(list)
     for person in (person for result in results for person in result.people):
         scores[track_of(person)].append(person.score)
-    seen = {track: len(each) for track, each in scores.items()}
-    unlikely = {track for track, each in scores.items() if sum(each) < least_score * len(each)}
+    stray = {track for track, each in scores.items() if sum(each) < least_score * len(each)}
     least = least_frames(times, least_s) if results else 0
-    if len(results) < least or not least:
-        return [_without(result, unlikely, notes) for result in results]
-    stray = unlikely | {track for track, count in seen.items() if count < least}
-    stray |= {track for track in seen if track not in stray and _scattered_on_others(track, results)}
+    if len(results) >= least > 0:
+        stray |= {track for track, each in scores.items() if len(each) < least}
+        stray |= {track for track in scores.keys() - stray if _scattered_on_others(track, results)}
     return [_without(result, stray, notes) for result in results]
 
 
-def confirmed(results: Iterable[Result], least_s: float = LEAST_S, notes: TrackNotes | None = None) -> Iterator[Result]:
-    """The results of a stream without short tracks: a frame with a new person waits until the track is long enough, or
-    for twice as many frames as that takes."""
+def confirmed(
+    results: Iterable[Result], least_s: float = LEAST_S, notes: TrackNotes | None = None, least_score: float = 0.0
+) -> Iterator[Result]:
+    """The results of a stream without people whose track has a mean score below `least_score` so far, and without short
+    tracks: a frame with a new person waits until the track is long enough, or for twice as many frames as that takes.
+    """
     notes = TrackNotes() if notes is None else notes
     waiting: deque[Result] = deque()
-    times: list[float] = []  # of the first and the last frame
-    seen: Counter[int] = Counter()
-    frames, least = 0, LEAST_FRAMES if least_s > 0 else 0
+    observed: Counter[int] = Counter()
+    total: dict[int, float] = defaultdict(float)
+    seen: Counter[int] = Counter()  # without those that were unlikely
+    frames, start, least = 0, 0.0, LEAST_FRAMES if least_s > 0 else 0
 
     def unsure(result: Result) -> set[int]:
         return {track for track in map(track_of, result.people) if seen[track] < least}
 
     for result in results:
+        for person in result.people:
+            observed[track_of(person)] += 1
+            total[track_of(person)] += person.score
+        unlikely = {track for track in map(track_of, result.people) if total[track] < least_score * observed[track]}
+        result = _without(result, unlikely, notes)
         waiting.append(result)
         seen.update(map(track_of, result.people))
-        times, frames = [*times[:1], time_of(result)], frames + 1
+        frames += 1
+        start = time_of(result) if frames == 1 else start
         if frames > 1:
-            step = (times[-1] - times[0]) / (frames - 1)
-            least = least_frames([0.0, step], least_s)
+            least = least_frames([0.0, (time_of(result) - start) / (frames - 1)], least_s)
         while waiting and (not unsure(waiting[0]) or len(waiting) > 2 * least):
             yield _without(waiting[0], unsure(waiting[0]), notes)
             waiting.popleft()
     for result in waiting:
         yield _without(result, unsure(result) if frames >= least else set(), notes)
-
-
-def likely(results: Iterable[Result], least: float, notes: TrackNotes | None = None) -> Iterator[Result]:
-    """The results of a stream without tracks whose mean score so far is below `least`."""
-    notes = TrackNotes() if notes is None else notes
-    seen: Counter[int] = Counter()
-    total: dict[int, float] = defaultdict(float)
-    for result in results:
-        for person in result.people:
-            seen[track_of(person)] += 1
-            total[track_of(person)] += person.score
-        unlikely = {track for track in map(track_of, result.people) if total[track] < least * seen[track]}
-        yield _without(result, unlikely, notes)
 
 
 def _without(result: Result, short: set[int], notes: TrackNotes) -> Result:
@@ -175,7 +170,10 @@ def _joined(results: Sequence[Result], times: Sequence[float]) -> dict[int, int]
         return {track: track for track in tracks}
     first = {track: _ends(sightings[track]) for track in tracks}
     last = {track: _ends(sightings[track][::-1]) for track in tracks}
-    cost = np.array([[_least_misfit(last[a], first[b]) for b in tracks] for a in tracks])
+    cost = np.full((len(tracks), len(tracks)), np.inf)
+    for (k, a), (n, b) in product(enumerate(tracks), repeat=2):
+        if 0 < first[b][0].time_s - last[a][0].time_s <= JOIN_S:
+            cost[k, n] = min(_misfit(end, start) for end, start in product(last[a], first[b]))
     before = {tracks[b]: tracks[a] for a, b in zip(*linear_sum_assignment(np.minimum(cost - 1, 0)), strict=True)
               if cost[a, b] < 1}  # fmt: skip
     numbers: dict[int, int] = {}
@@ -184,14 +182,8 @@ def _joined(results: Sequence[Result], times: Sequence[float]) -> dict[int, int]
     return numbers
 
 
-def _least_misfit(ends: list[_End], starts: list[_End]) -> float:
-    """Misfit of two fragments relative to the limits: from 1 on they are not joined."""
-    if not 0 < starts[0].time_s - ends[0].time_s <= JOIN_S:
-        return math.inf
-    return min(_misfit(end, start) for end in ends for start in starts)
-
-
 def _misfit(end: _End, start: _End) -> float:
+    """Of two observations relative to the limits: from 1 on their fragments are not joined."""
     gap = start.time_s - end.time_s
     a, b = end.person, start.person
     size = min(_radius(a), _radius(b))

@@ -100,7 +100,7 @@ def _smoothed_person(times: np.ndarray, track: list[Person], centre: int, camera
     person = track[centre]
     covariance = np.stack([each.covariance_mm2 for each in track]).astype(np.float64)
     weights = spline_weights(times, FRESH * covariance, centre, DENSITY)
-    joints = _sum(weights, np.stack([each.joints_mm for each in track]))
+    joints = np.einsum("njab,njb->ja", weights, np.stack([each.joints_mm for each in track]).astype(np.float64))
     fresh = np.einsum("njab,njbc,njdc->jad", weights, covariance, weights)
     shares = np.clip(np.trace(weights, axis1=2, axis2=3), 0, None)
     common = np.einsum("nj,njab->jab", shares / shares.sum(0), covariance)
@@ -109,7 +109,7 @@ def _smoothed_person(times: np.ndarray, track: list[Person], centre: int, camera
     shrunk = np.sqrt(np.trace(spread, axis1=1, axis2=2) / np.where(before > 0, before, np.inf))
     root_noise = np.stack([_root_noise(each.root_mm)[None] for each in track])
     root_weights = spline_weights(times, root_noise, centre, ROOT_DENSITY)
-    root = _sum(root_weights, np.stack([each.root_mm[None] for each in track]))[0]
+    root = np.einsum("nab,nb->a", root_weights[:, 0], np.stack([each.root_mm for each in track]))
     return replace(
         person,
         joints_mm=joints.astype(person.joints_mm.dtype),
@@ -118,11 +118,6 @@ def _smoothed_person(times: np.ndarray, track: list[Person], centre: int, camera
         covariance_mm2=spread.astype(person.covariance_mm2.dtype),
         r90_mm=(person.r90_mm * shrunk).astype(person.r90_mm.dtype),
     )
-
-
-def _sum(weights: np.ndarray, points: np.ndarray) -> Float[np.ndarray, "J 3"]:
-    total: np.ndarray = np.einsum("njab,njb->ja", weights, points.astype(np.float64))
-    return total
 
 
 def _roughness(times_s: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:

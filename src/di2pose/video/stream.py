@@ -73,7 +73,9 @@ class Stream:
             known = (video.average_rate, video.guessed_rate, video.codec_context.framerate)
             sane = [float(rate) for rate in known if rate and RATES[0] <= rate <= RATES[1]]
             self.fps = sane[0] if sane else ASSUMED_RATE
-            self.duration_s = None if isinstance(source, int) else _duration(container, video)
+            own, whole = _seconds(video, video.duration), container.duration  # of the video, and of all in the file
+            known_s = whole / 1_000_000 if own is None and whole is not None else own
+            self.duration_s = None if isinstance(source, int) else known_s
 
     @property
     def name(self) -> str | None:
@@ -159,13 +161,6 @@ def open_video(source: Source) -> "tuple[InputContainer, VideoStream]":
 
 def _open_nothing(url: str, flags: int, options: dict[str, str]) -> None:
     raise InputError("the video names another file, which is not opened")
-
-
-def _duration(container: "InputContainer", video: "VideoStream") -> float | None:
-    """Seconds of the video stream, else of the whole file; None where neither is known."""
-    whole = None if container.duration is None else container.duration / 1_000_000
-    own = _seconds(video, video.duration)
-    return whole if own is None else own
 
 
 def _seconds(video: "VideoStream", ticks: int | None) -> float | None:

@@ -118,10 +118,6 @@ class Track:
         passed = time_s - self.time_s
         return GATE + GATE_A_SECOND * passed + QUICK_GATE * min(1.0, passed / QUICK_S)
 
-    def patience_s(self, most: float) -> float:
-        """Time after which the lost track ends."""
-        return most if self.seen >= KNOWN else min(most, NEW_PATIENCE_S)
-
 
 class Tracker:
     """Numbers people from 0 in the order of their first appearance.
@@ -171,8 +167,9 @@ class Tracker:
             if one.person >= PERSON and not any(_same(one, observations[other]) for other in kept):
                 kept.append(place)
         given = self._match(time_s, misfits, kept)
-        tracks = [self._moved(track, time_s, observations, given) for track in self.tracks]
-        self.tracks = [track for track in tracks if time_s - track.time_s <= track.patience_s(self.patience_s)]
+        tracks = [_moved(track, time_s, observations, given) for track in self.tracks]
+        patience = {True: self.patience_s, False: min(self.patience_s, NEW_PATIENCE_S)}
+        self.tracks = [track for track in tracks if time_s - track.time_s <= patience[track.seen >= KNOWN]]
         for place in kept:
             in_sight = sum(not track.lost for track in self.tracks)
             new = place not in given and observations[place].fresh and in_sight < self.max_people
@@ -191,20 +188,20 @@ class Tracker:
         rows, columns = linear_sum_assignment(cost)
         return {kept[row]: self.tracks[k].number for row, k in zip(rows, columns, strict=True) if cost[row, k] < 0}
 
-    @staticmethod
-    def _moved(track: Track, time_s: float, observations: Sequence[Observation], given: dict[int, int]) -> Track:
-        place = next((place for place, number in given.items() if number == track.number), None)
-        if place is None:
-            return replace(track, lost=True)
-        one, passed = observations[place], time_s - track.time_s
-        # Averaged, changing by at most a fifth: one wrong observation must not spoil the next region.
-        radius = float(np.clip((track.radius + body_radius(one.points)) / 2, track.radius / 1.2, track.radius * 1.2))
-        moved = hips_of(one.points) - hips_of(track.points)
-        weight = 1 - math.exp(-passed / SPEED_MEMORY_S)
-        speed = track.speed + weight * (moved / passed - track.speed) if passed > 0 else track.speed
-        angle = trunk_angle(one.points, radius, track.angle)
-        score = one.detection.score if one.fresh else track.score
-        return Track(track.number, one.points, speed, radius, angle, time_s, score, track.seen + 1, one.pose_mm)
+
+def _moved(track: Track, time_s: float, observations: Sequence[Observation], given: dict[int, int]) -> Track:
+    place = next((place for place, number in given.items() if number == track.number), None)
+    if place is None:
+        return replace(track, lost=True)
+    one, passed = observations[place], time_s - track.time_s
+    # Averaged, changing by at most a fifth: one wrong observation must not spoil the next region.
+    radius = float(np.clip((track.radius + body_radius(one.points)) / 2, track.radius / 1.2, track.radius * 1.2))
+    moved = hips_of(one.points) - hips_of(track.points)
+    weight = 1 - math.exp(-passed / SPEED_MEMORY_S)
+    speed = track.speed + weight * (moved / passed - track.speed) if passed > 0 else track.speed
+    angle = trunk_angle(one.points, radius, track.angle)
+    score = one.detection.score if one.fresh else track.score
+    return Track(track.number, one.points, speed, radius, angle, time_s, score, track.seen + 1, one.pose_mm)
 
 
 def _start(number: int, one: Observation, time_s: float) -> Track:
@@ -231,14 +228,15 @@ def _on_body(a: Observation, b: Observation) -> bool:
 def _size(points: Float[np.ndarray, "33 2"], pose_mm: Float[np.ndarray, "33 3"] | None) -> float:
     """Size of a body in the picture, independent of its pose: its extent over that of its 3D pose, pixels a metre;
     without a 3D pose the length of trunk and limbs."""
-    if pose_mm is not None:
-        return 1000 * _extent(points) / _extent(pose_mm[:, :2])
-    ends, starts = points[list(LIMBS[0])], points[list(LIMBS[1])]
-    return max(1.0, float(np.sqrt(((ends - starts) ** 2).sum(-1).mean())))
+    if pose_mm is None:
+        return _mean_length(points[list(LIMBS[0])] - points[list(LIMBS[1])])
+    flat = pose_mm[:, :2]
+    return 1000 * _mean_length(points - points.mean(0)) / _mean_length(flat - flat.mean(0))
 
 
-def _extent(points: Float[np.ndarray, "33 2"]) -> float:
-    return max(1.0, float(np.sqrt(((points - points.mean(0)) ** 2).sum(-1).mean())))
+def _mean_length(vectors: Float[np.ndarray, "n 2"]) -> float:
+    """Root mean square, at least 1."""
+    return max(1.0, float(np.sqrt((vectors**2).sum(-1).mean())))
 
 
 def _hips_apart(a: Detection, b: Detection) -> float:
