@@ -19,10 +19,10 @@ from di2pose.image.encoder import EncoderOutput
 from di2pose.image.read import read_image
 from di2pose.model import Constraints, Prediction
 from di2pose.noise import hypothesis_generators
-from di2pose.pipeline import draw, pipeline, second_look
-from di2pose.pipeline.draw import predict_both
+from di2pose.pipeline import assemble, pipeline, second_look
 from di2pose.pipeline.pipeline import SPARE
 from di2pose.pipeline.request import open_picture
+from di2pose.pipeline.second_look import predict_both
 from di2pose.pose.bones import stature_mm
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, LIMB_12, convert, mirror
@@ -270,7 +270,7 @@ def test_the_encoders_own_3d_projects_onto_its_landmarks(model, astronaut):
     joints = np.nan_to_num(convert(world - world[:, 23:25].mean(1, keepdims=True), BLAZEPOSE_33, H36M_17)[0])
     joints -= joints[:, :1]
     own = Prediction(joints[:, None], np.tile(np.eye(4)[0], (1, 17, 1)))
-    (person,) = model.place(seen, draw.in_camera_axes(own, seen, model.encoder))
+    (person,) = model.place(seen, assemble.in_camera_axes(own, seen, model.encoder))
     roi = seen.crops[0].region
     landmarks = roi.to_image(seen.output.landmarks_2d[0])
     upper = [name for name in LIMB_12 if "shoulder" in name or "elbow" in name]

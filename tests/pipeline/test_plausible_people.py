@@ -12,9 +12,8 @@ from di2pose.errors import InputError
 from di2pose.image.crop import assumed_camera
 from di2pose.image.detect import Detection, from_boxes
 from di2pose.image.region import region_round
-from di2pose.pipeline.assemble import suppress_duplicates
+from di2pose.pipeline.assemble import Estimate, suppress_duplicates
 from di2pose.pipeline.crops import painted
-from di2pose.pipeline.draw import Estimate
 from di2pose.pipeline.second_look import on_neighbour, with_second_looks
 from di2pose.pose.bones import adult_range, impossible, stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths

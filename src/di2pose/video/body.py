@@ -119,7 +119,7 @@ def _rebuilt(
     joints_mm: Float[np.ndarray, "H J 3"], lengths_mm: Float[np.ndarray, " K"], skeleton: Skeleton
 ) -> Float[np.ndarray, "H J 3"]:
     built = rebuild(joints_mm, np.tile(lengths_mm, (len(joints_mm), 1)), skeleton)
-    if skeleton == H36M_17:
-        for row in np.flatnonzero(impossible(built, lengths_mm)):
-            built[row] = make_possible(built[row], lengths_mm)
+    if set(H36M_17.joints) <= set(skeleton.joints):
+        for row in np.flatnonzero(impossible(built, lengths_mm, skeleton)):
+            built[row] = make_possible(built[row], lengths_mm, skeleton=skeleton)
     return built
