@@ -13,7 +13,7 @@ from di2pose.calibration import Calibration
 from di2pose.image.encoder import Encoder, EncoderOutput
 from di2pose.model import Pins, Prediction
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop
-from di2pose.pipeline.observations import PersonView, inside_any
+from di2pose.pipeline.observations import BOX_TRUST, CUT_BOX_TRUST, PersonView, inside_any
 from di2pose.pipeline.second_look import mirrored_back
 from di2pose.pose.bones import adult_range, even, rebuild, stature_mm
 from di2pose.pose.camera import Camera
@@ -80,12 +80,6 @@ def with_cameras(
     ]
     samples_mm = np.stack([poses @ turn for poses, turn in zip(estimate.samples_mm, turns, strict=True)])
     return replace(encoded, crops=crops), replace(estimate, samples_mm=samples_mm)
-
-
-def pins_in_crops(pins: Pins, crops: Sequence[PersonCrop], encoder: Encoder) -> Pins:
-    """Pins in camera axes, the same for every crop -> in the axes of each crop."""
-    turned = [pins[0] @ encoder.rotation(crop.region, crop.camera).T for crop in crops]
-    return np.stack(turned).astype(np.float32), np.tile(pins[1], (len(crops), 1))
 
 
 def visibility_by_landmarks(output: EncoderOutput, skeleton: Skeleton) -> Float[np.ndarray, "B J 4"]:
@@ -158,7 +152,7 @@ def fit_body(
     scale = 1.0 if height_m is None else height_m * 1000 / float(stature_mm(pose, skeleton))
     pins = None if pins is None else (pins[0] / scale, pins[1])
     points, noise, shown = view.fused(seen)
-    camera, trust = view.camera, view.depth_trust
+    camera, trust = view.camera, CUT_BOX_TRUST if view.cut else BOX_TRUST
     start = place(pose, points, shown, view.box, camera, trust)
     depth = float(place_by_box(pose, view.box, camera)[2])
     evidence = Evidence(camera.unproject_ray(points)[:, :2], noise / float(np.mean(camera.focal)), depth, trust)

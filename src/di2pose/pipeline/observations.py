@@ -61,11 +61,6 @@ class PersonView:
     """Of other observers: keypoints of the crop, of the detector."""
     skeleton: Skeleton = H36M_17
 
-    @property
-    def depth_trust(self) -> float:
-        """Standard deviation (log) of the depth by the size of the box."""
-        return CUT_BOX_TRUST if self.cut else BOX_TRUST
-
     def fused(self, seen: Float[np.ndarray, " J"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """All observations as one: points, noise, and visibility by that noise, 0 to 1. `seen`: the probability that
         each joint is seen, by the model."""
@@ -79,7 +74,9 @@ def observe(encoded: EncodedCrops, encoder: Encoder, skeleton: Skeleton = H36M_1
     """A view of each person: by the encoder's landmarks and its second observer, in the mean with the mirror images
     where those were encoded, too, and by the detector, where it has keypoints. Occluded regions are left out."""
     points, visibility = _landmarks(encoded, encoder, skeleton)
-    second = _second_observer(encoded, encoder, skeleton)
+    keypoints = [each.keypoints for each in encoded.outputs if each.keypoints is not None]
+    looks = [(each[..., :2], each[..., 2]) for each in keypoints]
+    second = observed_joints(looks, encoder.size[0], COCO_17, skeleton) if looks else None
     views = []
     for row, crop in enumerate(encoded.crops):
         in_picture = to_picture(encoder, crop.region, points[row])
@@ -150,18 +147,14 @@ def keypoint_observation(
 ) -> Observation:
     """A second observer's joints, as `observed_joints` gives them, with their noise; `side` of the crop in the points'
     pixels."""
-    noise = landmark_noise(side, skeleton) * (SURE_NOISE / LANDMARK_NOISE) * _doubt(scores)
+    noise = keypoint_noise(scores, side) * landmark_noise(1 / LANDMARK_NOISE, skeleton)
     return points, np.where(np.isfinite(points).all(-1), noise, np.inf)
 
 
 def keypoint_noise(scores: Float[np.ndarray, "*B J"], side: float) -> Float[np.ndarray, "*B J"]:
     """Standard deviation of a second observer's keypoints in a crop of that side."""
-    return SURE_NOISE * side * _doubt(scores)
-
-
-def _doubt(scores: Float[np.ndarray, "*B J"]) -> Float[np.ndarray, "*B J"]:
-    factor: np.ndarray = np.exp(DOUBT * np.clip(SURE - scores, 0, None) ** 2)
-    return factor
+    noise: np.ndarray = SURE_NOISE * side * np.exp(DOUBT * np.clip(SURE - scores, 0, None) ** 2)
+    return noise
 
 
 def fuse(observations: Sequence[Observation]) -> Observation:
@@ -207,15 +200,6 @@ def _landmarks(encoded: EncodedCrops, encoder: Encoder, skeleton: Skeleton) -> t
         return observed_joints(looks, encoder.size[0], encoded.output.skeleton, skeleton)
     shape = (len(encoded.crops), skeleton.count)
     return np.full((*shape, 2), np.nan), np.zeros(shape)
-
-
-def _second_observer(
-    encoded: EncodedCrops, encoder: Encoder, skeleton: Skeleton
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """`observed_joints` of the second observer's keypoints, in crop pixels, and their scores."""
-    marks = [each.keypoints for each in encoded.outputs if each.keypoints is not None]
-    looks = [(each[..., :2], each[..., 2]) for each in marks]
-    return observed_joints(looks, encoder.size[0], COCO_17, skeleton) if looks else None
 
 
 def _by_detector(crop: PersonCrop, marks: Float[np.ndarray, "17 3"], skeleton: Skeleton) -> Observation:

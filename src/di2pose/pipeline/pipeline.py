@@ -33,7 +33,6 @@ from di2pose.pipeline.assemble import (
     in_camera_axes,
     make_person,
     person_scores,
-    pins_in_crops,
     suppress_duplicates,
     with_cameras,
 )
@@ -282,10 +281,10 @@ class Di2Pose:
         """Hypotheses for every crop, seeded by the number of the person in their own picture."""
         owners = [crop.query for crop in encoded.crops]
         numbers = [owners[:row].count(owner) for row, owner in enumerate(owners)]
-        known = Constraints(
-            None if pins is None else pins_in_crops(pins, encoded.crops, self.encoder),
-            parse_tokens(options.keep_tokens, getattr(self.config, "tokenizer", None)),
-        )
+        known = Constraints(kept=parse_tokens(options.keep_tokens, getattr(self.config, "tokenizer", None)))
+        if pins is not None:  # in camera axes, the same for every crop -> in the axes of each crop
+            turned = [pins[0] @ self.encoder.rotation(crop.region, crop.camera).T for crop in encoded.crops]
+            known = replace(known, pins=(np.stack(turned).astype(np.float32), np.tile(pins[1], (len(turned), 1))))
         noise = hypothesis_generators(options.seed, numbers, options.hypotheses)
         return self.estimate(encoded, options.hypotheses, steps, noise, known)
 

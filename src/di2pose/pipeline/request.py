@@ -185,11 +185,6 @@ def open_query(request: ImageRequest, camera: Camera | None, field_of_view: floa
     return ImageQuery(request, picture, camera, source)
 
 
-def camera_for(size: tuple[int, int], camera: Camera | None, field_of_view: float | None) -> Camera:
-    """The camera of a picture without a file, such as a frame: see `camera_and_source`."""
-    return camera_and_source(size, camera, field_of_view)[0]
-
-
 def camera_and_source(
     size: tuple[int, int], camera: Camera | None, field_of_view: float | None, focal: ExifFocal | None = None
 ) -> tuple[Camera, str]:

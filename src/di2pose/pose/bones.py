@@ -56,24 +56,22 @@ INSIDE_MM, STILL_MM = 1.0, 0.05
 
 
 class JointPairs(NamedTuple):
-    """The pairs of a skeleton's joints that have limits and no bone."""
+    """Pairs of joints: both numbers, the lower first; 1 for the bones that lie between them, else 0; least and greatest
+    distance over the length of these bones."""
 
     joints: Int[np.ndarray, "P 2"]
-    """The lower number first."""
     paths: Float[np.ndarray, "P K"]
-    """Which bones lie between the joints: 1, else 0."""
     shares: Float[np.ndarray, "P 2"]
-    """Least and greatest distance over the length of the path."""
 
 
 @cache
 def joint_pairs(skeleton: Skeleton = H36M_17) -> JointPairs:
-    """All pairs of Human3.6M's joints without a bone."""
+    """All pairs of Human3.6M's joints without a bone, in a skeleton that has these joints."""
     table = np.array([row.split() for row in TABLE.split("\n")[1:-1]], float) / 1000
     places = {joint: H36M_17.index(name) for joint, name in enumerate(skeleton.joints) if name in H36M_17.joints}
     joined = {frozenset(bone) for bone in skeleton.bones}
     pairs = [(a, b) for b in places for a in places if a < b and {a, b} not in joined]
-    limits = [sorted((places[a], places[b])) for a, b in pairs]
+    limits = np.sort([(places[a], places[b]) for a, b in pairs]).T
     to_root = np.zeros((skeleton.count, len(skeleton.bones)))
     for bone in skeleton.outward:
         child, parent = skeleton.bones[bone]
@@ -81,7 +79,7 @@ def joint_pairs(skeleton: Skeleton = H36M_17) -> JointPairs:
         to_root[child, bone] = 1
     joints = np.array(pairs)
     paths = np.abs(to_root[joints[:, 0]] - to_root[joints[:, 1]])
-    return JointPairs(joints, paths, np.array([(table[low, high], table[high, low]) for low, high in limits]))
+    return JointPairs(joints, paths, np.stack([table[*limits], table[*limits[::-1]]], axis=-1))
 
 
 def rebuild(
