@@ -33,6 +33,7 @@ def model():
         ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
         ({"seed": None}, "seed must be a whole number, got None"),
         ({"max_people": "all"}, "max_people must be a whole number, got 'all'"),
+        ({"max_people": 0}, "max_people must be 1 or more, got 0"),
         ({"height_m": "1.78"}, "height_m must be a number, or None, got '1.78'"),
         ({"height_m": 178.0}, "height_m must be from 0.3 to 3, got 178.0"),
         ({"field_of_view": 0}, "field_of_view must be from 1 to 170, got 0"),

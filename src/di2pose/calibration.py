@@ -130,13 +130,12 @@ class Calibration:
         """For a model without calibration: the hypotheses' own spread, read as a Gaussian; no floor. Overconfident as a
         rule. A single hypothesis has no spread: it gets 100 mm."""
 
-        floor, gain, radius, trace = (((value,) * skeleton.count,) * 2 for value in (0.0, 1.0, GAUSSIAN_R90, 100.0**2))
-        trace = (tuple(0.0 if joint == skeleton.root else value for joint, value in enumerate(trace[0])),) * 2
+        floor, gain, radius = (((value,) * skeleton.count,) * 2 for value in (0.0, 1.0, GAUSSIAN_R90))
         return cls(
             floor_mm2=floor,
             gain=gain,
             radius_factor=radius,
-            trace_mm2=trace,
+            trace_mm2=(tuple(0.0 if joint == skeleton.root else 100.0**2 for joint in range(skeleton.count)),) * 2,
             seen_threshold=0.5,
             hypotheses=8,
             fitted_on="nothing: the raw spread of the hypotheses",

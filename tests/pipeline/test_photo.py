@@ -26,6 +26,7 @@ from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, mirror
 
 DRAW = {"hypotheses": 3, "steps": 2}
+QUICK = {"hypotheses": 2, "steps": 2, "second_look": False}
 BOX = (60.0, 20.0, 470.0, 512.0)
 
 
@@ -103,13 +104,6 @@ def test_a_batch_of_photos_is_the_single_runs(model, path, astronaut, result):
     assert np.abs(first.samples_mm - second.samples_mm).max() > 1
 
 
-def test_paths_images_and_arrays_give_the_same(model, path, astronaut, result):
-    for picture in (np.asarray(astronaut), astronaut.convert("RGBA")):
-        found = model(picture, **DRAW)
-        same(found, result)
-        assert found.picture is not None
-
-
 def test_a_picture_without_people(model):
     grey = np.full((300, 200, 3), 90, np.uint8)
     assert model(grey, **DRAW).people == ()
@@ -134,11 +128,11 @@ class Pointer:
 def test_a_detection_without_a_person_is_dropped_unless_the_user_gave_the_box(model, astronaut):
     wall = (400.0, 0.0, 511.0, 111.0)
     pointer = Pointer(wall)
-    assert model(astronaut, detector=pointer, max_people=3, **DRAW).people == ()
+    assert model(astronaut, detector=pointer, max_people=3, **QUICK).people == ()
     assert pointer.asked == 3 + SPARE
-    (person,) = model(astronaut, boxes=[wall], **DRAW).people
+    (person,) = model(astronaut, boxes=[wall], **QUICK).people
     assert (person.box, person.score) == (wall, 1.0)
-    (person,) = model(astronaut, detector=Pointer(BOX), **DRAW).people
+    (person,) = model(astronaut, detector=Pointer(BOX), **QUICK).people
     assert (person.box, person.score) == (BOX, 0.9)
 
 
@@ -188,11 +182,11 @@ def test_a_pin_is_mirrored_with_the_pose(model, astronaut):
     known = np.arange(17)[None] == wrist
     apart = []
     for pins in (None, (pin, known)):
-        noise = hypothesis_generators(0, [0], 16)
+        noise = hypothesis_generators(0, [0], 8)
         sides = seen.output.features, seen.flipped.features
-        poses = predict_both(model.numpy_model, *sides, 16, 4, noise, Constraints(pins)).joints_mm
+        poses = predict_both(model.numpy_model, *sides, 8, 4, noise, Constraints(pins)).joints_mm
         apart.append(np.linalg.norm(poses[0, :, wrist] - pin[0, wrist], axis=-1))
-    mirrored = np.arange(16) % 4 >= 2  # every other pair is of the mirror image
+    mirrored = np.arange(8) % 4 >= 2  # every other pair is of the mirror image
     assert apart[1][mirrored].mean() < 0.9 * apart[0][mirrored].mean()
 
 
@@ -212,14 +206,14 @@ def test_a_region_far_from_the_first_is_not_tried(model, astronaut):
 
 def test_a_given_camera_or_field_of_view_is_used(model, astronaut):
     camera = Camera((700.0, 700.0), (250.0, 260.0), (512, 512), distortion=(0.1, 0.0, 0.0, 0.0))
-    assert model(astronaut, boxes=[BOX], camera=camera, **DRAW).camera == camera
-    wide, narrow = (model(astronaut, boxes=[BOX], field_of_view=fov, **DRAW) for fov in (90.0, 20.0))
+    assert model(astronaut, boxes=[BOX], camera=camera, **QUICK).camera == camera
+    wide, narrow = (model(astronaut, boxes=[BOX], field_of_view=fov, **QUICK) for fov in (90.0, 20.0))
     assert wide.camera == assumed_camera((512, 512), 90.0)
     assert narrow.people[0].root_mm[2] > 2 * wide.people[0].root_mm[2]
 
 
 def test_a_stated_height_scales_everything_and_moves_no_pixel(model, path):
-    (free,), (tall,) = (model(path, height_m=h, field_of_view=60.0, **DRAW).people for h in (None, 1.9))
+    (free,), (tall,) = (model(path, boxes=[BOX], height_m=h, field_of_view=60.0, **QUICK).people for h in (None, 1.9))
     factor = 1900 / stature_mm(free.joints_mm)
     assert stature_mm(tall.joints_mm) == pytest.approx(1900)
     np.testing.assert_allclose(tall.joints_mm, free.joints_mm * factor)
@@ -233,7 +227,7 @@ def test_an_occluded_region_is_not_encoded_and_its_joints_are_occluded(model, as
     region = (100.0, 150.0, 400.0, 420.0)
     changed = astronaut.copy()
     changed.paste((255, 0, 0), tuple(int(v) for v in region))
-    one, other = (model(image, boxes=[BOX], occluded=[region], **DRAW) for image in (astronaut, changed))
+    one, other = (model(image, boxes=[BOX], occluded=[region], **QUICK) for image in (astronaut, changed))
     same(one, other)
     assert one.picture.tobytes() == astronaut.tobytes()
     crops = [model.crop(astronaut, from_boxes([BOX])[0], assumed_camera(astronaut.size), h) for h in ((), (region,))]
@@ -303,12 +297,7 @@ def test_encoder_and_detector_are_no_part_of_the_model(model, path, result, tmp_
         ({"occluded": [(1.0, 2.0, 3.0)]}, r"a list of \(x0, y0, x1, y1\)"),
         ({"camera": Camera((500.0, 500.0), (320.0, 240.0), (640, 480))}, "640x480 pixels, this one has 512x512"),
         ({"camera": assumed_camera((512, 512)), "field_of_view": 50.0}, "not both"),
-        ({"field_of_view": 300.0}, "from 1 to 170"),
-        ({"boxes": [BOX], "height_m": 178.0}, "height_m must be from 0.3 to 3"),
-        ({"boxes": [BOX], "hypotheses": 0}, "hypotheses must be 1 or more"),
-        ({"boxes": [BOX], "steps": 0}, "steps must be 1 or more"),
         ({"detector": "yolo"}, "'auto', 'blazepose'"),
-        ({"max_people": 0}, "max_people"),
     ],
 )
 def test_wrong_arguments_are_named(model, astronaut, arguments, message, as_user):

@@ -29,6 +29,7 @@ from di2pose.pose.skeleton import (
 
 every_skeleton = pytest.mark.parametrize("skeleton", SKELETONS.values(), ids=str)
 
+
 def test_h36m_has_the_names_and_parents_of_the_contract():
     assert " ".join(H36M_17.joints) == (
         "pelvis right_hip right_knee right_ankle left_hip left_knee left_ankle spine thorax nose head left_shoulder "

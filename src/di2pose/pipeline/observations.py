@@ -147,14 +147,18 @@ def keypoint_observation(
 ) -> Observation:
     """A second observer's joints, as `observed_joints` gives them, with their noise; `side` of the crop in the points'
     pixels."""
-    noise = keypoint_noise(scores, side) * landmark_noise(1 / LANDMARK_NOISE, skeleton)
+    noise = landmark_noise(side, skeleton) * (SURE_NOISE / LANDMARK_NOISE) * _doubt(scores)
     return points, np.where(np.isfinite(points).all(-1), noise, np.inf)
 
 
 def keypoint_noise(scores: Float[np.ndarray, "*B J"], side: float) -> Float[np.ndarray, "*B J"]:
     """Standard deviation of a second observer's keypoints in a crop of that side."""
-    noise: np.ndarray = SURE_NOISE * side * np.exp(DOUBT * np.clip(SURE - scores, 0, None) ** 2)
-    return noise
+    return SURE_NOISE * side * _doubt(scores)
+
+
+def _doubt(scores: Float[np.ndarray, "*B J"]) -> Float[np.ndarray, "*B J"]:
+    factor: np.ndarray = np.exp(DOUBT * np.clip(SURE - scores, 0, None) ** 2)
+    return factor
 
 
 def fuse(observations: Sequence[Observation]) -> Observation:

@@ -226,9 +226,7 @@ class Di2Pose:
                 crops.append(replace(crop, others=others, query=number))
         return self.encode(crops, options.second_look)
 
-    def predict_people(
-        self, queries: Sequence[ImageQuery], encoded: EncodedCrops, options: Options
-    ) -> list[Result]:
+    def predict_people(self, queries: Sequence[ImageQuery], encoded: EncodedCrops, options: Options) -> list[Result]:
         """The result of each picture. Detections that are no people are dropped, unless the user gave their boxes."""
         calibration = self._calibration()
         if encoded.output.person is not None and calibration.person is None:  # then the encoder decides
@@ -338,9 +336,8 @@ class Di2Pose:
     ) -> Estimate:
         """H poses in camera axes and the visibility of every joint, for each crop. Constraints in the crops' axes."""
         flipped = None if encoded.flipped is None else encoded.flipped.features
-        features = encoded.output.features
         asked = hypotheses, steps, noise, constraints
-        prediction = predict_both(self.numpy_model, features, flipped, *asked, self.skeleton)
+        prediction = predict_both(self.numpy_model, encoded.output.features, flipped, *asked, self.skeleton)
         return in_camera_axes(prediction, encoded, self.encoder, self.skeleton)
 
     def place(self, encoded: EncodedCrops, estimate: Estimate, height_m: float | None = None) -> list[Person]:
@@ -359,9 +356,7 @@ class Di2Pose:
         return [make_person(*each, calibration, known_height, self.skeleton) for each in every]
 
 
-def _longer_lenses(
-    queries: Sequence[ImageQuery], encoded: EncodedCrops, fits: Sequence[BodyFit]
-) -> list[ImageQuery]:
+def _longer_lenses(queries: Sequence[ImageQuery], encoded: EncodedCrops, fits: Sequence[BodyFit]) -> list[ImageQuery]:
     """The queries, with a longer lens where the camera is assumed and a person stands too near."""
     nearest = [np.inf] * len(queries)
     for crop, fit in zip(encoded.crops, fits, strict=True):

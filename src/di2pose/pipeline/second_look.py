@@ -64,9 +64,7 @@ def without_neighbours(both: EncodedCrops, encoder: Encoder) -> EncodedCrops:
     return replace(both, flipped=both.flipped.swap(again, there))
 
 
-def most_certain_crops(
-    first: EncodedCrops, rows: Sequence[int], encoder: Encoder, model: NumpyModel
-) -> EncodedCrops:
+def most_certain_crops(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, model: NumpyModel) -> EncodedCrops:
     """The same people, but for each of the rows the crop of the model's greatest certainty among: the first, upright
     where that is turned, and the regions that the landmarks of those two call for. Where all of these lie on a
     neighbour, also with neighbours painted over. Crops on a neighbour come late, and crops without a person last.
@@ -140,9 +138,7 @@ def needs_second_look(first: EncodedCrops, encoder: Encoder) -> Bool[np.ndarray,
     return doubt
 
 
-def mirrored_back(
-    points: Float[np.ndarray, "*B J 2"], skeleton: Skeleton, width: float
-) -> Float[np.ndarray, "*B J 2"]:
+def mirrored_back(points: Float[np.ndarray, "*B J 2"], skeleton: Skeleton, width: float) -> Float[np.ndarray, "*B J 2"]:
     """Landmarks of the mirror image of a crop of that width -> in the pixels of the crop."""
     back: np.ndarray = (points * (-1, 1) + (width, 0))[..., list(skeleton.mirror_order), :]
     return back

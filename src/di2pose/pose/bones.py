@@ -69,8 +69,7 @@ def joint_pairs(skeleton: Skeleton = H36M_17) -> JointPairs:
     """All pairs of Human3.6M's joints without a bone, in a skeleton that has these joints."""
     table = np.array([row.split() for row in TABLE.split("\n")[1:-1]], float) / 1000
     places = {joint: H36M_17.index(name) for joint, name in enumerate(skeleton.joints) if name in H36M_17.joints}
-    joined = {frozenset(bone) for bone in skeleton.bones}
-    pairs = [(a, b) for b in places for a in places if a < b and {a, b} not in joined]
+    pairs = [(a, b) for b in places for a in places if a < b and not {(a, b), (b, a)} & set(skeleton.bones)]
     limits = np.sort([(places[a], places[b]) for a, b in pairs]).T
     to_root = np.zeros((skeleton.count, len(skeleton.bones)))
     for bone in skeleton.outward:

@@ -1,4 +1,4 @@
-"""Poses and roots fitted to 2D joints by Gauss-Newton.  J joints, the root first, K bones; millimetres, pixels.
+"""Poses and roots fitted to 2D joints by Gauss-Newton.  J joints, the root first, F = 3 J - 3, K bones; mm, pixels.
 
 `place` finds the root of a known pose. `fit_poses` minimises over the joints x (relative to the pelvis) and the root r:
 
@@ -81,7 +81,6 @@ def fit_poses(
     skeleton: Skeleton = H36M_17,
 ) -> FittedPose:
     """The likeliest pose and root for each of several means of one person in one picture, searched from `root_mm`.
-    `precision` is of the F = 3 J - 3 coordinates of all joints but the root, which is at 0.
 
     Bones have their lengths and pairs of joints are within their limits, unless pinned joints, which are exactly at
     their pins, contradict them.
@@ -136,8 +135,7 @@ def shrunken_precision(
         own = offset.T @ offset / (len(free) - 1)
     else:
         own = np.diag(np.repeat(single_mm2[1:], 3))
-    total = (1 - SHRINKAGE) * own + np.diag(SHRINKAGE * np.diag(own) + FLOOR_MM**2)
-    return np.linalg.inv(total)
+    return np.linalg.inv((1 - SHRINKAGE) * own + np.diag(SHRINKAGE * np.diag(own) + FLOOR_MM**2))
 
 
 class _Terms:
