@@ -21,7 +21,7 @@ from jaxtyping import Float
 from tqdm import tqdm
 
 from di2pose.data.bvh import Bvh, clip_files, h36m_joints
-from di2pose.pose.bones import PAIRS, PATHS
+from di2pose.pose.bones import joint_pairs
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
 LEFT_OUT = 1e-3
@@ -64,13 +64,14 @@ def settled(motion: Path, count: int, seed: int) -> Float[np.ndarray, "n 17 3"]:
 
 def shares(poses: Float[np.ndarray, "n 17 3"]) -> Float[np.ndarray, "n 120"]:
     """Distance of each pair over the way along the bones."""
-    apart = np.linalg.norm(poses[:, PAIRS[:, 0]] - poses[:, PAIRS[:, 1]], axis=-1)
-    return apart / (bone_lengths(poses, H36M_17) @ PATHS.T)
+    pairs, paths, _ = joint_pairs()
+    apart = np.linalg.norm(poses[:, pairs[:, 0]] - poses[:, pairs[:, 1]], axis=-1)
+    return apart / (bone_lengths(poses, H36M_17) @ paths.T)
 
 
 def table(sources: list[Float[np.ndarray, "n 120"]]) -> str:
     """Rows and columns in the order of the joints, thousandths: least above the diagonal, greatest below it."""
-    column = {tuple(pair): k for k, pair in enumerate(PAIRS.tolist())}
+    column = {tuple(pair): k for k, pair in enumerate(joint_pairs().joints.tolist())}
     numbers = np.zeros((H36M_17.count, H36M_17.count), int)
     for (a, b), own in column.items():
         twin = column[tuple(sorted(H36M_17.mirror_order[joint] for joint in (a, b)))]

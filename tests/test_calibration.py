@@ -100,15 +100,6 @@ def test_covariance_and_radius_are_the_stated_model(fitted):
     assert radius[3] == pytest.approx(1.6 * np.sqrt(np.trace(covariance[3])))
 
 
-def test_people_may_come_together(fitted):
-    samples = drawn(8, people=(2,))
-    state = np.stack([states(3), states()])
-    covariance = fitted.covariance_mm2(samples, state)
-    assert covariance.shape == (2, 17, 3, 3)
-    np.testing.assert_allclose(covariance[0], fitted.covariance_mm2(samples[0], state[0]))
-    np.testing.assert_allclose(fitted.r90_mm(covariance, state)[1], fitted.r90_mm(covariance[1], state[1]))
-
-
 def test_fewer_hypotheses_say_less():
     """The mean of H draws of a true sampler is off by trace * (1 + 1/H): calibrated at 8, right at 2 and at 1."""
     rng = np.random.default_rng(1)

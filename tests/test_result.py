@@ -12,7 +12,6 @@ from output.people import CAMERA, person, result, video
 from PIL import Image
 
 from di2pose.errors import InputError, MissingExtra
-from di2pose.output.tables import joint_records
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import WRITERS, Motion, Person, Result
 
@@ -200,18 +199,6 @@ def test_a_notebook_shows_the_overlay(tmp_path):
         save(tmp_path / "photo.png")  # it is gone, another, or none
         assert "cannot be read" in stored._repr_html_()
     assert "<img" not in result([person().convert("coco17")])._repr_html_()
-
-
-def test_a_table_has_a_row_for_each_frame_person_and_joint():
-    frames = video([person(k, track=3) for k in range(2)], fps=25.0)
-    columns, rows = joint_records(list(frames), 25.0)
-    assert len(rows) == 2 * 17
-    row = dict(zip(columns, rows[17 + 3], strict=True))
-    ankle = frames[1].people[0]["right_ankle"]
-    assert (row["frame"], row["person"], row["joint"], row["state"]) == (1, 3, "right_ankle", "occluded")
-    assert [row[name] for name in ("x_mm", "y_mm", "z_mm")] == ankle.xyz_mm.tolist()
-    assert (row["r90_mm"], row["std_mm"]) == (ankle.r90_mm, ankle.std_mm)
-    assert [row["u_px"], row["v_px"]] == frames[1].people[0].joints_2d[3].tolist()
 
 
 def test_pandas_has_the_same_numbers_as_the_csv_and_a_missing_pandas_is_explained(tmp_path, monkeypatch):

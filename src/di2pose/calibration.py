@@ -1,4 +1,4 @@
-"""Calibration: from the spread of the hypotheses to the expected error.  H hypotheses, J = 17 joints, classes c.
+"""Calibration: from the spread of the hypotheses to the expected error.  H hypotheses, J joints, classes c.
 
 Hypotheses that agree can be wrong together. On held-out people whose truth is known, the expected squared error of the
 estimate from H hypotheses is modelled for each joint j, apart for joints that are predicted seen and for the others:
@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from di2pose.config import from_json, to_json
 from di2pose.errors import InputError
 from di2pose.files import read_json, write_json
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_17, Skeleton
 
 FILE = "calibration.json"
 FORMAT_VERSION = 1
@@ -79,8 +79,8 @@ class Calibration:
     def __post_init__(self) -> None:
         for name in ("floor_mm2", "gain", "radius_factor", "trace_mm2"):
             table = getattr(self, name)
-            if len(table) != len(CLASSES) or any(len(row) != H36M_17.count for row in table):
-                raise InputError(f"calibration: {name} needs {len(CLASSES)} rows of {H36M_17.count} numbers")
+            if len(table) != len(CLASSES) or any(len(row) != self.joints for row in table):
+                raise InputError(f"calibration: {name} needs {len(CLASSES)} rows of {self.joints} numbers")
             if not all(0 <= value < math.inf for row in table for value in row):
                 raise InputError(f"calibration: {name} must hold finite numbers of 0 or above")
         if not 0 <= self.seen_threshold <= 1 or self.hypotheses < 2:
@@ -88,6 +88,11 @@ class Calibration:
                 "calibration: seen_threshold must lie in [0, 1] and hypotheses be 2 or more, "
                 f"got {self.seen_threshold} and {self.hypotheses}"
             )
+
+    @property
+    def joints(self) -> int:
+        """How many joints the model has."""
+        return len(self.gain[0]) if self.gain else 0
 
     def state(
         self, visibility: Float[np.ndarray, "*B J 4"], unclear: Bool[np.ndarray, "*B J"] | None = None
@@ -104,7 +109,7 @@ class Calibration:
     def covariance_mm2(self, samples_mm: Float[np.ndarray, "*B H J 3"], state: np.ndarray) -> np.ndarray:
         """(..., J, 3, 3): what the truth varies by round the mean of the H samples; `state` (..., J) strings."""
         count = samples_mm.shape[-3]
-        c, j = (state != "seen").astype(int), np.arange(H36M_17.count)
+        c, j = (state != "seen").astype(int), np.arange(self.joints)
         # The mean of H draws varies by trace / H itself: the fit knew `hypotheses` of them, this run has `count`.
         gain = np.maximum(np.asarray(self.gain)[c, j] + 1 / count - 1 / self.hypotheses, 0)
         floor = np.asarray(self.floor_mm2)[c, j]
@@ -117,22 +122,20 @@ class Calibration:
 
     def r90_mm(self, covariance_mm2: Float[np.ndarray, "*B J 3 3"], state: np.ndarray) -> np.ndarray:
         """(..., J) radii of the balls that should hold the truth in 90 % of cases."""
-        c, j = (state != "seen").astype(int), np.arange(H36M_17.count)
+        c, j = (state != "seen").astype(int), np.arange(self.joints)
         return np.asarray(self.radius_factor)[c, j] * np.sqrt(np.trace(covariance_mm2, axis1=-2, axis2=-1))
 
     @classmethod
-    def neutral(cls) -> "Calibration":
+    def neutral(cls, skeleton: Skeleton = H36M_17) -> "Calibration":
         """For a model without calibration: the hypotheses' own spread, read as a Gaussian; no floor. Overconfident as a
         rule. A single hypothesis has no spread: it gets 100 mm."""
 
-        def table(value: float) -> Table:
-            return (tuple(0.0 if joint == H36M_17.root else value for joint in range(H36M_17.count)),) * 2
-
+        floor, gain, radius = (((value,) * skeleton.count,) * 2 for value in (0.0, 1.0, GAUSSIAN_R90))
         return cls(
-            floor_mm2=table(0.0),
-            gain=((1.0,) * H36M_17.count,) * 2,
-            radius_factor=((GAUSSIAN_R90,) * H36M_17.count,) * 2,
-            trace_mm2=table(100.0**2),
+            floor_mm2=floor,
+            gain=gain,
+            radius_factor=radius,
+            trace_mm2=(tuple(0.0 if joint == skeleton.root else 100.0**2 for joint in range(skeleton.count)),) * 2,
             seen_threshold=0.5,
             hypotheses=8,
             fitted_on="nothing: the raw spread of the hypotheses",

@@ -34,7 +34,7 @@ KINDS: dict[str, str] = {
 }
 """Kind -> module:class."""
 GROUP = "di2pose.models"
-Pins = tuple[Float[Any, "... 17 3"], Bool[Any, "... 17"]]
+Pins = tuple[Float[Any, "... J 3"], Bool[Any, "... J"]]
 """(joints in mm from the pelvis, which of them are known)."""
 
 
@@ -43,7 +43,7 @@ class Constraints:
     """What is known of the poses already. A kind of model that cannot use it raises InputError."""
 
     pins: Pins | None = None
-    """Known joints (B, 17, 3) in the axes of each crop."""
+    """Known joints (B, J, 3) in the axes of each crop."""
     kept: tuple[Int[Any, "B N"], Bool[Any, "B N"]] | None = None
     """(tokens, which of them to keep)."""
 
@@ -56,9 +56,9 @@ class Constraints:
 class Prediction:
     """Poses of B crops, in the axes of the crops. Arrays of PyTorch or of numpy, as the model has them."""
 
-    joints_mm: Float[Any, "B H 17 3"]
+    joints_mm: Float[Any, "B H J 3"]
     """Root-relative, pelvis at 0."""
-    visibility: Float[Any, "B 17 4"] | None = None
+    visibility: Float[Any, "B J 4"] | None = None
     """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
     tokens: Int[Any, "B H N"] | None = None
 
@@ -105,7 +105,7 @@ class NumpyModel(Protocol):
 
     def certainty(self, features: Float[np.ndarray, "B L F"], /) -> Float[np.ndarray, " B"] | None: ...
 
-    def tokens_of(self, joints_mm: Float[np.ndarray, "B H 17 3"], /) -> Int[np.ndarray, "B H N"] | None: ...
+    def tokens_of(self, joints_mm: Float[np.ndarray, "B H J 3"], /) -> Int[np.ndarray, "B H N"] | None: ...
 
 
 @runtime_checkable
@@ -118,7 +118,7 @@ class PoseModel(Protocol):
     def config(self) -> ModelConfig: ...
 
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
-        """Of `{"features": (B, L, F), "joints_mm": (B, 17, 3)}`: named scalars, of which `loss` is minimised."""
+        """Of `{"features": (B, L, F), "joints_mm": (B, J, 3)}`: named scalars, of which `loss` is minimised."""
         ...
 
     def predict(
@@ -128,7 +128,7 @@ class PoseModel(Protocol):
         """`generator`: one, or one for each (crop, hypothesis), crops outermost."""
         ...
 
-    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
+    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B J 3"]]:
         """Other poses that the model gives without drawing, by name; for comparison."""
         ...
 
@@ -136,7 +136,7 @@ class PoseModel(Protocol):
         """Certainty before anything is drawn, to choose among crops; None where the kind has none."""
         ...
 
-    def tokens_of(self, joints_mm: Float[Tensor, "B H 17 3"]) -> Int[Tensor, "B H N"] | None:
+    def tokens_of(self, joints_mm: Float[Tensor, "B H J 3"]) -> Int[Tensor, "B H N"] | None:
         """The tokens of poses, for models that have tokens."""
         ...
 
@@ -168,13 +168,13 @@ class TorchModel:
         visibility = None if found.visibility is None else _array(found.visibility.float())
         return Prediction(_array(found.joints_mm.float()), visibility, _array(found.tokens))
 
-    def point_estimates(self, features: Float[np.ndarray, "B L F"]) -> dict[str, Float[np.ndarray, "B 17 3"]]:
+    def point_estimates(self, features: Float[np.ndarray, "B L F"]) -> dict[str, Float[np.ndarray, "B J 3"]]:
         return {name: _array(pose.float()) for name, pose in self._run(self.model.point_estimates, features).items()}
 
     def certainty(self, features: Float[np.ndarray, "B L F"]) -> Float[np.ndarray, " B"] | None:
         return _array(self._run(self.model.certainty, features))
 
-    def tokens_of(self, joints_mm: Float[np.ndarray, "B H 17 3"]) -> Int[np.ndarray, "B H N"] | None:
+    def tokens_of(self, joints_mm: Float[np.ndarray, "B H J 3"]) -> Int[np.ndarray, "B H N"] | None:
         return _array(self._run(self.model.tokens_of, joints_mm))
 
     def _run(self, method: Any, values: np.ndarray, *others: Any) -> Any:

@@ -270,7 +270,9 @@ class Result(_Saveable):
     @classmethod
     def load(cls, path: str | Path) -> "Result":
         """Read a JSON file of `save`."""
-        results, _ = _read_json(path)
+        from di2pose.output.tables import read_json  # the output room imports this module
+
+        results, _ = read_json(Path(path))
         if len(results) != 1:
             raise InputError(f"{path} holds {len(results)} frames of a video: read it with Motion.load")
         return results[0]
@@ -325,7 +327,9 @@ class Motion(_Saveable):
     @classmethod
     def load(cls, path: str | Path) -> "Motion":
         """Read a JSON file of `save`."""
-        results, fps = _read_json(path)
+        from di2pose.output.tables import read_json
+
+        results, fps = read_json(Path(path))
         if fps is None:
             raise InputError(f"{path} holds a photo: read it with Result.load")
         return cls(results, fps)
@@ -343,15 +347,8 @@ def count_people(count: int) -> str:
 
 def _mean(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Weighted sums over the first axis; NaN rows of weights stay NaN, and a NaN value reaches only its own joints."""
-    finite = np.isfinite(weights).all(1)
     out = np.full((len(weights), *values.shape[1:]), np.nan)
-    for row in np.flatnonzero(finite):
+    for row in np.flatnonzero(np.isfinite(weights).all(1)):
         used = weights[row] > 0
         out[row] = np.tensordot(weights[row, used], values[used], axes=1)
     return out
-
-
-def _read_json(path: str | Path) -> tuple[list[Result], float | None]:
-    from di2pose.output.tables import read_json  # the output room imports this module
-
-    return read_json(Path(path))

@@ -15,7 +15,7 @@ from di2pose.errors import InputError
 from di2pose.model import Constraints, PoseModel, TorchModel, load_model, save_model
 from di2pose.network import Di2PoseNetwork
 from di2pose.noise import hypothesis_generators, training_generators
-from di2pose.pipeline.draw import predict_both
+from di2pose.pipeline.second_look import predict_both
 from di2pose.pose.metrics import mpjpe
 from di2pose.pose.skeleton import H36M_17, mirror
 from di2pose.training.options import overridden

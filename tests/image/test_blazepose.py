@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from di2pose.errors import InputError
-from di2pose.image.blazepose import INPUT, BlazePose, BlazePoseDetector, _tiles
+from di2pose.image.blazepose import BlazePose, BlazePoseDetector, _tiles
 from di2pose.image.crop import crop
 from di2pose.image.encoder import FeatureLayout, TokenBlock, load_encoder
 from di2pose.pose.skeleton import BLAZEPOSE_33
@@ -17,7 +17,7 @@ def lite():
 
 
 def test_the_walker_is_seen_where_she_is(crops, lite):
-    """Head above hips above ankles in the crop, the hips in its middle, somebody is there, and turning turns."""
+    """Head above hips above ankles, in 2D and 3D, the hips in the middle, somebody is there, and turning turns."""
     seen = lite.encode(crops)
     nose, hip, ankle = (seen.landmarks_2d[0, BLAZEPOSE_33.index(name)] for name in ("nose", "left_hip", "left_ankle"))
     assert nose[1] < hip[1] - 40 < ankle[1] - 80
@@ -25,6 +25,8 @@ def test_the_walker_is_seen_where_she_is(crops, lite):
     assert seen.person.min() > 0.9
     assert seen.landmark_visibility.shape == (3, 33)
     assert abs(float(seen.landmarks_2d[1, BLAZEPOSE_33.index("nose"), 0] - 128)) > 20
+    shoulder, hip, ankle = seen.world_mm[0, list(BLAZEPOSE_33.indices("left_shoulder", "left_hip", "left_ankle")), 1]
+    assert shoulder + 300 < hip < ankle - 500
 
 
 def test_sequence_holds_every_block_in_its_own_place(crops, lite):
@@ -66,14 +68,6 @@ def test_blocks_may_share_channels_or_have_their_own():
     assert layout.assemble(parts)[0].tolist() == expected
 
 
-def test_its_own_3d_pose_stands_upright_in_crop_axes(crops, lite):
-    """y points down: ankles far below the hips, shoulders above; a grown person's size."""
-    joints = lite.encode(crops[:1]).world_mm[0]
-    joints = joints - joints[list(BLAZEPOSE_33.indices("left_hip", "right_hip"))].mean(0)
-    assert joints[BLAZEPOSE_33.index("left_ankle"), 1] > 500
-    assert -700 < joints[BLAZEPOSE_33.index("left_shoulder"), 1] < -300
-
-
 @pytest.fixture(scope="module")
 def detector():
     return BlazePoseDetector()
@@ -85,7 +79,6 @@ def test_the_walker_and_the_one_on_the_roof_are_found(detector, lite, walker):
     assert len(people) == 2
     assert np.abs(hips - [[1030, 735], [640, 263]]).max() < 25
     assert people[0].score > people[1].score > 0.7
-    assert detector.detect(walker, max_people=1) == people[:1]
     assert lite.encode(crop(walker, people[1].roi)[None]).person[0] > 0.9
     (prominent,) = detector.detect(walker, tiles=())
     assert np.abs(np.array(prominent.hip) - (1000, 740)).max() < 40
@@ -99,25 +92,13 @@ def test_a_portrait_with_hips_outside_the_picture_is_found(detector, astronaut):
     assert abs(person.roi.angle) < 0.4
 
 
-def test_region_follows_a_turned_picture(detector, walker):
-    """The picture lying on its side gives the same person with the region turned by a quarter."""
-    part = walker.crop((730, 430, 1330, 994))
-    upright, lying = detector.detect(part, tiles=())[0], detector.detect(part.rotate(-90, expand=True), tiles=())[0]
-    turn = (lying.roi.angle - upright.roi.angle + np.pi) % (2 * np.pi) - np.pi
-    assert abs(turn - np.pi / 2) < 0.3
-    x, y = upright.hip
-    assert np.abs(np.array(lying.hip) - (part.height - y, x)).max() < 40
-
-
 def test_nobody_gives_an_empty_list(detector):
-    rng = np.random.default_rng(0)
-    noise = Image.fromarray(rng.integers(0, 256, (300, 500, 3), dtype=np.uint8))
-    for picture in (noise, Image.new("RGB", (640, 480), (90, 120, 60)), Image.new("RGB", (20, 900))):
+    noise = np.random.default_rng(0).integers(0, 256, (300, 500, 3), dtype=np.uint8)
+    for picture in (Image.fromarray(noise), Image.new("RGB", (20, 900))):
         assert detector.detect(picture) == []
 
 
-@pytest.mark.parametrize("size", [(1768, 994), (1000, 1000), (500, 2000), (301, 300)])
-@pytest.mark.parametrize("division", [1, 2, 4])
+@pytest.mark.parametrize(("size", "division"), [((1768, 994), 4), ((500, 2000), 2), ((301, 300), 1)])
 def test_tiles_cover_the_picture_and_overlap_by_half(size, division):
     tiles = _tiles(size, division)
     side = max(size) / division
@@ -127,10 +108,3 @@ def test_tiles_cover_the_picture_and_overlap_by_half(size, division):
         assert lines[-1] + side / 2 >= size[axis] - 1e-6
         assert np.diff(lines).max(initial=0) <= side / 2 + 1e-6
     assert {tile.side for tile in tiles} == {side}
-
-
-def test_anchors_lie_on_the_network_s_grids(detector):
-    assert detector.centres.shape == (2254, 2)
-    assert detector.centres[0].tolist() == [4, 4]
-    assert detector.centres[2].tolist() == [12, 4]
-    assert detector.centres[-1].tolist() == [INPUT - 16, INPUT - 16]

@@ -13,43 +13,20 @@ from di2pose.pose.skeleton import COCO_17
 
 # @tensorflow/tfjs 4.22.0, cpu backend, on every second pixel of the astronaut: x and y in pixels of 256, score.
 THUNDER = [
-    [111.9772, 61.4390, 0.6005],
-    [123.5349, 51.0763, 0.5886],
-    [102.2596, 50.7190, 0.8364],
-    [137.4741, 58.8277, 0.7568],
-    [88.5513, 56.1644, 0.6581],
-    [160.4159, 137.5798, 0.8080],
-    [51.6426, 134.1255, 0.8486],
-    [167.5666, 204.2762, 0.1916],
-    [32.6347, 211.4798, 0.6000],
-    [148.3029, 249.1974, 0.1401],
-    [69.9921, 248.1881, 0.4836],
-    [134.9917, 253.3349, 0.2883],
-    [83.4009, 249.9843, 0.3255],
-    [248.9055, 249.2350, 0.0763],
-    [58.4196, 235.5410, 0.0075],
-    [101.8426, 261.8322, 0.0036],
-    [88.6325, 257.9250, 0.0078],
-]
+    [111.9772, 61.4390, 0.6005], [123.5349, 51.0763, 0.5886], [102.2596, 50.7190, 0.8364],
+    [137.4741, 58.8277, 0.7568], [88.5513, 56.1644, 0.6581], [160.4159, 137.5798, 0.8080],
+    [51.6426, 134.1255, 0.8486], [167.5666, 204.2762, 0.1916], [32.6347, 211.4798, 0.6000],
+    [148.3029, 249.1974, 0.1401], [69.9921, 248.1881, 0.4836], [134.9917, 253.3349, 0.2883],
+    [83.4009, 249.9843, 0.3255], [248.9055, 249.2350, 0.0763], [58.4196, 235.5410, 0.0075],
+    [101.8426, 261.8322, 0.0036], [88.6325, 257.9250, 0.0078],
+]  # fmt: skip
 MULTIPOSE = [
-    [111.879, 61.332, 0.717],
-    [123.662, 51.777, 0.623],
-    [102.358, 49.928, 0.863],
-    [137.061, 58.685, 0.702],
-    [88.935, 54.878, 0.725],
-    [151.767, 128.136, 0.625],
-    [60.474, 113.818, 0.56],
-    [166.391, 191.789, 0.319],
-    [41.436, 189.484, 0.16],
-    [166.779, 219.279, 0.053],
-    [45.623, 220.793, 0.039],
-    [132.478, 245.527, 0.108],
-    [60.327, 253.099, 0.139],
-    [171.899, 247.273, 0.04],
-    [61.517, 256.746, 0.042],
-    [119.874, 244.153, 0.034],
+    [111.879, 61.332, 0.717], [123.662, 51.777, 0.623], [102.358, 49.928, 0.863], [137.061, 58.685, 0.702],
+    [88.935, 54.878, 0.725], [151.767, 128.136, 0.625], [60.474, 113.818, 0.56], [166.391, 191.789, 0.319],
+    [41.436, 189.484, 0.16], [166.779, 219.279, 0.053], [45.623, 220.793, 0.039], [132.478, 245.527, 0.108],
+    [60.327, 253.099, 0.139], [171.899, 247.273, 0.04], [61.517, 256.746, 0.042], [119.874, 244.153, 0.034],
     [85.593, 242.097, 0.038],
-]
+]  # fmt: skip
 BOX, SCORE = [12.941, 6.001, 181.96, 253.785], 0.50356  # of the same run
 
 
@@ -149,8 +126,8 @@ def test_multipose_agrees_with_the_tfjs_runtime(half):
 def test_keypoints_are_in_the_pixels_of_the_picture(multipose, walker):
     """Whatever the size and the aspect of the network's input."""
     part = walker.crop((730, 430, 1330, 994))
-    for size in ((600, 564), (300, 282), (1200, 1128)):
-        poses = multipose(part.resize(size))
+    for size in ((300, 282), (1200, 1128)):
+        poses = multipose.begin(part.resize(size))()
         best = poses.scores.argmax()
         hips = poses.keypoints[best, list(COCO_17.indices("left_hip", "right_hip")), :2].mean(0)
         assert np.abs(hips / size - np.array([300, 300]) / (600, 564)).max() < 0.03
@@ -162,11 +139,11 @@ def test_more_people_than_the_files_own_six_are_found(multipose, walker):
     crowd = Image.new("RGB", (1000, 774))
     for place in range(8):
         crowd.paste(part, (250 * (place % 4), 387 * (place // 4)))
-    assert (multipose(crowd).scores > 0.25).sum() == 8
+    assert (multipose.begin(crowd)().scores > 0.25).sum() == 8
 
 
 def test_leaving_out_low_scores_changes_nothing_about_the_others(multipose, walker):
-    every, few = multipose(walker), multipose.begin(walker, least=0.125)()
+    every, few = multipose.begin(walker)(), multipose.begin(walker, least=0.125)()
     assert 0 < len(few.scores) < len(every.scores)
     assert (every.scores[len(few.scores) :] < 0.125).all()
     np.testing.assert_array_equal(few.keypoints, every.keypoints[: len(few.scores)])

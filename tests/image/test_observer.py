@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from di2pose.data.demo_footage import walker
 from di2pose.errors import InputError
 from di2pose.image.observer import Observer, RtmlibObserver, VitPoseObserver, load_observer, peaks
-from di2pose.pipeline.pipeline import Di2Pose
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (300, 400, 3), dtype=np.uint8))
 BOXES = [(50.0, 20.0, 170.0, 280.0), (180.0, 10.0, 390.0, 290.0)]
@@ -82,29 +80,6 @@ def test_peaks_lie_between_cells():
     places, scores = peaks(maps)
     np.testing.assert_allclose(places[0, 0], (20.3, 40.6), atol=0.05)
     assert 0.9 < scores[0, 0] <= 1
-
-
-def test_a_pipeline_uses_the_observer_that_is_handed_in():
-    class Recorder:
-        def __init__(self, marks):
-            self.marks, self.boxes = marks, []
-
-        def observe(self, image, boxes):
-            self.boxes += list(boxes)
-            return np.stack([self.marks] * len(boxes))
-
-    photo, plain = walker(), Di2Pose.from_pretrained()
-    marks = plain.find(photo)[0].keypoints.copy()
-    marks[:, 2] = 0.9
-    observer = Recorder(marks)
-    model = Di2Pose.from_pretrained(observer=observer)
-    (seen,), (given,) = model(photo, hypotheses=2).people, plain(photo, keypoints=marks, hypotheses=2).people
-    assert observer.boxes == [plain.find(photo)[0].box]
-    assert np.linalg.norm(seen.joints_mm - given.joints_mm, axis=1).max() < 30
-    blind = Di2Pose.from_pretrained(observer=Recorder(np.zeros((17, 3))))
-    np.testing.assert_allclose(
-        blind(photo, hypotheses=2).people[0].joints_mm, plain(photo, hypotheses=2).people[0].joints_mm
-    )
 
 
 def test_names(tmp_path):

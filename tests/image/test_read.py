@@ -81,29 +81,35 @@ def test_a_moving_picture_gives_its_first_frame_and_says_so(tmp_path, photo):
     assert read_photo(tmp_path / "a.gif").scale == (1.0, 1.0)
 
 
-def test_a_bomb_is_refused_and_a_large_phone_photo_is_not(tmp_path):
+@pytest.fixture
+def half_a_megapixel(monkeypatch):
+    """Pictures of more pixels are shrunk."""
+    monkeypatch.setattr("di2pose.image.read.SHRINK_FROM", 0.5)
+
+
+def test_a_bomb_is_refused_and_a_large_phone_photo_is_not(tmp_path, half_a_megapixel):
     Image.new("1", (14000, 14000)).save(tmp_path / "bomb.png")
     for read in (read_image, read_photo):
         with pytest.raises(InputError, match=r"bomb\.png is too large to be unpacked .*196000000 pixels"):
             read(tmp_path / "bomb.png")
-    Image.new("1", (9000, 6000)).save(tmp_path / "large.png")
-    assert read_image(tmp_path / "large.png").size == (9000, 6000)
+    Image.new("1", (900, 600)).save(tmp_path / "large.png")
+    assert read_image(tmp_path / "large.png").size == (900, 600)
     small = read_photo(tmp_path / "large.png")
-    assert (small.picture.size, small.size, small.scale) == ((4500, 3000), (9000, 6000), (2.0, 2.0))
-    with pytest.raises(InputError, match="9000x6000 are 54 megapixels, 50 are allowed"):
-        read_photo(tmp_path / "large.png", most_megapixels=50)
+    assert (small.picture.size, small.size, small.scale) == ((450, 300), (900, 600), (2.0, 2.0))
+    with pytest.raises(InputError, match=r"900x600 are 1 megapixels, 0\.4 are allowed"):
+        read_photo(tmp_path / "large.png", most_megapixels=0.4)
 
 
 @pytest.mark.parametrize("progressive", [False, True])
-def test_a_large_jpeg_is_shrunk_as_it_is_read_and_turned(tmp_path, progressive):
+def test_a_large_jpeg_is_shrunk_as_it_is_read_and_turned(tmp_path, progressive, half_a_megapixel):
     exif = Image.Exif()
     exif[0x0112] = 8
-    dot = Image.new("L", (9000, 6000), 40)
-    dot.paste(220, (4500, 0, 9000, 6000))  # the right half is bright: turned by 8, the upper
+    dot = Image.new("L", (900, 600), 40)
+    dot.paste(220, (450, 0, 900, 600))  # the right half is bright: turned by 8, the upper
     dot.save(tmp_path / "huge.jpg", exif=exif, quality=30, progressive=progressive)
     photo = read_photo(tmp_path / "huge.jpg")
-    assert (photo.size, photo.picture.size, photo.note) == ((6000, 9000), (3000, 4500), "6000x9000 shrunk to 3000x4500")
-    assert photo.picture.getpixel((100, 100))[0] > 150 > photo.picture.getpixel((100, 4400))[0]
+    assert (photo.size, photo.picture.size, photo.note) == ((600, 900), (300, 450), "600x900 shrunk to 300x450")
+    assert photo.picture.getpixel((10, 10))[0] > 150 > photo.picture.getpixel((10, 440))[0]
 
 
 def progressive_jpeg(scans, **options):

@@ -10,24 +10,12 @@ from di2pose.pose.skeleton import COCO_17
 
 # A person of 1.75 m facing the camera, 1 px = 1 mm, y down from the crown; x to the viewer's right.
 STANDING = {
-    "nose": (0, 130),
-    "left_eye": (32, 100),
-    "right_eye": (-32, 100),
-    "left_ear": (75, 110),
-    "right_ear": (-75, 110),
-    "left_shoulder": (180, 320),
-    "right_shoulder": (-180, 320),
-    "left_elbow": (240, 600),
-    "right_elbow": (-240, 600),
-    "left_wrist": (250, 850),
-    "right_wrist": (-250, 850),
-    "left_hip": (120, 830),
-    "right_hip": (-120, 830),
-    "left_knee": (120, 1270),
-    "right_knee": (-120, 1270),
-    "left_ankle": (120, 1670),
+    "nose": (0, 130), "left_eye": (32, 100), "right_eye": (-32, 100), "left_ear": (75, 110),
+    "right_ear": (-75, 110), "left_shoulder": (180, 320), "right_shoulder": (-180, 320), "left_elbow": (240, 600),
+    "right_elbow": (-240, 600), "left_wrist": (250, 850), "right_wrist": (-250, 850), "left_hip": (120, 830),
+    "right_hip": (-120, 830), "left_knee": (120, 1270), "right_knee": (-120, 1270), "left_ankle": (120, 1670),
     "right_ankle": (-120, 1670),
-}
+}  # fmt: skip
 BOX = (-300.0, 0.0, 300.0, 1750.0)
 
 

@@ -105,7 +105,7 @@ def test_another_crop_size_is_refused(tmp_path):
         VitPose(str(tmp_path))
 
 
-@pytest.mark.parametrize("damage", ["no folder", "cut weights", "other weights", "bad config", "pickle"])
+@pytest.mark.parametrize("damage", ["no folder", "cut weights", "bad config", "pickle"])
 def test_weights_that_cannot_be_read_are_one_clear_line(folder, tmp_path, damage):
     copy = tmp_path / "copy"
     if damage != "no folder":
@@ -113,8 +113,6 @@ def test_weights_that_cannot_be_read_are_one_clear_line(folder, tmp_path, damage
     weights = copy / "model.safetensors"
     if damage == "cut weights":
         weights.write_bytes(weights.read_bytes()[:1000])
-    elif damage == "other weights":
-        weights.write_bytes(b"not weights at all" * 100)
     elif damage == "bad config":
         (copy / "config.json").write_text("{")
     elif damage == "pickle":

@@ -10,7 +10,7 @@ from di2pose.pipeline.assemble import fit_body, mean_body, unclear
 from di2pose.pipeline.observations import PersonView, fuse, keypoint_observation, observed_joints
 from di2pose.pose.bones import adult_range, impossible
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, LSP_14, bone_lengths
+from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, H36M_21, LSP_14, bone_lengths
 
 WIDTH = 256.0
 
@@ -47,6 +47,17 @@ def test_without_a_mouth_the_nose_helps_and_without_ears_nothing_tells_of_the_he
     bare, _ = observed_joints([(marks[:14], np.ones(14))], WIDTH, LSP_14)
     assert np.isnan(bare[H36M_17.index("head")]).all()
     assert np.isfinite(bare[H36M_17.index("left_knee")]).all()
+
+
+def test_further_joints_are_observed_where_a_landmark_is_the_same_point(landmarks):
+    points, shown = observed_joints([landmarks], WIDTH, BLAZEPOSE_33, H36M_21)
+    for name, landmark in (("left_heel", "left_heel"), ("right_toe", "right_foot_index")):
+        np.testing.assert_array_equal(points[:, H36M_21.index(name)], landmarks[0][:, BLAZEPOSE_33.index(landmark)])
+        np.testing.assert_array_equal(shown[:, H36M_21.index(name)], landmarks[1][:, BLAZEPOSE_33.index(landmark)])
+    np.testing.assert_array_equal(points[:, :17], observed_joints([landmarks], WIDTH, BLAZEPOSE_33)[0])
+    marks, scores = observed_joints([(landmarks[0][:, :17], np.ones((3, 17)))], WIDTH, COCO_17, H36M_21)
+    assert np.isnan(marks[:, 17:]).all()
+    assert (scores[:, 17:] == 0).all()
 
 
 def test_two_observers_are_one_where_they_agree_and_the_surer_counts_more():

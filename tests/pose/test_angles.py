@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from output.people import pose, rotation
 from output.people import standing as rest
 
@@ -143,8 +141,7 @@ def test_a_joint_that_is_not_known_spoils_its_own_angles_alone():
                 assert found[name] == pytest.approx(whole[name], nan_ok=True), (joint, name)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.floats(-180, 180), st.floats(0.3, 3))
+@pytest.mark.parametrize(("seed", "heading", "scale"), [(0, 37, 0.3), (1, -150, 1.0), (2, 90, 3.0), (3, 180, 2.0)])
 def test_angles_are_of_the_body_alone(seed, heading, scale):
     """Turning about the vertical, size and place change nothing; a mirror swaps the sides."""
     joints = pose(np.random.default_rng(seed))

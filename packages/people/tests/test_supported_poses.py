@@ -17,7 +17,7 @@ from di2pose_people.view import SIZE, View, look
 from di2pose_people.visibility import visibility
 
 from di2pose.data.sample import OCCLUDED
-from di2pose.pose.bones import PAIRS, SHARES
+from di2pose.pose.bones import joint_pairs as limited_pairs
 from di2pose.pose.skeleton import H36M_17
 
 EVERY_WAY = [(kind, way) for kind, ways in WAYS.items() for way in ways]
@@ -150,8 +150,8 @@ def test_the_limits_of_joint_pairs_are_those_of_drawn_people(motion, monkeypatch
 
     people = joint_pairs.shares(joint_pairs.settled(motion, 60, seed=1))
     numbers = np.array([row.split() for row in joint_pairs.table([people]).splitlines()], int) / 1000
-    a, b = PAIRS.T
+    (a, b), shares = limited_pairs().joints.T, limited_pairs().shares
     assert ((numbers[a, b] < people) & (people <= numbers[b, a] + 1e-9)).all()
-    beyond = (people < SHARES[:, 0]) | (people > SHARES[:, 1] + 1e-9)
+    beyond = (people < shares[:, 0]) | (people > shares[:, 1] + 1e-9)
     assert beyond.any(1).mean() < 0.05
-    assert (people.min(0) < 2 * SHARES[:, 0]).mean() > 0.5  # and are no wider than they must
+    assert (people.min(0) < 2 * shares[:, 0]).mean() > 0.5  # and are no wider than they must

@@ -31,9 +31,9 @@ from di2pose.model import PoseModel, TorchModel, find_model, load_model
 from di2pose.noise import hypothesis_generators
 from di2pose.pipeline.assemble import fit_body
 from di2pose.pipeline.crops import EncodedCrops
-from di2pose.pipeline.draw import point_estimates, predict_both
 from di2pose.pipeline.observations import PersonView
 from di2pose.pipeline.pipeline import Di2Pose
+from di2pose.pipeline.second_look import point_estimates, predict_both
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, Skeleton, get, mirror
 
 PEER, PEER_FLIPPED = "peer", "peer, flip test"

@@ -25,8 +25,7 @@ from di2pose.evaluation.predictors import Predictions
 from di2pose.evaluation.protocol import PROTOCOLS, Protocol
 from di2pose.files import Json
 from di2pose.occlusion.patches import Rectangle
-from di2pose.pose.aggregate import reprojected_pose
-from di2pose.pose.metrics import auc, joint_errors, pck, procrustes
+from di2pose.pose.metrics import auc, joint_errors, pck, procrustes, reprojected_pose
 from di2pose.pose.skeleton import H36M_17, Skeleton, convert
 
 DRAWN = ("single", "sample", "p-agg", "fitted", "p-best", "j-best", "j-agg")

@@ -143,11 +143,8 @@ def crop_camera(camera: Camera, roi: Roi, size: int = 256) -> tuple[Camera, Floa
     focal = math.sqrt(camera.focal[0] * camera.focal[1]) / cos_theta**1.5 * size / roi.side
     world_to_crop = rotation @ np.asarray(camera.rotation, dtype=np.float64)
     translation = rotation @ np.asarray(camera.translation_mm, dtype=np.float64)
-    turned = Camera.from_json(
-        assumed_camera((size, size)).to_json()
-        | {"focal": [focal, focal], "rotation": world_to_crop.tolist(), "translation_mm": translation.tolist()}
-    )
-    return turned, rotation
+    intrinsic = np.array([[focal, 0.0, size / 2], [0.0, focal, size / 2]])
+    return Camera.from_matrices(intrinsic, np.column_stack([world_to_crop, translation]), (size, size)), rotation
 
 
 def invert(matrix: Float[np.ndarray, "2 3"]) -> Float[np.ndarray, "2 3"]:

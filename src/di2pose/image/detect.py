@@ -42,11 +42,8 @@ class Detection:
 
 def from_boxes(boxes: Sequence[Sequence[float]]) -> list[Detection]:
     """Boxes (x0, y0, x1, y1) that the user knows, each with its upright crop."""
-    found = []
-    for x0, y0, x1, y1 in boxes:
-        box = (float(x0), float(y0), float(x1), float(y1))
-        found.append(Detection(box, 1.0, roi_from_box(box)))
-    return found
+    known = [(float(x0), float(y0), float(x1), float(y1)) for x0, y0, x1, y1 in boxes]
+    return [Detection(box, 1.0, roi_from_box(box)) for box in known]
 
 
 @runtime_checkable

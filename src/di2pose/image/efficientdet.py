@@ -1,6 +1,6 @@
 """EfficientDet-Lite0: boxes of people. A quantised tflite network out of a PyPI package, so pip alone brings it.
 
-B pictures, A = 19,206 anchors.
+A = 19,206 anchors, S some of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,22 +15,19 @@ from di2pose.image.litert import LitertNetwork, exp
 
 INPUT = 320
 """Pixels a side."""
-Boxes = tuple[Float[np.ndarray, "A 4"], Float[np.ndarray, " A"]]
-"""x0, y0, x1, y1 of every anchor in image pixels, and its score of the class person."""
+Boxes = tuple[Float[np.ndarray, "S 4"], Float[np.ndarray, " S"]]
+"""x0, y0, x1, y1 in image pixels, and the score of the class person."""
 
 
 class EfficientDet:
-    """A picture -> `Boxes`."""
+    """Pictures -> `Boxes` of each."""
 
     def __init__(self) -> None:
         self.network = LitertNetwork(lambda: fetch("efficientdet-lite0"))
         self.anchors = anchors()
 
-    def __call__(self, image: Image.Image) -> Boxes:
-        return self.begin([image])()[0]
-
-    def begin(self, images: Sequence[Image.Image]) -> Callable[[], list[Boxes]]:
-        """Start; the returned function waits for the boxes of each picture."""
+    def begin(self, images: Sequence[Image.Image], least: float) -> Callable[[], list[Boxes]]:
+        """Start; the returned function waits for the boxes whose score reaches `least`."""
         # The network was trained on pictures that keep their aspect, at the top left of the square.
         pixels = np.full((len(images), INPUT, INPUT, 3), 127, dtype=np.uint8)
         stretches = []
@@ -42,17 +39,21 @@ class EfficientDet:
 
         def wait() -> list[Boxes]:
             scores, raw = outputs()
-            boxes = [box * stretch for box, stretch in zip(self.decode(raw), stretches, strict=True)]
-            return list(zip(boxes, scores[..., 0].astype(np.float64), strict=True))
+            found = []
+            for score, places, stretch in zip(scores[..., 0].astype(np.float64), raw, stretches, strict=True):
+                sure = np.flatnonzero(score >= least)
+                found.append((decode(places[sure], self.anchors[sure]) * stretch, score[sure]))
+            return found
 
         return wait
 
-    def decode(self, raw: Float[np.ndarray, "B A 4"]) -> Float[np.ndarray, "B A 4"]:
-        """The network's output -> x0, y0, x1, y1 in input pixels."""
-        centre = raw[..., 0:2] * self.anchors[:, 2:] + self.anchors[:, :2]
-        extent = exp(raw[..., 2:4]) * self.anchors[:, 2:]
-        boxes = np.concatenate([centre - extent / 2, centre + extent / 2], axis=-1)  # y0 x0 y1 x1
-        return boxes[..., [1, 0, 3, 2]]
+
+def decode(raw: Float[np.ndarray, "S 4"], shapes: Float[np.ndarray, "S 4"]) -> Float[np.ndarray, "S 4"]:
+    """The network's output for these anchors -> x0, y0, x1, y1 in input pixels."""
+    centre = raw[:, 0:2] * shapes[:, 2:] + shapes[:, :2]
+    extent = exp(raw[:, 2:4]) * shapes[:, 2:]
+    boxes = np.concatenate([centre - extent / 2, centre + extent / 2], axis=-1)  # y0 x0 y1 x1
+    return boxes[:, [1, 0, 3, 2]]
 
 
 def anchors() -> Float[np.ndarray, "19206 4"]:

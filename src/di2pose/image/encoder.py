@@ -125,6 +125,11 @@ class EncoderOutput:
         whole = {name: np.concatenate([part._arrays()[name] for part in parts]) for name in parts[0]._arrays()}
         return EncoderOutput(skeleton=parts[0].skeleton, **whole)
 
+    def in_double_precision(self) -> "EncoderOutput":
+        """The same, all but the features in 64 bits."""
+        wide = {name: part.astype(np.float64) for name, part in self._arrays().items() if name != "features"}
+        return EncoderOutput(self.features.astype(np.float32, copy=False), skeleton=self.skeleton, **wide)
+
     def _arrays(self) -> dict[str, Any]:
         named = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in named.items() if value is not None and name != "skeleton"}

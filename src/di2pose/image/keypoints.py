@@ -82,9 +82,7 @@ def match_pictures(
     return [each.people for each in found]
 
 
-def people_in(
-    found: Sequence[PictureKeypoints], picture: Path, source: object
-) -> Float[np.ndarray, "P 17 3"]:
+def people_in(found: Sequence[PictureKeypoints], picture: Path, source: object) -> Float[np.ndarray, "P 17 3"]:
     """The people of one of many pictures: by its file name, with or without ending, where the source has names; a
     picture that is not among them shows nobody. Without names the source must hold one picture."""
     names = {key: each.people for each in found if each.name for key in (Path(each.name).stem, each.name)}

@@ -47,7 +47,7 @@ class LitertNetwork:
         """source: gives the path or the content of a tflite file; called whenever an interpreter is built."""
         self._source = source
         # By threads; last in, first out: the weights of the one that was used last are in the processor's cache.
-        self._idle: dict[int, LifoQueue[Any]] = defaultdict(LifoQueue)
+        self._idle: dict[int, LifoQueue[tuple[Any, int, list[int]]]] = defaultdict(LifoQueue)
         self._idle[_threads()].put(self._interpreter(_threads()))
 
     def __call__(self, images: Shaped[np.ndarray, "B H W C"]) -> Outputs:
@@ -65,16 +65,18 @@ class LitertNetwork:
 
     def _run(self, image: Shaped[np.ndarray, "H W C"], threads: int) -> Outputs:
         try:
-            interpreter = self._idle[threads].get_nowait()
+            ready = self._idle[threads].get_nowait()
         except Empty:
-            interpreter = self._interpreter(threads)
-        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], image[None])
+            ready = self._interpreter(threads)
+        interpreter, source, outputs = ready
+        interpreter.set_tensor(source, image[None])
         interpreter.invoke()
-        found = tuple(interpreter.get_tensor(each["index"]) for each in interpreter.get_output_details())
-        self._idle[threads].put(interpreter)
+        found = tuple(interpreter.get_tensor(each) for each in outputs)
+        self._idle[threads].put(ready)
         return found
 
-    def _interpreter(self, threads: int) -> Any:
+    def _interpreter(self, threads: int) -> tuple[Any, int, list[int]]:
+        """With the numbers of its input and of its outputs."""
         from ai_edge_litert.interpreter import Interpreter
 
         network = self._source()
@@ -84,7 +86,8 @@ class LitertNetwork:
         with _building, without_information():
             made = Interpreter(**given, num_threads=threads)
             made.allocate_tensors()
-        return made
+        (source,), outputs = made.get_input_details(), made.get_output_details()
+        return made, source["index"], [each["index"] for each in outputs]
 
 
 def made_network(how: Literal["cut", "convert"], assets: Sequence[str], *details: Any) -> Path | bytes:

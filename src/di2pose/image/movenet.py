@@ -164,9 +164,6 @@ class MultiPose:
         self.network = lru_cache(maxsize=SIZES)(lambda *size: network(_MULTIPOSE, _MULTIPOSE_HEADS, size))
         """(height, width) -> the network for pictures of that size."""
 
-    def __call__(self, image: Image.Image) -> Poses:
-        return self.begin(image)()
-
     def begin(self, image: Image.Image, least: float = 0.0) -> Callable[[], Poses]:
         """Start; the returned function waits for the people whose score may reach `least`."""
         small, stretch = fit_inside(image, LONG_SIDE)

@@ -59,7 +59,7 @@ class PeopleDetector:
 
     def _whole(self, image: Image.Image) -> list[Candidate]:
         waiting = self.poses.begin(image, least=HALF_SURE * POSE)
-        boxes, scores = self.boxes(image)
+        ((boxes, scores),) = self.boxes.begin([image], least=HALF_SURE * BOX)()
         poses = waiting()
         people = [
             Candidate(box, float(score) / POSE, keypoints)
@@ -68,16 +68,16 @@ class PeopleDetector:
             )
             if score >= HALF_SURE * POSE and area(box) > 0
         ]
-        merged = merge(distinct_poses(people), _candidates(boxes, scores, BOX, HALF_SURE, image.size))
+        merged = merge(distinct_poses(people), _candidates(boxes, scores, BOX, image.size))
         return [person for person in merged if person.strength >= 1]
 
     def _tiles(self, image: Image.Image, count: int, near: float) -> list[Candidate]:
         """People who are small in a tile and not cut by its own border, or within `near` pixels of it."""
         found = []
         tiles = tiling(image.size, count)
-        answers = self.boxes.begin([image.crop(tile) for tile in tiles])()
+        answers = self.boxes.begin([image.crop(tile) for tile in tiles], least=TILE)()
         for (x0, y0, x1, y1), (boxes, scores) in zip(tiles, answers, strict=True):
-            for person in _candidates(boxes + np.array([x0, y0] * 2), scores, TILE, 1.0, image.size):
+            for person in _candidates(boxes + np.array([x0, y0] * 2), scores, TILE, image.size):
                 left, top, right, bottom = person.box
                 cut = [left < x0 + near and x0 > 0, top < y0 + near and y0 > 0]
                 cut += [right > x1 - near and x1 < image.width, bottom > y1 - near and y1 < image.height]
@@ -111,15 +111,10 @@ def _detection(person: Candidate) -> Detection:
 
 
 def _candidates(
-    boxes: Float[np.ndarray, "A 4"],
-    scores: Float[np.ndarray, " A"],
-    threshold: float,
-    least: float,
-    size: tuple[int, int],
+    boxes: Float[np.ndarray, "S 4"], scores: Float[np.ndarray, " S"], threshold: float, size: tuple[int, int]
 ) -> list[Candidate]:
-    """Boxes that reach `least` of the threshold, cut at the picture's border, without those that overlap surer ones."""
-    sure = np.flatnonzero(scores >= least * threshold)
-    order = sure[np.argsort(-scores[sure], kind="stable")]
+    """Boxes, cut at the picture's border, without those that overlap surer ones."""
+    order = np.argsort(-scores, kind="stable")
     kept: list[Candidate] = []
     for box, score in zip(_inside(boxes[order], size), scores[order], strict=True):
         if area(box) > 0 and all(iou(box, other.box) <= 0.5 for other in kept):

@@ -1,24 +1,24 @@
-"""From hypotheses to people: bodies fitted to the picture, states, spread, score, duplicates suppressed.
+"""From hypotheses to people: camera axes, bodies fitted to the picture, states, spread, score, duplicates suppressed.
 
-B crops, H hypotheses, K bones; everything in camera axes. A body keeps its bones, left and right alike.
+B crops, H hypotheses, J joints of the model's skeleton, K bones. A body keeps its bones, left and right alike.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from di2pose.calibration import Calibration
-from di2pose.image.encoder import Encoder
-from di2pose.model import Pins
+from di2pose.image.encoder import Encoder, EncoderOutput
+from di2pose.model import Pins, Prediction
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop
-from di2pose.pipeline.draw import Estimate
-from di2pose.pipeline.observations import PersonView, inside_any
+from di2pose.pipeline.observations import BOX_TRUST, CUT_BOX_TRUST, PersonView, inside_any
 from di2pose.pipeline.second_look import mirrored_back
 from di2pose.pose.bones import adult_range, even, rebuild, stature_mm
+from di2pose.pose.camera import Camera
 from di2pose.pose.fit import Evidence, FittedPose, fit_poses, place, place_by_box, shrunken_precision
-from di2pose.pose.skeleton import H36M_17, LIMB_12, bone_lengths
+from di2pose.pose.skeleton import H36M_17, LIMB_12, Skeleton, bone_lengths, convert
 from di2pose.result import Person
 
 BEYOND = 0.05
@@ -30,12 +30,70 @@ ASSUMED_STD = 0.25
 """Relative error of an assumed focal length."""
 SAME_PLACE = 0.2
 """Two upper bodies nearer than this part of their length are one person."""
-UPPER_BODY = list(H36M_17.indices("pelvis", "spine", "thorax", "nose", "head", "left_shoulder", "right_shoulder"))
+UPPER_BODY = ("pelvis", "spine", "thorax", "nose", "head", "left_shoulder", "right_shoulder")
 CLEAR = 14 / 256
 """Largest spread of a visible joint's hypotheses in the picture, over the side of the crop: half of the joints that
 spread more are 11 pixels of 256 off or farther."""
 FAR = 2.0
 """Standard deviations that an observation may lie off its fitted joint."""
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A prediction of B crops in camera axes."""
+
+    samples_mm: Float[np.ndarray, "B H J 3"]
+    """Root-relative."""
+    visibility: Float[np.ndarray, "B J 4"]
+    """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
+    tokens: Int[np.ndarray, "B H N"] | None
+
+    def pick(self, rows: Sequence[int]) -> "Estimate":
+        """Of some of the crops."""
+        tokens = None if self.tokens is None else self.tokens[list(rows)]
+        return Estimate(self.samples_mm[list(rows)], self.visibility[list(rows)], tokens)
+
+
+def in_camera_axes(
+    prediction: Prediction, encoded: EncodedCrops, encoder: Encoder, skeleton: Skeleton = H36M_17
+) -> Estimate:
+    """A prediction, with poses in the axes of the cameras, and with visibilities where the model has none."""
+    poses = np.asarray(prediction.joints_mm, np.float64)
+    turned = [
+        pose @ encoder.rotation(crop.region, crop.camera) for pose, crop in zip(poses, encoded.crops, strict=True)
+    ]
+    if prediction.visibility is None:
+        visibility = visibility_by_landmarks(encoded.output, skeleton)
+    else:
+        visibility = np.asarray(prediction.visibility, np.float64)
+    return Estimate(np.stack(turned) if turned else poses, visibility, prediction.tokens)
+
+
+def with_cameras(
+    cameras: Sequence[Camera], encoded: EncodedCrops, estimate: Estimate, encoder: Encoder
+) -> tuple[EncodedCrops, Estimate]:
+    """The same crops and poses with other cameras: a crop's axes turn with the angle under which it is seen."""
+    crops = [replace(crop, camera=camera) for crop, camera in zip(encoded.crops, cameras, strict=True)]
+    turns = [
+        encoder.rotation(before.region, before.camera).T @ encoder.rotation(after.region, after.camera)
+        for before, after in zip(encoded.crops, crops, strict=True)
+    ]
+    samples_mm = np.stack([poses @ turn for poses, turn in zip(estimate.samples_mm, turns, strict=True)])
+    return replace(encoded, crops=crops), replace(estimate, samples_mm=samples_mm)
+
+
+def visibility_by_landmarks(output: EncoderOutput, skeleton: Skeleton) -> Float[np.ndarray, "B J 4"]:
+    """For a model without a visibility head: seen by the encoder's visibility of its landmarks, else hidden. Without
+    landmarks all joints count as seen, and only geometry overrules that."""
+    if output.landmark_visibility is None or output.skeleton is None:
+        seen = np.ones((len(output.features), skeleton.count))
+    else:
+        twice = output.landmark_visibility[..., None].repeat(2, axis=-1)
+        seen = convert(twice, output.skeleton, skeleton)[0][..., 0]
+        seen[:, skeleton.index("head")] = seen[:, skeleton.index("nose")]  # no landmark lies on top of the head
+        seen = np.nan_to_num(seen, nan=0.0)  # joints without a landmark
+    none = np.zeros_like(seen)
+    return np.stack([seen, none, 1 - seen, none], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -44,10 +102,10 @@ class BodyFit:
 
     pose: FittedPose
     """The estimate."""
-    samples_mm: Float[np.ndarray, "H 17 3"]
+    samples_mm: Float[np.ndarray, "H J 3"]
     """The hypotheses, each fitted in the same way with the same bones: they agree on what the picture shows, and differ
     in what it does not."""
-    unclear: Bool[np.ndarray, " 17"]
+    unclear: Bool[np.ndarray, " J"]
     """Joints whose place in the picture is not known, whatever their visibility: the hypotheses spread too far across
     the view, or the observation lies elsewhere."""
     scale: float = 1.0
@@ -61,24 +119,24 @@ class BodyFit:
 
 
 def mean_body(
-    samples_mm: Float[np.ndarray, "H 17 3"],
-) -> tuple[Float[np.ndarray, "17 3"], Float[np.ndarray, " K"]]:
+    samples_mm: Float[np.ndarray, "H J 3"], skeleton: Skeleton = H36M_17
+) -> tuple[Float[np.ndarray, "J 3"], Float[np.ndarray, " K"]]:
     """The mean of the hypotheses with the bones of an adult, left and right alike, and their lengths.
 
     Bones of the mean are too short where hypotheses disagree; their own mean length is right for a body, but a long
     bone in an uncertain direction costs more than a short one: half way between is as near to the truth as the mean.
     """
     mean = samples_mm.mean(0)
-    lengths = (bone_lengths(samples_mm, H36M_17).mean(0) + bone_lengths(mean, H36M_17)) / 2
-    lengths = np.clip(even(lengths), *adult_range().T)
-    return rebuild(mean, lengths), lengths
+    lengths = (bone_lengths(samples_mm, skeleton).mean(0) + bone_lengths(mean, skeleton)) / 2
+    lengths = np.clip(even(lengths, skeleton), *adult_range(skeleton).T)
+    return rebuild(mean, lengths, skeleton), lengths
 
 
 def fit_body(
-    samples_mm: Float[np.ndarray, "H 17 3"],
-    seen: Float[np.ndarray, " 17"],
+    samples_mm: Float[np.ndarray, "H J 3"],
+    seen: Float[np.ndarray, " J"],
     view: PersonView,
-    single_mm2: Float[np.ndarray, " 17"],
+    single_mm2: Float[np.ndarray, " J"],
     pins: Pins | None = None,
     height_m: float | None = None,
     only_mean: bool = False,
@@ -89,20 +147,22 @@ def fit_body(
     single_mm2: each joint's variance along an axis, for a single hypothesis, which has no spread
     pins: known joints, in camera axes
     """
-    pose, lengths = mean_body(samples_mm)
-    scale = 1.0 if height_m is None else height_m * 1000 / float(stature_mm(pose))
+    skeleton = view.skeleton
+    pose, lengths = mean_body(samples_mm, skeleton)
+    scale = 1.0 if height_m is None else height_m * 1000 / float(stature_mm(pose, skeleton))
     pins = None if pins is None else (pins[0] / scale, pins[1])
     points, noise, shown = view.fused(seen)
-    camera, trust = view.camera, view.depth_trust
+    camera, trust = view.camera, CUT_BOX_TRUST if view.cut else BOX_TRUST
     start = place(pose, points, shown, view.box, camera, trust)
     depth = float(place_by_box(pose, view.box, camera)[2])
     evidence = Evidence(camera.unproject_ray(points)[:, :2], noise / float(np.mean(camera.focal)), depth, trust)
-    bodies = pose[None] if only_mean else np.concatenate([pose[None], rebuild(samples_mm, lengths)])
-    fitted = fit_poses(bodies, shrunken_precision(samples_mm, single_mm2), lengths, evidence, start, pins)
+    bodies = pose[None] if only_mean else np.concatenate([pose[None], rebuild(samples_mm, lengths, skeleton)])
+    precision = shrunken_precision(samples_mm, single_mm2)
+    fitted = fit_poses(bodies, precision, lengths, evidence, start, pins, skeleton)
     return BodyFit(fitted[0], fitted.joints_mm[1:], unclear(samples_mm, fitted[0], view), scale, pins)
 
 
-def unclear(samples_mm: Float[np.ndarray, "H 17 3"], pose: FittedPose, view: PersonView) -> Bool[np.ndarray, " 17"]:
+def unclear(samples_mm: Float[np.ndarray, "H J 3"], pose: FittedPose, view: PersonView) -> Bool[np.ndarray, " J"]:
     """See `BodyFit.unclear`."""
     far = np.nan_to_num(pose.miss) > FAR
     if len(samples_mm) < 2:
@@ -130,11 +190,12 @@ def fit_people(
 def make_person(
     crop: PersonCrop,
     fit: BodyFit,
-    visibility: Float[np.ndarray, "17 4"],
+    visibility: Float[np.ndarray, "J 4"],
     tokens: Int[np.ndarray, "H N"] | None,
     score: float,
     calibration: Calibration,
     known_height: bool,
+    skeleton: Skeleton = H36M_17,
 ) -> Person:
     """The person of a fitted body, with the states and the calibrated spread of the joints."""
     pose, scale = fit.pose, fit.scale
@@ -158,6 +219,7 @@ def make_person(
         root_std_mm=_root_std_mm(pose, known_height, crop.assumed) * scale,
         score=score,
         tokens=None if tokens is None else np.asarray(tokens, np.int64),
+        skeleton=skeleton,
     )
 
 
@@ -191,13 +253,18 @@ def suppress_duplicates(people: Sequence[Person]) -> list[Person]:
 
 def _inside_box(person: Person) -> float:
     """The share of the upper body's joints that lie in the box."""
-    return float(inside_any(person.joints_2d[UPPER_BODY], [person.box]).mean())
+    return float(inside_any(_upper_body(person), [person.box]).mean())
 
 
 def _apart(a: Person, b: Person) -> float:
     """Mean distance of the upper body's joints in the picture, over the upper body's length."""
-    size = max(float(np.ptp(each.joints_2d[UPPER_BODY], axis=0).max()) for each in (a, b))
-    return float(np.linalg.norm(a.joints_2d[UPPER_BODY] - b.joints_2d[UPPER_BODY], axis=-1).mean()) / max(size, 1.0)
+    one, other = _upper_body(a), _upper_body(b)
+    size = max(float(np.ptp(each, axis=0).max()) for each in (one, other))
+    return float(np.linalg.norm(one - other, axis=-1).mean()) / max(size, 1.0)
+
+
+def _upper_body(person: Person) -> Float[np.ndarray, "7 2"]:
+    return np.asarray(person.joints_2d[list(person.skeleton.indices(*UPPER_BODY))])
 
 
 def person_scores(
@@ -212,7 +279,7 @@ def person_scores(
 
 
 def person_features(
-    encoded: EncodedCrops, samples_mm: Float[np.ndarray, "B H 17 3"], width: float
+    encoded: EncodedCrops, samples_mm: Float[np.ndarray, "B H J 3"], width: float
 ) -> Float[np.ndarray, "B E"] | None:
     """`calibration.PERSON_FEATURES` of each crop of that width; None where the encoder has no landmarks, or a pose no
     spread."""

@@ -105,17 +105,8 @@ def _in_batches(encoder: Encoder, pixels: UInt8[np.ndarray, "B H W 3"]) -> Encod
     outputs = []
     for first in range(0, len(pixels), BATCH):
         check()
-        outputs.append(_encode(encoder, np.ascontiguousarray(pixels[first : first + BATCH])))
-    return EncoderOutput.join(outputs)
-
-
-def _encode(encoder: Encoder, pixels: UInt8[np.ndarray, "B H W 3"]) -> EncoderOutput:
-    """`encoder.encode`; all but the features in double precision."""
-    output = encoder.encode(pixels)
-    names = ("landmarks_2d", "landmark_visibility", "world_mm", "person", "keypoints")
-    arrays = {name: getattr(output, name) for name in names}
-    wide = {name: value.astype(np.float64) for name, value in arrays.items() if value is not None}
-    return replace(output, features=output.features.astype(np.float32, copy=False), **wide)
+        outputs.append(encoder.encode(np.ascontiguousarray(pixels[first : first + BATCH])))
+    return EncoderOutput.join(outputs).in_double_precision()
 
 
 def painted(picture: Image.Image, boxes: Sequence[Box]) -> Image.Image:

@@ -21,7 +21,15 @@ and feet reach beyond them."""
 
 def detections_of(people: Float[np.ndarray, "P 17 3"]) -> list[Detection]:
     """A detection for each person; in the picture's pixels."""
-    return [_detection(person) for person in people]
+    found = []
+    for person in people:
+        low, high = np.nanmin(person[:, :2], axis=0), np.nanmax(person[:, :2], axis=0)
+        margin = MARGIN * max(1.0, float((high - low).max()))
+        (x0, y0), (x1, y1) = (low - margin).tolist(), (high + margin).tolist()
+        box = (x0, y0, x1, y1)
+        region = region_of(person, box) or roi_from_box(box)
+        found.append(Detection(box, 1.0, region, keypoints=person, given=True))
+    return found
 
 
 def with_given_keypoints(encoded: EncodedCrops, encoder: Encoder) -> EncodedCrops:
@@ -62,11 +70,3 @@ def observed(detection: Detection, person: Float[np.ndarray, "17 3"]) -> Detecti
     if not (person[:, 2] > 0).any():
         return detection
     return replace(detection, keypoints=person, given=True, roi=region_of(person, detection.box) or detection.roi)
-
-
-def _detection(person: Float[np.ndarray, "17 3"]) -> Detection:
-    low, high = np.nanmin(person[:, :2], axis=0), np.nanmax(person[:, :2], axis=0)
-    margin = MARGIN * max(1.0, float((high - low).max()))
-    (x0, y0), (x1, y1) = (low - margin).tolist(), (high + margin).tolist()
-    box = (x0, y0, x1, y1)
-    return Detection(box, 1.0, region_of(person, box) or roi_from_box(box), keypoints=person, given=True)

@@ -1,4 +1,7 @@
-"""Where each person's joints were observed in the picture: landmarks, keypoints, and their fusion.  B crops."""
+"""Where each person's joints were observed in the picture: landmarks, keypoints, and their fusion.
+
+B crops, J joints of the model's skeleton; a joint that no observer has is unobserved.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +15,7 @@ from di2pose.image.encoder import Encoder, to_picture
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop
 from di2pose.pipeline.second_look import mirrored_back
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import COCO_17, H36M_17, LIMB_12, Skeleton
+from di2pose.pose.skeleton import COCO_17, H36M_17, LIMB_12, Skeleton, convert
 
 LANDMARK_NOISE = 6 / 256
 """Standard deviation of a visible landmark, over the side of the crop."""
@@ -36,7 +39,7 @@ BORDER = 0.03
 BOX_TRUST, CUT_BOX_TRUST = 0.25, 1.0
 """Standard deviation (log) of the depth by the size of a box; of one that is cut by the picture's border."""
 
-Observation = tuple[Float[np.ndarray, "*B 17 2"], Float[np.ndarray, "*B 17"]]
+Observation = tuple[Float[np.ndarray, "*B J 2"], Float[np.ndarray, "*B J"]]
 """Where one observer has the joints, in pixels, and the standard deviation; NaN and infinity where it has none."""
 
 
@@ -50,58 +53,59 @@ class PersonView:
     """Whether the box is cut by the picture's border."""
     side: float
     """Of the crop, in the pixels of the camera."""
-    points: Float[np.ndarray, "17 2"]
+    points: Float[np.ndarray, "J 2"]
     """The joints by the encoder's landmarks, in pixels of the camera; NaN where there is no landmark."""
-    visibility: Float[np.ndarray, " 17"]
+    visibility: Float[np.ndarray, " J"]
     """The encoder's visibility of its landmarks, 0 to 1."""
     others: tuple[Observation, ...] = ()
     """Of other observers: keypoints of the crop, of the detector."""
+    skeleton: Skeleton = H36M_17
 
-    @property
-    def depth_trust(self) -> float:
-        """Standard deviation (log) of the depth by the size of the box."""
-        return CUT_BOX_TRUST if self.cut else BOX_TRUST
-
-    def fused(self, seen: Float[np.ndarray, " 17"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def fused(self, seen: Float[np.ndarray, " J"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """All observations as one: points, noise, and visibility by that noise, 0 to 1. `seen`: the probability that
         each joint is seen, by the model."""
-        plain = landmark_noise(self.side)
+        plain = landmark_noise(self.side, self.skeleton)
         hidden = 1 - np.minimum(self.visibility, seen)
         points, noise = fuse([(self.points, plain * (1 + HIDDEN_NOISE * hidden**2)), *self.others])
         return points, noise, 1 - np.sqrt(np.clip((noise / plain - 1) / HIDDEN_NOISE, 0, 1))
 
 
-def observe(encoded: EncodedCrops, encoder: Encoder) -> list[PersonView]:
+def observe(encoded: EncodedCrops, encoder: Encoder, skeleton: Skeleton = H36M_17) -> list[PersonView]:
     """A view of each person: by the encoder's landmarks and its second observer, in the mean with the mirror images
     where those were encoded, too, and by the detector, where it has keypoints. Occluded regions are left out."""
-    points, visibility = _landmarks(encoded, encoder)
-    second = _second_observer(encoded, encoder)
+    points, visibility = _landmarks(encoded, encoder, skeleton)
+    keypoints = [each.keypoints for each in encoded.outputs if each.keypoints is not None]
+    looks = [(each[..., :2], each[..., 2]) for each in keypoints]
+    second = observed_joints(looks, encoder.size[0], COCO_17, skeleton) if looks else None
     views = []
     for row, crop in enumerate(encoded.crops):
         in_picture = to_picture(encoder, crop.region, points[row])
         shown = np.where(inside_any(in_picture, crop.hidden), 0.0, visibility[row])
         others = []
         if second is not None:
-            marks, noise = keypoint_observation(
-                to_picture(encoder, crop.region, second[0][row]), second[1][row], crop.region.side
-            )
+            marks = to_picture(encoder, crop.region, second[0][row])
+            marks, noise = keypoint_observation(marks, second[1][row], crop.region.side, skeleton)
             others.append((marks, np.where(inside_any(marks, crop.hidden), np.inf, noise)))
         if crop.detection.keypoints is not None and not crop.detection.given and not crop.hidden:
-            others.append(_by_detector(crop, crop.detection.keypoints))
+            others.append(_by_detector(crop, crop.detection.keypoints, skeleton))
         box, size = crop.detection.box, crop.picture.size
-        view = PersonView(crop.camera, box, is_cut(box, size), crop.region.side, in_picture, shown, tuple(others))
-        views.append(view)
+        seen = crop.region.side, in_picture, shown, tuple(others)
+        views.append(PersonView(crop.camera, box, is_cut(box, size), *seen, skeleton))
     return views
 
 
 def observed_joints(
-    looks: Sequence[tuple[Float[np.ndarray, "*B J 2"], Float[np.ndarray, "*B J"]]], width: float, skeleton: Skeleton
-) -> tuple[Float[np.ndarray, "*B 17 2"], Float[np.ndarray, "*B 17"]]:
-    """Landmarks and their visibility, in the pixels of a crop of that width -> H36M's joints and their visibility; NaN
-    and 0 for joints without a landmark.
+    looks: Sequence[tuple[Float[np.ndarray, "*B L 2"], Float[np.ndarray, "*B L"]]],
+    width: float,
+    skeleton: Skeleton,
+    target: Skeleton = H36M_17,
+) -> tuple[Float[np.ndarray, "*B J 2"], Float[np.ndarray, "*B J"]]:
+    """Landmarks of a skeleton and their visibility, in the pixels of a crop of that width -> the target's joints and
+    their visibility; NaN and 0 for joints without a landmark.
 
     The second entry, if there is one, is of the mirror image: the mean of both, and the first where they contradict.
-    Limb joints are landmarks; nose and top of the head are derived of ears, mouth and shoulders, if there are any.
+    Limb joints are landmarks; nose and top of the head are derived of ears, mouth and shoulders, if there are any; the
+    joints that Human3.6M does not have are landmarks of the same point.
     """
     points, shown = looks[0]
     for there, shown_there in looks[1:]:
@@ -109,37 +113,41 @@ def observed_joints(
         agree = np.linalg.norm(other - points, axis=-1) < CONTRARY * width
         points = np.where(agree[..., None], (points + other) / 2, points)
         shown = np.where(agree, (shown + shown_there) / 2, np.minimum(shown, shown_there))
-    found = np.full((*points.shape[:-2], H36M_17.count, 2), np.nan)
+    found = np.full((*points.shape[:-2], target.count, 2), np.nan)
     weights = np.zeros(found.shape[:-1])
 
     def middle(*names: str) -> tuple[np.ndarray, np.ndarray]:
         rows = list(skeleton.indices(*names))
         return points[..., rows, :].mean(-2), np.asarray(shown[..., rows].mean(-1))
 
-    source, target = list(skeleton.indices(*LIMB_12)), list(H36M_17.indices(*LIMB_12))
-    found[..., target, :], weights[..., target] = points[..., source, :], shown[..., source]
+    source, limbs = list(skeleton.indices(*LIMB_12)), list(target.indices(*LIMB_12))
+    found[..., limbs, :], weights[..., limbs] = points[..., source, :], shown[..., source]
     mouth = ("left_mouth", "right_mouth") if "left_mouth" in skeleton.joints else ("nose", "nose")
     if {"left_ear", "right_ear", *mouth} <= set(skeleton.joints):
-        nose, head = H36M_17.indices("nose", "head")
+        nose, head = target.indices("nose", "head")
         found[..., nose, :], weights[..., nose] = middle("left_ear", "right_ear", *mouth)
         (ears, heard), (shoulders, _) = middle("left_ear", "right_ear"), middle("left_shoulder", "right_shoulder")
         found[..., head, :], weights[..., head] = ears + CROWN * (ears - shoulders), heard
+    if further := [joint for joint, name in enumerate(target.joints) if name not in H36M_17.joints]:
+        found[..., further, :] = convert(points, skeleton, target)[0][..., further, :]
+        twice = np.repeat(np.asarray(shown, np.float64)[..., None], 2, -1)
+        weights[..., further] = np.nan_to_num(convert(twice, skeleton, target)[0][..., further, 0])
     return found, weights
 
 
-def landmark_noise(side: float) -> Float[np.ndarray, " 17"]:
+def landmark_noise(side: float, skeleton: Skeleton = H36M_17) -> Float[np.ndarray, " J"]:
     """Standard deviations of visible joints in a crop of that side."""
-    noise = np.full(H36M_17.count, LANDMARK_NOISE * side)
-    noise[list(H36M_17.indices("nose", "head"))] *= FACE_NOISE
+    noise = np.full(skeleton.count, LANDMARK_NOISE * side)
+    noise[list(skeleton.indices("nose", "head"))] *= FACE_NOISE
     return noise
 
 
 def keypoint_observation(
-    points: Float[np.ndarray, "*B 17 2"], scores: Float[np.ndarray, "*B 17"], side: float
+    points: Float[np.ndarray, "*B J 2"], scores: Float[np.ndarray, "*B J"], side: float, skeleton: Skeleton = H36M_17
 ) -> Observation:
     """A second observer's joints, as `observed_joints` gives them, with their noise; `side` of the crop in the points'
     pixels."""
-    noise = landmark_noise(side) * (SURE_NOISE / LANDMARK_NOISE) * _doubt(scores)
+    noise = landmark_noise(side, skeleton) * (SURE_NOISE / LANDMARK_NOISE) * _doubt(scores)
     return points, np.where(np.isfinite(points).all(-1), noise, np.inf)
 
 
@@ -185,7 +193,7 @@ def is_cut(box: Box, size: tuple[int, int]) -> bool:
     return x0 <= near or y0 <= near or x1 >= width - near or y1 >= height - near
 
 
-def _landmarks(encoded: EncodedCrops, encoder: Encoder) -> tuple[np.ndarray, np.ndarray]:
+def _landmarks(encoded: EncodedCrops, encoder: Encoder, skeleton: Skeleton) -> tuple[np.ndarray, np.ndarray]:
     """`observed_joints` of the encoder's landmarks, in crop pixels; NaN and 0 where it has none."""
     looks = [
         (each.landmarks_2d, each.landmark_visibility)
@@ -193,20 +201,13 @@ def _landmarks(encoded: EncodedCrops, encoder: Encoder) -> tuple[np.ndarray, np.
         if each.landmarks_2d is not None and each.landmark_visibility is not None
     ]
     if looks and encoded.output.skeleton is not None:
-        return observed_joints(looks, encoder.size[0], encoded.output.skeleton)
-    shape = (len(encoded.crops), H36M_17.count)
+        return observed_joints(looks, encoder.size[0], encoded.output.skeleton, skeleton)
+    shape = (len(encoded.crops), skeleton.count)
     return np.full((*shape, 2), np.nan), np.zeros(shape)
 
 
-def _second_observer(encoded: EncodedCrops, encoder: Encoder) -> tuple[np.ndarray, np.ndarray] | None:
-    """`observed_joints` of the second observer's keypoints, in crop pixels, and their scores."""
-    marks = [each.keypoints for each in encoded.outputs if each.keypoints is not None]
-    looks = [(each[..., :2], each[..., 2]) for each in marks]
-    return observed_joints(looks, encoder.size[0], COCO_17) if looks else None
-
-
-def _by_detector(crop: PersonCrop, marks: Float[np.ndarray, "17 3"]) -> Observation:
+def _by_detector(crop: PersonCrop, marks: Float[np.ndarray, "17 3"], skeleton: Skeleton) -> Observation:
     """The joints by the detector's keypoints that are sure."""
     sure = np.where(marks[:, 2] >= SURE_KEYPOINT, 1.0, np.nan)  # an unsure one spoils what is derived of it
-    points, _ = observed_joints([(marks[:, :2] + 0 * sure[:, None], np.nan_to_num(sure))], 0.0, COCO_17)
-    return points, landmark_noise(max(crop.picture.size)) * KEYPOINT_NOISE
+    points, _ = observed_joints([(marks[:, :2] + 0 * sure[:, None], np.nan_to_num(sure))], 0.0, COCO_17, skeleton)
+    return points, landmark_noise(max(crop.picture.size), skeleton) * KEYPOINT_NOISE

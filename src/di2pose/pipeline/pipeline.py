@@ -26,14 +26,23 @@ from di2pose.image.observer import Observer, load_observer
 from di2pose.model import Constraints, NumpyModel, Pins, PoseModel, TorchModel, find_model, load_model, save_model
 from di2pose.noise import hypothesis_generators
 from di2pose.options import CallOptions, Options
-from di2pose.pipeline.assemble import BodyFit, fit_people, make_person, person_scores, suppress_duplicates
+from di2pose.pipeline.assemble import (
+    BodyFit,
+    Estimate,
+    fit_people,
+    in_camera_axes,
+    make_person,
+    person_scores,
+    suppress_duplicates,
+    with_cameras,
+)
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops
-from di2pose.pipeline.draw import Estimate, in_camera_axes, pins_in_crops, predict_both, with_cameras
 from di2pose.pipeline.given import detections_of, observed, with_given_keypoints
 from di2pose.pipeline.observations import observe
 from di2pose.pipeline.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
-from di2pose.pipeline.second_look import with_second_looks, without_neighbours
+from di2pose.pipeline.second_look import predict_both, with_second_looks, without_neighbours
 from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import H36M_17, Skeleton
 from di2pose.result import Person, Result
 
 SPARE = 4
@@ -75,6 +84,10 @@ class Di2Pose:
         self.model = model
         self.numpy_model: NumpyModel = TorchModel(model) if isinstance(model, PoseModel) else model
         self.detector, self.calibration, self._observer = detector, calibration, observer
+        self.skeleton: Skeleton = getattr(model, "skeleton", H36M_17)
+        """Of the model's joints: Human3.6M's 17, or these and others."""
+        if self.skeleton.root != 0 or not set(H36M_17.joints) <= set(self.skeleton.joints):
+            raise InputError(f"a model's skeleton needs the joints of h36m_17, its root first; got {self.skeleton}")
         self._encoder: Encoder | str = encoder or model.config.encoder
         self._encoders: dict[str, Encoder] = {}
         self._detectors: dict[tuple[str, str], Detector] = {}
@@ -113,7 +126,7 @@ class Di2Pose:
         return losses
 
     def predict_joints(self, features: Any, hypotheses: int, steps: int, generator: Any) -> Any:
-        """Poses (B, H, 17, 3) from features (B, L, F), both tensors: mm, in the axes of the crops; Algorithm 2."""
+        """Poses (B, H, J, 3) from features (B, L, F), both tensors: mm, in the axes of the crops; Algorithm 2."""
         return self.model.predict(features, hypotheses, steps, generator).joints_mm
 
     def eval(self) -> "Di2Pose":
@@ -168,6 +181,13 @@ class Di2Pose:
         """Default person-score threshold."""
         return 0.0 if self.calibration is None or self.calibration.person is None else self.calibration.person.least
 
+    def _calibration(self) -> Calibration:
+        """The calibration to apply."""
+        found = self.calibration or Calibration.neutral(self.skeleton)
+        if found.joints != self.skeleton.count:
+            raise InputError(f"the calibration is of {found.joints} joints, the model has {self.skeleton.count}")
+        return found
+
     @overload
     def __call__(  # type: ignore[overload-overlap]  # a path is a sequence of strings, too
         self, images: Picture, **options: Unpack[CallOptions]
@@ -206,18 +226,16 @@ class Di2Pose:
                 crops.append(replace(crop, others=others, query=number))
         return self.encode(crops, options.second_look)
 
-    def predict_people(
-        self, queries: Sequence[ImageQuery], encoded: EncodedCrops, options: Options
-    ) -> list[Result]:
+    def predict_people(self, queries: Sequence[ImageQuery], encoded: EncodedCrops, options: Options) -> list[Result]:
         """The result of each picture. Detections that are no people are dropped, unless the user gave their boxes."""
-        calibration = self.calibration or Calibration.neutral()
+        calibration = self._calibration()
         if encoded.output.person is not None and calibration.person is None:  # then the encoder decides
             by_user = np.array([queries[crop.query].request.people_given for crop in encoded.crops], bool)
             encoded = encoded.pick(np.flatnonzero(by_user | (encoded.output.person >= PERSON)).tolist())
         steps = self.config.sample_steps if options.steps is None else options.steps
         people: list[Person] = []
         if encoded.crops:
-            pins = parse_pins(options.pin)
+            pins = parse_pins(options.pin, self.skeleton)
             estimate = self._draw(encoded, steps, pins, options)
             scores = person_scores(encoded, estimate, self.encoder, calibration)
             likely = [
@@ -226,7 +244,7 @@ class Di2Pose:
                 if queries[crop.query].request.people_given or scores[row] >= self._threshold(crop, options)
             ]
             encoded, estimate = encoded.pick(likely), estimate.pick(likely)
-            views = observe(encoded, self.encoder)
+            views = observe(encoded, self.encoder, self.skeleton)
             fits = fit_people(views, estimate, calibration, options.height_m, pins)
             for _ in range(ROUNDS):  # perspective changes with the lens, and with it the fit
                 longer = _longer_lenses(queries, encoded, fits)
@@ -261,10 +279,10 @@ class Di2Pose:
         """Hypotheses for every crop, seeded by the number of the person in their own picture."""
         owners = [crop.query for crop in encoded.crops]
         numbers = [owners[:row].count(owner) for row, owner in enumerate(owners)]
-        known = Constraints(
-            None if pins is None else pins_in_crops(pins, encoded.crops, self.encoder),
-            parse_tokens(options.keep_tokens, getattr(self.config, "tokenizer", None)),
-        )
+        known = Constraints(kept=parse_tokens(options.keep_tokens, getattr(self.config, "tokenizer", None)))
+        if pins is not None:  # in camera axes, the same for every crop -> in the axes of each crop
+            turned = [pins[0] @ self.encoder.rotation(crop.region, crop.camera).T for crop in encoded.crops]
+            known = replace(known, pins=(np.stack(turned).astype(np.float32), np.tile(pins[1], (len(turned), 1))))
         noise = hypothesis_generators(options.seed, numbers, options.hypotheses)
         return self.estimate(encoded, options.hypotheses, steps, noise, known)
 
@@ -318,29 +336,27 @@ class Di2Pose:
     ) -> Estimate:
         """H poses in camera axes and the visibility of every joint, for each crop. Constraints in the crops' axes."""
         flipped = None if encoded.flipped is None else encoded.flipped.features
-        features = encoded.output.features
-        prediction = predict_both(self.numpy_model, features, flipped, hypotheses, steps, noise, constraints)
-        return in_camera_axes(prediction, encoded, self.encoder)
+        asked = hypotheses, steps, noise, constraints
+        prediction = predict_both(self.numpy_model, encoded.output.features, flipped, *asked, self.skeleton)
+        return in_camera_axes(prediction, encoded, self.encoder, self.skeleton)
 
     def place(self, encoded: EncodedCrops, estimate: Estimate, height_m: float | None = None) -> list[Person]:
         """A person for each crop."""
-        calibration = self.calibration or Calibration.neutral()
-        fits = fit_people(observe(encoded, self.encoder), estimate, calibration, height_m)
+        calibration = self._calibration()
+        fits = fit_people(observe(encoded, self.encoder, self.skeleton), estimate, calibration, height_m)
         scores = person_scores(encoded, estimate, self.encoder, calibration)
         return self._people(encoded, estimate, fits, scores, height_m is not None)
 
     def _people(
         self, encoded: EncodedCrops, estimate: Estimate, fits: Sequence[BodyFit], scores: np.ndarray, known_height: bool
     ) -> list[Person]:
-        calibration = self.calibration or Calibration.neutral()
+        calibration = self._calibration()
         tokens = [None] * len(fits) if estimate.tokens is None else estimate.tokens
         every = zip(encoded.crops, fits, estimate.visibility, tokens, scores.tolist(), strict=True)
-        return [make_person(*each, calibration, known_height) for each in every]
+        return [make_person(*each, calibration, known_height, self.skeleton) for each in every]
 
 
-def _longer_lenses(
-    queries: Sequence[ImageQuery], encoded: EncodedCrops, fits: Sequence[BodyFit]
-) -> list[ImageQuery]:
+def _longer_lenses(queries: Sequence[ImageQuery], encoded: EncodedCrops, fits: Sequence[BodyFit]) -> list[ImageQuery]:
     """The queries, with a longer lens where the camera is assumed and a person stands too near."""
     nearest = [np.inf] * len(queries)
     for crop, fit in zip(encoded.crops, fits, strict=True):

@@ -20,7 +20,7 @@ from di2pose.image.read import LEAST_PIXELS, ExifFocal, exif_focal, read_image, 
 from di2pose.model import Pins
 from di2pose.pipeline.crops import BATCH
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_17, Skeleton
 from di2pose.result import Person, Result
 
 Picture = str | Path | Image.Image | np.ndarray
@@ -84,11 +84,11 @@ class ImageQuery(NamedTuple):
         return Result(path, size, self.camera, people, *made, picture=shown, camera_source=self.camera_source)
 
 
-def parse_pins(joints: Mapping[str, Any] | None) -> Pins | None:
-    """{"left_wrist": (x, y, z)} -> (joints (17, 3), which are known (17,)); None without pins."""
+def parse_pins(joints: Mapping[str, Any] | None, skeleton: Skeleton = H36M_17) -> Pins | None:
+    """{"left_wrist": (x, y, z)} -> (joints (J, 3), which are known (J,)); None without pins."""
     if not joints:
         return None
-    place, known = np.zeros((H36M_17.count, 3)), np.zeros(H36M_17.count, dtype=bool)
+    place, known = np.zeros((skeleton.count, 3)), np.zeros(skeleton.count, dtype=bool)
     for name, xyz in joints.items():
         point = np.array(xyz, dtype=np.float64)  # a copy: the arrays of a result are read-only
         if point.shape != (3,) or not np.isfinite(point).all():
@@ -98,7 +98,7 @@ def parse_pins(joints: Mapping[str, Any] | None) -> Pins | None:
                 f"pin['{name}'] lies {np.linalg.norm(point):.0f} mm from the pelvis, farther than bodies reach: "
                 "pins are relative to the pelvis, in mm"
             )
-        place[H36M_17.index(name)], known[H36M_17.index(name)] = point, True
+        place[skeleton.index(name)], known[skeleton.index(name)] = point, True
     return place, known
 
 
@@ -183,11 +183,6 @@ def open_query(request: ImageRequest, camera: Camera | None, field_of_view: floa
                 "they must be pixels of this picture, upright"
             )
     return ImageQuery(request, picture, camera, source)
-
-
-def camera_for(size: tuple[int, int], camera: Camera | None, field_of_view: float | None) -> Camera:
-    """The camera of a picture without a file, such as a frame: see `camera_and_source`."""
-    return camera_and_source(size, camera, field_of_view)[0]
 
 
 def camera_and_source(

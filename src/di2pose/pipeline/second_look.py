@@ -1,10 +1,12 @@
-"""A second look: which crops need one, which other regions to try, and which crop to keep.
+"""A second look: which crops need one, which other regions to try, and which crop to keep; and the flip test.
 
-What stands in front of a person misleads a detector: crops come turned, shifted or of the wrong size.
+What stands in front of a person misleads a detector: crops come turned, shifted or of the wrong size. The flip test
+takes a crop's mirror image as a second observation, in which an encoder errs differently.  B crops, H hypotheses.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -13,9 +15,9 @@ from di2pose.image.crop import Roi
 from di2pose.image.detect import FEW_KEYPOINTS, SURE_KEYPOINT, Detection
 from di2pose.image.encoder import PERSON, Encoder, to_picture
 from di2pose.image.region import next_region
-from di2pose.model import NumpyModel
+from di2pose.model import Constraints, NumpyModel, Prediction, TorchModel
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops, encode_mirrored
-from di2pose.pose.skeleton import COCO_17, LIMB_12, Skeleton
+from di2pose.pose.skeleton import COCO_17, H36M_17, LIMB_12, Skeleton, mirror
 
 TURNED = np.radians(15)
 """Regions turned by more are also tried upright."""
@@ -62,9 +64,7 @@ def without_neighbours(both: EncodedCrops, encoder: Encoder) -> EncodedCrops:
     return replace(both, flipped=both.flipped.swap(again, there))
 
 
-def most_certain_crops(
-    first: EncodedCrops, rows: Sequence[int], encoder: Encoder, model: NumpyModel
-) -> EncodedCrops:
+def most_certain_crops(first: EncodedCrops, rows: Sequence[int], encoder: Encoder, model: NumpyModel) -> EncodedCrops:
     """The same people, but for each of the rows the crop of the model's greatest certainty among: the first, upright
     where that is turned, and the regions that the landmarks of those two call for. Where all of these lie on a
     neighbour, also with neighbours painted over. Crops on a neighbour come late, and crops without a person last.
@@ -138,9 +138,7 @@ def needs_second_look(first: EncodedCrops, encoder: Encoder) -> Bool[np.ndarray,
     return doubt
 
 
-def mirrored_back(
-    points: Float[np.ndarray, "*B J 2"], skeleton: Skeleton, width: float
-) -> Float[np.ndarray, "*B J 2"]:
+def mirrored_back(points: Float[np.ndarray, "*B J 2"], skeleton: Skeleton, width: float) -> Float[np.ndarray, "*B J 2"]:
     """Landmarks of the mirror image of a crop of that width -> in the pixels of the crop."""
     back: np.ndarray = (points * (-1, 1) + (width, 0))[..., list(skeleton.mirror_order), :]
     return back
@@ -207,3 +205,85 @@ def _change(before: Roi, after: Roi) -> tuple[float, float, float]:
     shift = float(np.hypot(after.centre[0] - before.centre[0], after.centre[1] - before.centre[1]))
     turn = abs(float(np.angle(np.exp(1j * (after.angle - before.angle)))))
     return shift / before.side, abs(float(np.log(after.side / before.side))), turn
+
+
+def predict_both(
+    model: NumpyModel,
+    features: Float[np.ndarray, "B L F"],
+    flipped: Float[np.ndarray, "B L F"] | None,
+    hypotheses: int,
+    steps: int,
+    noise: Any,
+    constraints: Constraints | None = None,
+    skeleton: Skeleton = H36M_17,
+) -> Prediction:
+    """`model.predict`; with `flipped`, the features of the mirror images, the flip test: every other pair of hypotheses
+    comes from the mirror image and is mirrored back; single poses and visibilities are the means of both.
+
+    Kept tokens have no meaning in the mirror: they switch the flip test off. The tokens of a mirrored hypothesis are
+    those of its pose mirrored back.
+    """
+    known = constraints or Constraints()
+    if flipped is None or known.kept is not None:
+        return model.predict(features, hypotheses, steps, noise, constraints)
+    here, there = ([h for h in range(hypotheses) if h // 2 % 2 == side] for side in (0, 1))
+    if not there:  # too few hypotheses for a pose of the mirror image: drawn in one step for its visibility alone
+        found = model.predict(features, hypotheses, steps, noise, constraints)
+        if found.visibility is None:
+            return found
+        other = model.predict(flipped, 1, 1, _share(noise, [0], hypotheses))
+        return replace(found, visibility=_mean_visibility(found, other, skeleton))
+    mirrored = known
+    if known.pins is not None:
+        joints, which = known.pins
+        mirrored = replace(known, pins=(mirror(joints, skeleton), which[:, list(skeleton.mirror_order)]))
+    noise_here, noise_there = (_share(noise, rows, hypotheses) for rows in (here, there))
+    if len(here) == len(there) and isinstance(noise_here, list) and isinstance(noise_there, list):  # in one pass
+        pins = None
+        if known.pins is not None and mirrored.pins is not None:
+            pins = np.concatenate([known.pins[0], mirrored.pins[0]]), np.concatenate([known.pins[1], mirrored.pins[1]])
+        joined = np.concatenate([features, flipped])
+        both = model.predict(joined, len(here), steps, noise_here + noise_there, Constraints(pins))
+        found, other = _rows(both, slice(0, len(features))), _rows(both, slice(len(features), None))
+    else:
+        found = model.predict(features, len(here), steps, noise_here, known)
+        other = model.predict(flipped, len(there), steps, noise_there, mirrored)
+    back = mirror(other.joints_mm, skeleton)
+    order = np.argsort(here + there)
+    tokens = None if found.tokens is None else model.tokens_of(back)
+    if tokens is not None:
+        tokens = np.concatenate([found.tokens, tokens], axis=1)[:, order]
+    joints_mm = np.concatenate([found.joints_mm, back], axis=1)[:, order]
+    return Prediction(joints_mm, _mean_visibility(found, other, skeleton), tokens)
+
+
+def point_estimates(
+    model: TorchModel,
+    features: Float[np.ndarray, "B L F"],
+    flipped: Float[np.ndarray, "B L F"] | None,
+    skeleton: Skeleton = H36M_17,
+) -> dict[str, Float[np.ndarray, "B J 3"]]:
+    """`PoseModel.point_estimates`; with the mirror images the means of both."""
+    found = model.point_estimates(features)
+    if flipped is None:
+        return found
+    there = model.point_estimates(flipped)
+    return {name: (pose + mirror(there[name], skeleton)) / 2 for name, pose in found.items()}
+
+
+def _rows(both: Prediction, rows: slice) -> Prediction:
+    visibility, tokens = (None if part is None else part[rows] for part in (both.visibility, both.tokens))
+    return Prediction(both.joints_mm[rows], visibility, tokens)
+
+
+def _share(noise: Any, rows: Sequence[int], hypotheses: int) -> Any:
+    """The noise of some of the hypotheses of every crop."""
+    if not isinstance(noise, Sequence):
+        return noise  # one for all rows
+    return [noise[first + h] for first in range(0, len(noise), hypotheses) for h in rows]
+
+
+def _mean_visibility(here: Prediction, there: Prediction, skeleton: Skeleton) -> Any:
+    if here.visibility is None or there.visibility is None:
+        return None
+    return (here.visibility + there.visibility[:, list(skeleton.mirror_order)]) / 2

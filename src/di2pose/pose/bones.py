@@ -1,11 +1,15 @@
 """Bones and the distances of joints: lengths, poses with given bones, stature, and which poses a body can take.
 
-J joints, K = J - 1 bones in the order of `Skeleton.bones`; mm. The limits of joint pairs are for H36M_17 (P = 120 pairs
-without a bone), as shares of the path along the bones, so they hold for bodies of any size.
+J joints, the root first, K = J - 1 bones in the order of `Skeleton.bones`; mm. Limits go by the names of Human3.6M's
+joints; bones and pairs of other joints have none. Those of P joint pairs are shares of the path along the bones, so
+they hold for bodies of any size.
 """
 
+from functools import cache
+from typing import NamedTuple
+
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from di2pose.pose.skeleton import H36M_17, Skeleton, bone_lengths
 
@@ -14,7 +18,7 @@ ADULT_MM = {
     "thorax": (160.0, 340.0), "nose": (70.0, 190.0), "head": (70.0, 190.0), "shoulder": (120.0, 220.0),
     "elbow": (210.0, 380.0), "wrist": (180.0, 330.0),
 }  # fmt: skip
-"""Least and greatest length of the bone that ends in a joint of H36M_17, for adults of 1.45 to 2.1 m."""
+"""Least and greatest length of the bone that ends in a joint, for adults of 1.45 to 2.1 m."""
 SOLE = 0.039
 """Height of the ankle over stature (Drillis and Contini, as in Winter's Biomechanics)."""
 COLUMN = (("right_knee", "left_knee"), ("right_ankle", "left_ankle"), ("spine",), ("thorax",), ("nose",), ("head",))
@@ -41,20 +45,6 @@ TABLE = """
 """
 """Joints in the order of H36M_17, in thousandths: above the diagonal the least share, below it the greatest; bones: 0.
 By benchmarks/joint_pairs.py from the CMU motion capture (140,854 frames) and 4,000 drawn people."""
-PAIRS = np.array([(a, b) for b in range(H36M_17.count) for a in range(b) if (b, a) not in H36M_17.bones])
-"""Both joints of each pair without a bone, the lower number first."""
-_TO_ROOT = np.zeros((H36M_17.count, len(H36M_17.bones)))
-for _bone in H36M_17.outward:
-    _child, _parent = H36M_17.bones[_bone]
-    _TO_ROOT[_child] = _TO_ROOT[_parent]
-    _TO_ROOT[_child, _bone] = 1
-PATHS = np.abs(_TO_ROOT[PAIRS[:, 0]] - _TO_ROOT[PAIRS[:, 1]])
-"""(P, K) which bones lie between the joints of each pair."""
-_SHARES = np.array([row.split() for row in TABLE.split("\n")[1:-1]], float) / 1000
-SHARES = np.stack([_SHARES[PAIRS[:, 0], PAIRS[:, 1]], _SHARES[PAIRS[:, 1], PAIRS[:, 0]]], axis=-1)
-"""(P, 2) least and greatest."""
-ENDS = np.concatenate([np.array(H36M_17.bones), PAIRS])
-"""Both joints of the bones, then of the pairs."""
 ROUNDS, DAMPING, STEP_MM = 40, 0.01, 60.0
 """Of a search in `make_possible`: most steps, damping of the normal equations, largest step along an axis."""
 LOOSE = 0.1
@@ -63,6 +53,32 @@ SEARCHES, SHAKE_MM = 10, 50.0
 """A search that fails is repeated with noise of this deviation; needed by 59 of 6,000 absurd poses."""
 INSIDE_MM, STILL_MM = 1.0, 0.05
 """Pairs are brought this far inside their limits; the search ends when bones are off by at most STILL_MM."""
+
+
+class JointPairs(NamedTuple):
+    """Pairs of joints: both numbers, the lower first; 1 for the bones that lie between them, else 0; least and greatest
+    distance over the length of these bones."""
+
+    joints: Int[np.ndarray, "P 2"]
+    paths: Float[np.ndarray, "P K"]
+    shares: Float[np.ndarray, "P 2"]
+
+
+@cache
+def joint_pairs(skeleton: Skeleton = H36M_17) -> JointPairs:
+    """All pairs of Human3.6M's joints without a bone, in a skeleton that has these joints."""
+    table = np.array([row.split() for row in TABLE.split("\n")[1:-1]], float) / 1000
+    places = {joint: H36M_17.index(name) for joint, name in enumerate(skeleton.joints) if name in H36M_17.joints}
+    pairs = [(a, b) for b in places for a in places if a < b and not {(a, b), (b, a)} & set(skeleton.bones)]
+    limits = np.sort([(places[a], places[b]) for a, b in pairs]).T
+    to_root = np.zeros((skeleton.count, len(skeleton.bones)))
+    for bone in skeleton.outward:
+        child, parent = skeleton.bones[bone]
+        to_root[child] = to_root[parent]
+        to_root[child, bone] = 1
+    joints = np.array(pairs)
+    paths = np.abs(to_root[joints[:, 0]] - to_root[joints[:, 1]])
+    return JointPairs(joints, paths, np.stack([table[*limits], table[*limits[::-1]]], axis=-1))
 
 
 def rebuild(
@@ -91,8 +107,9 @@ def even(lengths_mm: Float[np.ndarray, "*B K"], skeleton: Skeleton = H36M_17) ->
 
 
 def adult_range(skeleton: Skeleton = H36M_17) -> Float[np.ndarray, "K 2"]:
-    """Least and greatest length of every bone of H36M_17."""
-    return np.array([ADULT_MM[skeleton.joints[child].rpartition("_")[2]] for child, _ in skeleton.bones])
+    """Least and greatest length of every bone."""
+    ends = [skeleton.joints[child].rpartition("_")[2] for child, _ in skeleton.bones]
+    return np.array([ADULT_MM.get(end, (0.0, np.inf)) for end in ends])
 
 
 def stature_mm(joints_mm: Float[np.ndarray, "*B J 3"], skeleton: Skeleton = H36M_17) -> np.ndarray:
@@ -106,19 +123,13 @@ def stature_mm(joints_mm: Float[np.ndarray, "*B J 3"], skeleton: Skeleton = H36M
     return np.asarray(np.sum(bones, axis=0) / (1 - SOLE))
 
 
-def distances_mm(joints_mm: Float[np.ndarray, "B J 3"]) -> Float[np.ndarray, "B P"]:
-    """Of every pair."""
-    return np.linalg.norm(joints_mm[..., PAIRS[:, 0], :] - joints_mm[..., PAIRS[:, 1], :], axis=-1)
-
-
-def pair_limits_mm(lengths_mm: Float[np.ndarray, " K"]) -> Float[np.ndarray, "P 2"]:
-    """Least and greatest distance of every pair in a body of such bones."""
-    return SHARES * (PATHS @ lengths_mm)[:, None]
-
-
-def impossible(joints_mm: Float[np.ndarray, "B J 3"], lengths_mm: Float[np.ndarray, " K"]) -> Bool[np.ndarray, " B"]:
+def impossible(
+    joints_mm: Float[np.ndarray, "B J 3"], lengths_mm: Float[np.ndarray, " K"], skeleton: Skeleton = H36M_17
+) -> Bool[np.ndarray, " B"]:
     """Poses in which a pair of joints is nearer or farther apart than in any body of such bones."""
-    apart, (least, greatest) = distances_mm(joints_mm), pair_limits_mm(lengths_mm).T
+    pairs = joint_pairs(skeleton)
+    apart = np.linalg.norm(joints_mm[:, pairs.joints[:, 0]] - joints_mm[:, pairs.joints[:, 1]], axis=-1)
+    least, greatest = pairs.shares.T * (pairs.paths @ lengths_mm)
     return np.asarray(((apart < least) | (apart > greatest + 1e-6)).any(-1))
 
 
@@ -126,39 +137,42 @@ def make_possible(
     joints_mm: Float[np.ndarray, "J 3"],
     lengths_mm: Float[np.ndarray, " K"],
     fixed: Bool[np.ndarray, " J"] | None = None,
-    spread_mm2: Float[np.ndarray, "48 48"] | None = None,
+    spread_mm2: Float[np.ndarray, "F F"] | None = None,
+    skeleton: Skeleton = H36M_17,
 ) -> Float[np.ndarray, "J 3"]:
     """The nearest pose, or nearly so, with bones of the given lengths and every pair within its limits, by damped
-    Gauss-Newton steps. The pelvis and fixed joints stay; where those contradict bones or limits, the pose is unchanged.
+    Gauss-Newton steps. The root and fixed joints stay; where those contradict bones or limits, the pose is unchanged.
 
-    spread_mm2: covariance of the joints other than the pelvis, the metric of "nearest"; None: all alike
+    spread_mm2: covariance of the joints other than the root (F = 3 J - 3), the metric of "nearest"; None: all alike
     """
-    free = np.ones(H36M_17.count) if fixed is None else np.where(fixed, 0.0, 1.0)
-    free[H36M_17.root] = 0.0
-    metric = np.eye(3 * H36M_17.count)
+    free = np.ones(skeleton.count) if fixed is None else np.where(fixed, 0.0, 1.0)
+    free[skeleton.root] = 0.0
+    metric = np.eye(3 * skeleton.count)
     if spread_mm2 is not None:
         metric[3:, 3:] = LOOSE * np.eye(len(spread_mm2)) + (1 - LOOSE) * spread_mm2 / np.diag(spread_mm2).mean()
     metric *= np.outer(free.repeat(3), free.repeat(3))
-    pose = joints_mm + 1e-6 * free[:, None] * np.arange(3 * H36M_17.count).reshape(-1, 3)  # no two in one place
-    least, greatest = pair_limits_mm(lengths_mm).T
+    pose = joints_mm + 1e-6 * free[:, None] * np.arange(3 * skeleton.count).reshape(-1, 3)  # no two in one place
+    pairs = joint_pairs(skeleton)
+    ends = np.concatenate([np.array(skeleton.bones), pairs.joints])
+    least, greatest = pairs.shares.T * (pairs.paths @ lengths_mm)
     least = np.concatenate([lengths_mm, least + INSIDE_MM])
-    greatest = np.concatenate([lengths_mm, np.where(SHARES[:, 1] < 1, greatest - INSIDE_MM, np.inf)])
+    greatest = np.concatenate([lengths_mm, np.where(pairs.shares[:, 1] < 1, greatest - INSIDE_MM, np.inf)])
     noise = np.random.default_rng(0)
     for step_number in range(ROUNDS * (SEARCHES if fixed is None else 1)):
         if step_number and step_number % ROUNDS == 0:
             pose = pose + noise.normal(scale=SHAKE_MM, size=pose.shape) * free[:, None]
-        way = pose[ENDS[:, 0]] - pose[ENDS[:, 1]]
+        way = pose[ends[:, 0]] - pose[ends[:, 1]]
         apart = np.linalg.norm(way, axis=-1)
         off = apart - np.clip(apart, least, greatest)
         rows = np.flatnonzero(off)
         if np.abs(off).max() < STILL_MM:
             break
         unit = way[rows] / np.maximum(apart[rows, None], 1e-9)
-        ways, place = np.zeros((len(rows), H36M_17.count, 3)), np.arange(len(rows))
-        ways[place, ENDS[rows, 0]], ways[place, ENDS[rows, 1]] = unit, -unit
+        ways, place = np.zeros((len(rows), skeleton.count, 3)), np.arange(len(rows))
+        ways[place, ends[rows, 0]], ways[place, ends[rows, 1]] = unit, -unit
         slope = ways.reshape(len(rows), -1)
         step = metric @ slope.T @ np.linalg.solve(slope @ metric @ slope.T + DAMPING * np.eye(len(rows)), off[rows])
         pose -= step.reshape(-1, 3) * min(1.0, STEP_MM / max(float(np.abs(step).max()), 1e-9))
     else:
         pose = pose if fixed is None else joints_mm
-    return pose if fixed is not None else rebuild(pose, lengths_mm)
+    return pose if fixed is not None else rebuild(pose, lengths_mm, skeleton)

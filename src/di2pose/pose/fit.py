@@ -1,4 +1,4 @@
-"""Poses and roots fitted to 2D joints by Gauss-Newton.  J = 17 joints, K = 16 bones; millimetres, pixels.
+"""Poses and roots fitted to 2D joints by Gauss-Newton.  J joints, the root first, F = 3 J - 3, K bones; mm, pixels.
 
 `place` finds the root of a known pose. `fit_poses` minimises over the joints x (relative to the pelvis) and the root r:
 
@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from di2pose.errors import InputError
 from di2pose.pose.bones import impossible, make_possible, rebuild
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_17, Skeleton
 
 FLESH = 1.15
 """A box round a body over the box round its joints."""
@@ -37,11 +37,6 @@ SHRINKAGE = 0.5
 """Share by which correlations between the hypotheses' coordinates are reduced."""
 FLOOR_MM = 20.0
 """Least standard deviation along an axis."""
-FREE = 3 * (H36M_17.count - 1)
-"""Coordinates of a pose without the pelvis, which is at 0 and first in H36M_17."""
-CHILDREN, PARENTS = np.array(H36M_17.bones).T
-HUNG = np.flatnonzero(PARENTS > 0)
-"""The bones whose parent is not the pelvis."""
 Box = tuple[float, float, float, float]
 Pins = tuple[Float[np.ndarray, "J 3"], Bool[np.ndarray, " J"]] | None
 """Places of pinned joints, and which joints are pinned."""
@@ -78,11 +73,12 @@ class FittedPose:
 
 def fit_poses(
     means_mm: Float[np.ndarray, "B J 3"],
-    precision: Float[np.ndarray, "48 48"],
+    precision: Float[np.ndarray, "F F"],
     lengths_mm: Float[np.ndarray, " K"],
     evidence: Evidence,
     root_mm: Float[np.ndarray, " 3"],
     pins: Pins = None,
+    skeleton: Skeleton = H36M_17,
 ) -> FittedPose:
     """The likeliest pose and root for each of several means of one person in one picture, searched from `root_mm`.
 
@@ -91,46 +87,46 @@ def fit_poses(
     """
     x = means_mm.astype(np.float64)
     root = np.broadcast_to(root_mm, (len(x), 3)).astype(np.float64)
-    terms = _Terms(lengths_mm, evidence, root_mm, pins)
-    seen, rays, noise = terms.seen, terms.rays, terms.noise
-    normal = np.eye(FREE + 3)[None].repeat(len(x), 0)
+    terms = _Terms(lengths_mm, evidence, root_mm, pins, skeleton)
+    seen, rays, noise, free = terms.seen, terms.rays, terms.noise, terms.coordinates
+    normal = np.eye(free + 3)[None].repeat(len(x), 0)
     moving = np.arange(len(x))
     for _ in range(ROUNDS):
         now, place = x[moving], root[moving]
         slope, miss = terms(now, place)
         step = slope.mT @ slope
-        step[:, :FREE, :FREE] += precision
+        step[:, :free, :free] += precision
         gradient = (slope.mT @ miss[..., None])[..., 0]
-        gradient[:, :FREE] += (now - means_mm[moving])[:, 1:].reshape(len(now), -1) @ precision
+        gradient[:, :free] += (now - means_mm[moving])[:, 1:].reshape(len(now), -1) @ precision
         normal[moving] = step
         step = -np.linalg.solve(step, gradient[..., None])[..., 0]
         step *= np.minimum(1.0, 0.5 * place[:, 2:] / np.maximum(np.abs(step[:, -1:]), 1e-9))  # a depth halves at most
-        now[:, 1:] += step[:, :FREE].reshape(len(now), -1, 3)
-        place += step[:, FREE:]
+        now[:, 1:] += step[:, :free].reshape(len(now), -1, 3)
+        place += step[:, free:]
         place[:, 2] = np.maximum(place[:, 2], LEAST_DEPTH_MM - now[..., 2].min(1))
         x[moving], root[moving] = now, place
         moving = moving[np.abs(step).max(1) >= ENOUGH_MM]
         if not len(moving):
             break
     if pins is None:
-        x = rebuild(x, lengths_mm)
-        to_mend = np.flatnonzero(impossible(x, lengths_mm))
+        x = rebuild(x, lengths_mm, skeleton)
+        to_mend = np.flatnonzero(impossible(x, lengths_mm, skeleton))
     else:
         x = np.where(pins[1][:, None], pins[0], x)
         to_mend = np.arange(len(x))  # bones at pinned joints are not exact yet
     for row in to_mend:
-        spread_mm2 = np.linalg.inv(normal[row])[:FREE, :FREE]
-        x[row] = make_possible(x[row], lengths_mm, None if pins is None else pins[1], spread_mm2)
+        spread_mm2 = np.linalg.inv(normal[row])[:free, :free]
+        x[row] = make_possible(x[row], lengths_mm, None if pins is None else pins[1], spread_mm2, skeleton)
     at = x[:, seen] + root[:, None]
     off = np.full(x.shape[:2], np.nan)
     off[:, seen] = np.linalg.norm(at[..., :2] / at[..., 2:] - rays, axis=-1) / noise
-    corner = np.linalg.solve(normal, np.eye(FREE + 3)[:, FREE:])[:, FREE:]
+    corner = np.linalg.solve(normal, np.eye(free + 3)[:, free:])[:, free:]
     return FittedPose(x, root, corner, off)
 
 
 def shrunken_precision(
     samples_mm: Float[np.ndarray, "H J 3"], single_mm2: Float[np.ndarray, " J"]
-) -> Float[np.ndarray, "48 48"]:
+) -> Float[np.ndarray, "F F"]:
     """Inverse of the hypotheses' covariance with correlations halved and FLOOR_MM added along every axis.
     `single_mm2`: each joint's variance, used where there is only one hypothesis."""
     free = samples_mm[:, 1:].reshape(len(samples_mm), -1).astype(np.float64)
@@ -139,8 +135,7 @@ def shrunken_precision(
         own = offset.T @ offset / (len(free) - 1)
     else:
         own = np.diag(np.repeat(single_mm2[1:], 3))
-    total = (1 - SHRINKAGE) * own + np.diag(SHRINKAGE * np.diag(own) + FLOOR_MM**2)
-    return np.linalg.inv(total)
+    return np.linalg.inv((1 - SHRINKAGE) * own + np.diag(SHRINKAGE * np.diag(own) + FLOOR_MM**2))
 
 
 class _Terms:
@@ -153,13 +148,17 @@ class _Terms:
         evidence: Evidence,
         begin_mm: Float[np.ndarray, " 3"],
         pins: Pins,
+        skeleton: Skeleton,
     ) -> None:
         self.lengths_mm, self.evidence, self.begin_mm, self.pins = lengths_mm, evidence, begin_mm, pins
         self.seen = np.flatnonzero(np.isfinite(evidence.rays).all(-1))
         self.rays, self.noise = evidence.rays[self.seen], evidence.noise[self.seen]
-        self.free = np.flatnonzero(self.seen > 0)  # the pelvis moves with the root alone
+        self.free = np.flatnonzero(self.seen > 0)  # the root's joint moves with the root alone
         self.held = np.zeros(0, int) if pins is None else np.flatnonzero(pins[1][1:]) + 1
-        count, bones = len(self.seen), len(CHILDREN)
+        self.children, self.parents = np.array(skeleton.bones).T
+        self.hung = np.flatnonzero(self.parents != skeleton.root)
+        self.coordinates = free = 3 * (skeleton.count - 1)
+        count, bones = len(self.seen), len(self.children)
         across, down = np.arange(count), np.arange(count, 2 * count)
         bone = 2 * count + np.arange(bones).repeat(3)
         pin = 2 * count + bones + np.arange(3 * len(self.held))
@@ -168,17 +167,17 @@ class _Terms:
         places = [
             *((across[self.free], joint), (across[self.free], joint + 2)),
             *((down[self.free], joint + 1), (down[self.free], joint + 2)),
-            *((across, FREE), (across, FREE + 2), (down, FREE + 1), (down, FREE + 2)),
-            (bone, (3 * CHILDREN[:, None] - 3 + xyz).ravel()),
-            (bone.reshape(-1, 3)[HUNG].ravel(), (3 * PARENTS[HUNG, None] - 3 + xyz).ravel()),
+            *((across, free), (across, free + 2), (down, free + 1), (down, free + 2)),
+            (bone, (3 * self.children[:, None] - 3 + xyz).ravel()),
+            (bone.reshape(-1, 3)[self.hung].ravel(), (3 * self.parents[self.hung, None] - 3 + xyz).ravel()),
             (pin, (3 * self.held[:, None] - 3 + xyz).ravel()),
-            (self.rows - 3 + xyz, FREE + xyz),
+            (self.rows - 3 + xyz, free + xyz),
         ]
-        self.places = np.concatenate([row * (FREE + 3) + column for row, column in places])
+        self.places = np.concatenate([row * (free + 3) + column for row, column in places])
 
     def __call__(
         self, x: Float[np.ndarray, "B J 3"], root: Float[np.ndarray, "B 3"]
-    ) -> tuple[Float[np.ndarray, "B R 51"], Float[np.ndarray, "B R"]]:
+    ) -> tuple[Float[np.ndarray, "B R F_plus_3"], Float[np.ndarray, "B R"]]:
         at = x[:, self.seen] + root[:, None]
         p, q = at[..., 0] / at[..., 2], at[..., 1] / at[..., 2]
         right, below = p - self.rays[:, 0], q - self.rays[:, 1]
@@ -186,7 +185,7 @@ class _Terms:
         trust = np.sqrt(np.minimum(1, HUBER / np.maximum(far, 1e-9))) / self.noise
         pull = trust / at[..., 2]  # of (x/z, y/z) the derivative is ((1, 0, -p), (0, 1, -q)) / z
         own = [pull, -p * pull, pull, -q * pull]
-        way = x[:, CHILDREN] - x[:, PARENTS]
+        way = x[:, self.children] - x[:, self.parents]
         length = np.sqrt((way * way).sum(-1))
         unit = way / (BONE_MM * np.maximum(length, 1e-6))[..., None]
         depth = root[:, 2]
@@ -195,11 +194,11 @@ class _Terms:
             *(each[:, self.free] for each in own),
             *own,
             unit.reshape(len(x), -1),
-            -unit[:, HUNG].reshape(len(x), -1),
+            -unit[:, self.hung].reshape(len(x), -1),
             np.full((len(x), 3 * len(self.held)), 1 / PIN_MM),
             loose.repeat(3, 1),
         ]
-        slope = np.zeros((len(x), self.rows * (FREE + 3)))
+        slope = np.zeros((len(x), self.rows * (self.coordinates + 3)))
         slope[:, self.places] = np.concatenate(values, axis=1)
         depth_off = np.log(depth / self.evidence.depth_mm) / self.evidence.depth_trust
         off = [trust * right, trust * below, (length - self.lengths_mm) / BONE_MM]

@@ -1,14 +1,17 @@
 """Errors between poses in millimetres: a batch (B, J, 3) -> one number per pose, (B,).
 
 A mask (B, J) is True where a joint counts; other joints may hold anything, also NaN. The error of a pose without a
-counting joint is NaN.
+counting joint is NaN. Also the pose that several hypotheses are mixed into for the metric J-Agg.
 """
+
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from di2pose.errors import InputError
+from di2pose.pose.camera import Camera, fit_root
 
 Poses = Float[Tensor, "B J 3"]
 Mask = Bool[Tensor, "B J"] | None
@@ -90,6 +93,33 @@ def joint_errors(pred_mm: Poses, target_mm: Poses, mask: Mask = None, root: Root
     if mask is not None:
         difference = torch.where(mask[..., None], difference, 0.0)
     return torch.linalg.vector_norm(difference, dim=-1)
+
+
+def reprojected_pose(
+    hypotheses_mm: Float[Tensor, "B H J 3"],
+    joints_2d: Float[Tensor, "B J 2"],
+    cameras: Sequence[Camera],
+    root_mm: Float[Tensor, "B 3"] | None = None,
+) -> Float[Tensor, "B J 3"]:
+    """For every joint the hypothesis that projects nearest to the given 2D joint (the pose behind J-Agg).
+
+    `root_mm`: the root in the camera frame (D3DP passes the true one, an oracle); None: fitted to the 2D joints for
+    each hypothesis. A joint without a finite 2D position takes the mean of the hypotheses.
+    """
+    count, joints = hypotheses_mm.shape[1:3]
+    rows = []
+    for pose, camera in enumerate(cameras):
+        given, candidates = joints_2d[pose].double(), hypotheses_mm[pose].double()
+        if root_mm is not None:
+            root = root_mm[pose].double().expand(count, 3)
+        else:
+            fitted = fit_root(candidates.detach().cpu().numpy(), given.cpu().numpy(), camera)
+            root = torch.from_numpy(fitted).to(candidates.device)
+        px = camera.project(candidates + root[:, None])
+        miss = torch.linalg.vector_norm(px - given, dim=-1).nan_to_num(nan=torch.inf)  # H J; inf behind the camera
+        best = hypotheses_mm[pose].gather(0, miss.argmin(0)[None, :, None].expand(1, joints, 3))[0]
+        rows.append(torch.where(miss.isfinite().any(0)[:, None], best, hypotheses_mm[pose].mean(0)))
+    return torch.stack(rows)
 
 
 def _root(root: int | tuple[int, ...], joints: int) -> list[int]:

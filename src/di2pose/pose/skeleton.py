@@ -99,6 +99,12 @@ H36M_17 = _tree(
     left_ankle:left_knee spine:pelvis thorax:spine nose:thorax head:nose left_shoulder:thorax left_elbow:left_shoulder
     left_wrist:left_elbow right_shoulder:thorax right_elbow:right_shoulder right_wrist:right_elbow""",
 )
+# The feet follow, so that a model of these gives the 17 first; "toe" is the big toe.
+H36M_21 = Skeleton(
+    "h36m_21",
+    (*H36M_17.joints, "left_heel", "left_toe", "right_heel", "right_toe"),
+    (*H36M_17.parents, *H36M_17.indices("left_ankle", "left_ankle", "right_ankle", "right_ankle")),
+)
 LIMB_12 = tuple(name for name in H36M_17.joints if name.startswith(("left_", "right_")))
 """The limb joints, in H36M_17's order: the joints whose meaning hardly differs between skeletons."""
 LSP_14 = _tree(
@@ -189,13 +195,8 @@ MPI_INF_3DHP_17 = _tree(
     left_shoulder:neck left_elbow:left_shoulder left_wrist:left_elbow right_hip:pelvis right_knee:right_hip
     right_ankle:right_knee left_hip:pelvis left_knee:left_hip left_ankle:left_knee pelvis spine:pelvis head:neck""",
 )
-SKELETONS: dict[str, Skeleton] = {
-    skeleton.name: skeleton
-    for skeleton in (
-        H36M_17, LSP_14, COCO_17, COCO_18, BODY_25, HALPE_26, MPII_16, SMPL_24, BODY_25B, BLAZEPOSE_33,
-        MPI_INF_3DHP_28, MPI_INF_3DHP_17,
-    )
-}
+SKELETONS = {tree.name: tree for tree in (H36M_17, H36M_21, LSP_14, COCO_17, COCO_18, BODY_25, HALPE_26, MPII_16)}
+SKELETONS |= {tree.name: tree for tree in (SMPL_24, BODY_25B, BLAZEPOSE_33, MPI_INF_3DHP_28, MPI_INF_3DHP_17)}
 
 # Joints that are not named after the point they stand for. Elsewhere name = point: "neck" is the base of the neck,
 # "head" the mocap joint at the base of the skull, "head_top" the top of the skull, "nose" the tip of the nose. H36M's
@@ -254,11 +255,9 @@ def same_points(source: Skeleton, target: Skeleton) -> tuple[list[int], list[int
 def mirror(joints: Array, skeleton: Skeleton) -> Array:
     """The pose in a mirror: x becomes -x and left and right change places. Twice is the identity."""
     _check(joints, skeleton)
-    swapped = joints[..., list(skeleton.mirror_order), :]
-    sign = [-1.0] + [1.0] * (joints.shape[-1] - 1)
-    if isinstance(joints, np.ndarray):
-        return swapped * np.array(sign, dtype=joints.dtype)
-    return swapped * joints.new_tensor(sign)
+    swapped = joints[..., list(skeleton.mirror_order), :]  # a copy
+    swapped[..., 0] *= -1
+    return swapped
 
 
 def bone_lengths(joints: Array, skeleton: Skeleton) -> Array:

@@ -122,15 +122,7 @@ def _rebuilt(
     """Poses with bones of these lengths; H36M's joints, where the skeleton has them, at distances that a body can have,
     and further joints (feet) as they stand to their parents."""
     built = rebuild(joints_mm, np.tile(lengths_mm, (len(joints_mm), 1)), skeleton)
-    if not set(H36M_17.joints) <= set(skeleton.joints):
-        return built
-    here = list(skeleton.indices(*H36M_17.joints))
-    column = {child: bone for bone, (child, _) in enumerate(skeleton.bones)}
-    own_mm = lengths_mm[[column[here[child]] for child, _ in H36M_17.bones]]
-    for row in np.flatnonzero(impossible(built[:, here], own_mm)):
-        before = built[row].copy()
-        built[row, here] = make_possible(before[here], own_mm)
-        for child, parent in (skeleton.bones[bone] for bone in skeleton.outward):
-            if child not in here:
-                built[row, child] = built[row, parent] + before[child] - before[parent]
+    if set(H36M_17.joints) <= set(skeleton.joints):
+        for row in np.flatnonzero(impossible(built, lengths_mm, skeleton)):
+            built[row] = make_possible(built[row], lengths_mm, skeleton=skeleton)
     return built

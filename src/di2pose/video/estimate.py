@@ -18,7 +18,7 @@ from di2pose.noise import hypothesis_generators
 from di2pose.options import Options
 from di2pose.pipeline.crops import EncodedCrops
 from di2pose.pipeline.pipeline import Di2Pose
-from di2pose.pipeline.request import camera_and_source, camera_for
+from di2pose.pipeline.request import camera_and_source
 from di2pose.pose.camera import Camera
 from di2pose.result import Motion, Person, Result
 from di2pose.video.body import growing_body, one_body
@@ -85,7 +85,7 @@ def video_results(
     count = steps or model.config.sample_steps
 
     def camera_of(frame: Frame) -> Camera:
-        return camera_for(frame.picture.size, camera, field_of_view)
+        return camera_and_source(frame.picture.size, camera, field_of_view)[0]
 
     def result(tracked: TrackedFrame, people: list[Person]) -> Result:
         frame, picture = tracked.frame, tracked.frame.picture
