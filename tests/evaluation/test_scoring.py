@@ -29,15 +29,11 @@ WRIST = LIMB_12.index("left_wrist")
 NATIVE_14 = [3, 2, 1, 4, 5, 6, 16, 15, 14, 11, 12, 13, 8, 10]  # native H36M order -> LSP 14
 
 
-def scored(protocol, samples, poses, prediction=H36M_17, hypotheses=1, groups=None):
+def scored(protocol, samples, poses, prediction=H36M_17, hypotheses=1):
     scorer = Scorer(PROTOCOLS[protocol], H36M_17, prediction)
     target, mask = (torch.stack(parts) for parts in zip(*map(scorer.truth, samples), strict=True))
     found = scorer.score(scorer.aligned(poses)[:, :hypotheses], target, mask)
-    values = {key: joints.nanmean(-1) for key, joints in found.items() if key[1] != "hypotheses"}
-    for name, joints in (groups or {}).items():
-        for (count, estimate, metric), each in found.items():
-            values[count, estimate, f"{metric}_{name}"] = each[:, joints].nanmean(-1)
-    return values
+    return {key: joints.nanmean(-1) for key, joints in found.items() if key[1] != "hypotheses"}
 
 
 @pytest.fixture
@@ -118,16 +114,6 @@ def test_j_agg_takes_the_hypothesis_that_projects_nearest(make_samples):
     poses = scorer.aligned(np.stack([wrong, far])[None].astype(float))
     values = scorer.score(poses, truth[None], mask[None], sample)
     assert values[2, "j-agg", "mpjpe"].mean() < 0.2 * values[2, "p-agg", "mpjpe"].mean()
-
-
-def test_groups_share_the_alignment_of_all_joints_and_the_hypothesis_that_is_best_for_all(case):
-    samples, _, poses = case
-    half = np.arange(17) < 8
-    values = scored("all-17", samples, poses, hypotheses=4, groups={"lower": half, "upper": ~half})
-    for estimate in ("p-agg", "sample", "p-best", "j-best"):
-        for metric in ("mpjpe", "pa_mpjpe"):
-            lower, upper = (values[4, estimate, f"{metric}_{name}"] for name in ("lower", "upper"))
-            assert torch.allclose((8 * lower + 9 * upper) / 17, values[4, estimate, metric])
 
 
 def test_mpi_inf_3dhp_counts_joints_nearer_than_150_mm(make_samples):

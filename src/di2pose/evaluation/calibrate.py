@@ -113,8 +113,7 @@ def seen_threshold(seen_probability: Float[np.ndarray, " n"], seen: Bool[np.ndar
 
 def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
     """Fitted on the joints whose true place is known; the pelvis, which is 0, has no error."""
-    known = answers.known
-    labelled = known & (answers.true_state != "")
+    known, labelled = answers.known, answers.known & (answers.true_state != "")
     threshold = seen_threshold(answers.visibility[labelled][:, 0], answers.true_state[labelled] == "seen")
     hidden = (answers.visibility[..., 0] < threshold) | answers.unclear
     trace = np.trace(sample_covariance(answers.samples_mm), axis1=-2, axis2=-1)
