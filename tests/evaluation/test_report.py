@@ -14,7 +14,7 @@ from di2pose.evaluation.compare import read_report
 from di2pose.evaluation.paper import ACTION_HEADINGS, PAPER_ACTIONS, PAPER_METHODS, paper_number
 from di2pose.evaluation.predictors import PredictionFile, Predictions
 from di2pose.evaluation.protocol import PROTOCOLS, parse_protocols
-from di2pose.evaluation.report import bootstrap_interval, drawn_groups, markdown, tables
+from di2pose.evaluation.report import bootstrap_interval, drawn_groups, tables
 from di2pose.evaluation.run import evaluate_dataset
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
 
@@ -70,7 +70,6 @@ def test_tables_have_the_papers_columns_and_numbers_and_label_oracles(run):
     assert paper_number("h36m-p1", "mpjpe", "mine") is None  # only beside its own dataset
 
     text, latex = (out / "report.md").read_text(), (out / "report.tex").read_text()
-    assert markdown({"": report}) == text  # what the terminal shows
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     assert ["", *ACTION_HEADINGS, "Avg"] in rows
     assert ["h36m-p1, paper (tab:h36m)", "41.9", "47.8"] in [row[:3] for row in rows]

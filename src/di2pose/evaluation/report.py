@@ -151,25 +151,26 @@ def _add_numbers(
     if protocol.by_action or len(names) in KINDS:
         report["actions"][protocol.id] = by_action
     records, calibration = report["records"][protocol.id], report["calibration"]
+    frame = long_frame(results)
+    wide = frame.pivot(index="record", columns=[*KEY, "seed"], values=["value", "joints"])
+    wide = wide.reindex(range(len(actions))).sort_index(axis=1)
     numbers: dict[scoring.Key, Json] = {}
-    for key, part in sorted(long_frame(results).groupby(KEY, sort=False), key=lambda item: _order(item[0])):
+    for key in sorted(frame[KEY].drop_duplicates().itertuples(index=False, name=None), key=_order):
         (hypotheses, estimate, metric), text, group = key, "/".join(map(str, key)), group_of(key[2])
-        by_seed = part.pivot(index="record", columns="seed", values="value")
+        by_seed, joints = wide["value", *key].to_numpy(), wide["joints", *key, 0].to_numpy()  # n S, n
         if estimate != HYPOTHESES or metric == "energy":
-            of_records = by_seed.mean(axis=1, skipna=False).reindex(range(len(actions)))
-            records["values"][text] = scoring.listed(of_records.to_numpy())
-        by_seed = by_seed.dropna()
-        if by_seed.empty:
+            records["values"][text] = scoring.listed(by_seed.mean(1))
+        good = np.isfinite(by_seed).all(1)
+        if not good.any():
             continue  # e.g. no record has a hidden joint
-        joints = part.groupby("record")["joints"].first().loc[by_seed.index].astype(float)
-        weights, kinds, of_records = joints if group else joints * 0 + 1, actions[by_seed.index], by_seed.mean(axis=1)
+        by_seed, joints, kinds, groups = by_seed[good], joints[good], actions[good], drawn[good]
+        weights = joints if group else np.ones(len(joints))
         if protocol.by_action and estimate != HYPOTHESES:  # every action counts alike
-            weights = weights / weights.groupby(kinds).transform("sum")
-        mean = by_seed.mul(weights, axis=0).sum() / weights.sum()
-        interval, groups = None, drawn[by_seed.index]
+            _, kind = np.unique(kinds, return_inverse=True)
+            weights = weights / np.bincount(kind, weights)[kind]
+        mean, of_records, interval = weights @ by_seed / weights.sum(), by_seed.mean(1), None
         if (metric in WITH_INTERVAL or estimate == HYPOTHESES) and len(set(groups)) > 1:
-            seed = report["run"]["seed"]
-            interval = [*bootstrap_interval(of_records.to_numpy(), groups, seed, weights=weights.to_numpy())]
+            interval = [*bootstrap_interval(of_records, groups, report["run"]["seed"], weights=weights)]
         if estimate == HYPOTHESES:
             name = FIGURES[metric.removesuffix(f"_{group}")][0]
             by_group = calibration.setdefault(protocol.id, {}).setdefault(str(hypotheses), {})
@@ -178,9 +179,10 @@ def _add_numbers(
             figures |= {name: float(mean.mean()), f"{name}_interval": interval}
             continue
         if not group:
-            by_action["mean_mm"][text] = scoring.listed(of_records.groupby(kinds).mean().reindex(names).to_numpy())
+            of_actions = [of_records[kinds == name] for name in names]
+            by_action["mean_mm"][text] = [float(each.mean()) if len(each) else None for each in of_actions]
         count = int(joints.sum()) if group else len(by_seed)
-        numbers[key] = _number(report["run"], protocol, key, mean.to_numpy(), count)
+        numbers[key] = _number(report["run"], protocol, key, mean, count)
         if metric in WITH_INTERVAL:
             numbers[key] |= {"interval": interval, "interval_by": records["interval_by"]}
     for number in numbers.values():
@@ -292,24 +294,19 @@ def write_report(reports: Reports, out: Path) -> None:
     whole = next(iter(reports.values())) if len(reports) == 1 else {"models": reports}
     json.dumps(whole, allow_nan=False)  # NaN is no JSON: fail here, not in the reader's program
     write_json(out / "report.json", whole)
-    write_text(out / "report.md", markdown(reports))
-    notes_text = "\n".join(f"% {line}" for line in notes(reports))
-    tabulars = [f"% {heading}\n{_text(table, latex_text)}" for heading, table in tables(reports).items()]
-    write_text(out / "report.tex", "\n\n".join([notes_text, *tabulars]) + "\n")
-
-
-def markdown(reports: Reports) -> str:
-    """All tables and notes; what the terminal shows, too."""
+    shown, lines = tables(reports), notes(reports)
+    tabulars = [f"% {heading}\n{_text(table, latex_text)}" for heading, table in shown.items()]
+    write_text(out / "report.tex", "\n\n".join(["\n".join(f"% {line}" for line in lines), *tabulars]) + "\n")
     parts = ["# Evaluation"]
-    for heading, table in tables(reports).items():
+    for heading, table in shown.items():
         parts += [f"## {heading}"] * bool(heading) + [_text(table, markdown_text)]
     for name, report in reports.items():
         for protocol, states in report["states"].items():
             parts += [f"## {protocol}{', ' + name if name else ''}: states of the joints", confusion_text(states)]
     used = {number["metric"] for report in reports.values() for number in report["numbers"]}
     meanings = [f"- {heading}: {text}." for metric, (heading, text) in METRICS.items() if metric in used]
-    parts += ["## What the numbers are", "\n".join([*meanings, *(f"- {line}" for line in notes(reports))])]
-    return "\n\n".join(parts) + "\n"
+    parts += ["## What the numbers are", "\n".join([*meanings, *(f"- {line}" for line in lines)])]
+    write_text(out / "report.md", "\n\n".join(parts) + "\n")
 
 
 def tables(reports: Reports) -> dict[str, Frame]:

@@ -29,7 +29,7 @@ from di2pose.evaluation.pages import write_worst_page
 from di2pose.evaluation.predictors import PredictionFile, Predictions, Predictor, fingerprint, load_predictor
 from di2pose.evaluation.protocol import PROTOCOLS, Occlusion, Protocol, parse_protocols, select_records
 from di2pose.evaluation.records import CachedRecords, RecordLog, Records, open_records
-from di2pose.evaluation.report import build_report, markdown, write_report
+from di2pose.evaluation.report import build_report, write_report
 from di2pose.evaluation.scoring import Scorer
 from di2pose.files import Json, write_json
 from di2pose.image.crop import Roi
@@ -169,7 +169,8 @@ def evaluate(
     if len(runs) > 1:
         write_report(done, out)
     page = ", worst.html" if (out / "worst.html").is_file() else ""
-    print(markdown(done) + f"\nwritten: {out / 'report.json'}, report.md, report.tex{page}")
+    text = (out / "report.md").read_text(encoding="utf-8")
+    print(f"{text}\nwritten: {out / 'report.json'}, report.md, report.tex{page}")
     return 0
 
 
