@@ -60,7 +60,6 @@ def _values(report: Json, protocol: str) -> Frame:
 
 def _shared_protocols(a: Json, b: Json) -> list[str]:
     """Protocols that both reports have; an error where one was not run alike."""
-    patches = {part: (a["run"][part], b["run"][part]) for part in ("seed", "textures", "occ_roi")}
     first, second = ({protocol["id"]: protocol for protocol in report["run"]["protocols"]} for report in (a, b))
     shared = [name for name in first if name in second]
     if not shared:
@@ -68,7 +67,8 @@ def _shared_protocols(a: Json, b: Json) -> list[str]:
     for name in shared:
         parts = sorted(first[name].keys() | second[name].keys())
         pairs = {part: (first[name].get(part), second[name].get(part)) for part in parts}
-        pairs |= patches if first[name]["occlusion"] is not None else {}
+        if first[name]["occlusion"] is not None:  # the patches depend on these
+            pairs |= {part: (a["run"][part], b["run"][part]) for part in ("seed", "textures", "occ_roi")}
         for part, (here, there) in pairs.items():
             if here != there:
                 what = "the records or their true poses" if part == "truth" else part
