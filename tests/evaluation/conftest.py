@@ -1,15 +1,18 @@
-"""A small prepared dataset of plausible poses before a camera, with plain grey pictures; feature caches."""
+"""A prepared dataset of plausible poses before a camera, with plain grey pictures; feature caches; a tiny model."""
 
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from di2pose.data.sample import Dataset, Sample, Writer
+from di2pose.network import Di2PoseNetwork
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17
+from di2pose.recipes import tiny
 
 # Standing, arms half raised; x right, y down, z away; mm.
 STANDING = np.array(
@@ -21,6 +24,11 @@ STANDING = np.array(
     dtype=np.float32,
 )  # fmt: skip
 CAMERA = Camera(focal=(360.0, 360.0), centre=(105.0, 135.0), size=(210, 270))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -42,10 +50,10 @@ def make_samples():
     return make
 
 
-@pytest.fixture(scope="session")
-def dataset_in():
-    def write(folder, samples, name="h36m", skeleton=H36M_17):
-        writer = Writer(folder, name, skeleton, image_root="images")
+@pytest.fixture
+def write_dataset(tmp_path):
+    def write(samples, name="h36m", folder=tmp_path / "data"):
+        writer = Writer(folder, name, H36M_17, image_root="images")
         writer.write("all", samples)
         writer.finish()
         for sample in samples:
@@ -59,23 +67,13 @@ def dataset_in():
 
 
 @pytest.fixture
-def write_dataset(tmp_path, dataset_in):
-    return lambda samples, name="h36m": dataset_in(tmp_path / "data", samples, name)
-
-
-@pytest.fixture(scope="session")
-def predictions_in():
-    def write(folder, samples, joints_mm=None, file="poses.npz", **keys):
+def write_predictions(tmp_path):
+    def write(samples, joints_mm=None, **keys):
         poses = np.stack([s.joints_mm for s in samples]) if joints_mm is None else joints_mm
-        np.savez(folder / file, **{"ids": np.array([s.id for s in samples]), "joints_mm": poses, **keys})
-        return folder / file
+        np.savez(tmp_path / "poses.npz", **{"ids": np.array([s.id for s in samples]), "joints_mm": poses, **keys})
+        return tmp_path / "poses.npz"
 
     return write
-
-
-@pytest.fixture
-def write_predictions(tmp_path, predictions_in):
-    return lambda samples, joints_mm=None, **keys: predictions_in(tmp_path, samples, joints_mm, **keys)
 
 
 @pytest.fixture(scope="session")
@@ -89,26 +87,36 @@ def standing():
 
 
 @pytest.fixture(scope="session")
+def tiny_model():
+    def tiny_model(width, adapter_layers=1):
+        """Untrained, for 17 image tokens."""
+        torch.manual_seed(0)
+        adapter = {"adapter_layers": adapter_layers, "adapter_width": 32, "adapter_channels": 4, "adapter_tokens": 5}
+        config = tiny(width)
+        return Di2PoseNetwork(replace(config, denoiser=replace(config.denoiser, feature_tokens=17, **adapter)))
+
+    return tiny_model
+
+
+@pytest.fixture(scope="session")
 def write_cache():
-    def write(folder, columns, tokens, rows=16, split="test", actions=None, **header):
-        """A feature cache on disk: `columns` of labels and of the block `tokens` (n, L, F)."""
-        columns = {"tokens": tokens.astype(np.float32), **columns}
+    def write(folder, columns, tokens, split="test", actions=None, **header):
+        """A feature cache on disk, one shard: `columns` of labels and of the block `tokens` (n, L, F)."""
+        columns, count = {"tokens": tokens.astype(np.float32), **columns}, len(tokens)
         fields = [[name, x.dtype.str, list(x.shape[1:])] for name, x in columns.items()]
-        count = len(tokens)
         layout = [{"name": "tokens", "count": tokens.shape[1], "width": tokens.shape[2], "first": 0}]
-        header = {"format_version": 2, "skeleton": "h36m_17", **header, "rows": rows, "count": count}
+        header = {"format_version": 2, "skeleton": "h36m_17", **header, "rows": count, "count": count}
         folder.mkdir(parents=True)
         (folder / "features.json").write_text(json.dumps(header | {"layout": layout, "fields": fields}))
         table = np.zeros(count, np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields], align=True))
         for name, values in columns.items():
             table[name] = values
-        for shard, start in enumerate(range(0, count, rows)):
-            np.save(folder / f"shard-{shard:05d}.npy", table[start : start + rows])
-            lines = []
-            for i in range(start, min(start + rows, count)):
-                text = {name: f"{name}{i}" for name in ("id", "subject", "action", "sequence")} | {"split": split}
-                lines.append(json.dumps(text | ({} if actions is None else {"action": actions[i]})) + "\n")
-            (folder / f"shard-{shard:05d}.jsonl").write_text("".join(lines))
+        np.save(folder / "shard-00000.npy", table)
+        lines = []
+        for i in range(count):
+            text = {name: f"{name}{i}" for name in ("id", "subject", "action", "sequence")} | {"split": split}
+            lines.append(json.dumps(text | ({} if actions is None else {"action": actions[i]})) + "\n")
+        (folder / "shard-00000.jsonl").write_text("".join(lines))
         return folder
 
     return write

@@ -6,7 +6,7 @@ import torch
 
 from di2pose import Di2Pose, recipes
 from di2pose.errors import InputError
-from di2pose.evaluation.predictors import PicturePredictor, PredictionFile, load_predictor
+from di2pose.evaluation.predictors import PicturePredictor, PredictionFile
 from di2pose.evaluation.protocol import parse_protocols
 from di2pose.evaluation.run import evaluate_dataset
 from di2pose.image.crop import roi_from_box
@@ -16,69 +16,43 @@ from di2pose.noise import hypothesis_generators
 from di2pose.pose.skeleton import H36M_17, LSP_14, convert
 
 
-def test_poses_are_found_by_id_whatever_their_order(make_samples, write_predictions):
+def test_poses_are_found_by_id_with_hypotheses_skeleton_and_units(make_samples, write_predictions):
     samples = make_samples(4)
     file = PredictionFile(write_predictions(samples[::-1]))
     poses = file.predict([None] * 4, samples, 1, 25, 0)
-    assert poses.shape == (4, 1, 17, 3)
-    assert np.array_equal(poses[:, 0], [s.joints_mm for s in samples])
-
-
-def test_hypotheses_skeleton_units_and_byte_ids_are_read(make_samples, write_predictions):
-    samples = make_samples(2)
-    lsp, _ = convert(np.stack([s.joints_mm for s in samples]), H36M_17, LSP_14)
+    assert np.array_equal(poses, np.stack([s.joints_mm for s in samples])[:, None])
+    lsp, _ = convert(np.stack([s.joints_mm for s in samples[:2]]), H36M_17, LSP_14)
     many = np.stack([lsp, lsp + 1, lsp + 2], axis=1)
     ids = np.array([b"r0", b"r1"])
-    file = PredictionFile(write_predictions(samples, many, ids=ids, skeleton="lsp14", units="mm"))
+    file = PredictionFile(write_predictions(samples[:2], many, ids=ids, skeleton="lsp14", units="mm"))
     assert file.skeleton is LSP_14
-    assert file.hypotheses == 3
-    assert np.array_equal(file.predict([None], samples[1:], 2, 25, 0), many[1:, :2])
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"ids": np.array(["r0"])}, "2 poses need as many ids"),
-        ({"ids": np.array(["r0", "r0"])}, "1 of the 2 ids occur more than once"),
-        ({"units": "m"}, r"must be in 'mm' \(the file says 'm'\)"),
-        ({"skeleton": "lsp_14"}, r"shape \(n, 14, 3\) .* for lsp_14, got float32 of shape \(2, 17, 3\)"),
-        ({"skeleton": "stick"}, "no skeleton is called 'stick'"),
-    ],
-)
-def test_files_that_contradict_themselves_are_refused(make_samples, write_predictions, keys, message):
-    with pytest.raises(InputError, match=message):
-        PredictionFile(write_predictions(make_samples(2), **keys))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda poses: poses / 1000, "multiply metres by 1000"),
-        (lambda poses: poses / 10, "multiply metres by 1000"),
-        (lambda poses: poses + np.float32([0, 0, 3000]), "must be root-relative"),
-        (
-            lambda poses: np.where(np.arange(17)[:, None] == 3, np.nan, poses),
-            r"NaN or infinite joints in 2 poses \(r0, r1\)",
-        ),
-        (lambda poses: poses[:0], "2 poses need as many ids|0 poses need as many ids"),
-        (lambda poses: poses.astype(int), "must be floating point"),
-        (lambda poses: poses[..., :2], r"got float32 of shape \(2, 17, 2\)"),
-    ],
-)
-def test_poses_that_cannot_be_right_are_refused(make_samples, write_predictions, change, message):
-    samples = make_samples(2)
-    poses = change(np.stack([s.joints_mm for s in samples]))
-    with pytest.raises(InputError, match=message):
-        PredictionFile(write_predictions(samples, poses))
-
-
-def test_ids_of_another_dataset_are_named(make_samples, write_predictions):
-    file = PredictionFile(write_predictions(make_samples(3)))
-    file.check(["r1"], ["r0", "r1", "r2"], 1)
-    with pytest.raises(
-        InputError, match=r"1 of 2 records have no pose \(r9\), 1 of 3 ids are not in the dataset \(r0\)"
-    ):
+    assert np.array_equal(file.predict([None], samples[1:2], 2, 25, 0), many[1:, :2])
+    file.check(["r1"], ["r0", "r1", "r2"], 3)
+    with pytest.raises(InputError, match=r"1 of 2 records have no pose \(r9\), 1 of 2 ids are not in .* \(r0\)"):
         file.check(["r1", "r9"], ["r1", "r2", "r9"], 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "keys", "message"),
+    [
+        (None, {"ids": np.array(["r0"])}, "2 poses need as many ids"),
+        (None, {"ids": np.array(["r0", "r0"])}, "1 of the 2 ids occur more than once"),
+        (None, {"units": "m"}, r"must be in 'mm' \(the file says 'm'\)"),
+        (None, {"skeleton": "lsp_14"}, r"shape \(n, 14, 3\) .* for lsp_14, got float32 of shape \(2, 17, 3\)"),
+        (None, {"skeleton": "stick"}, "no skeleton is called 'stick'"),
+        (lambda poses: poses / 10, {}, "multiply metres by 1000"),
+        (lambda poses: poses + np.float32([0, 0, 3000]), {}, "must be root-relative"),
+        (lambda poses: np.where(np.arange(17)[:, None] == 3, np.nan, poses), {}, r"NaN .* in 2 poses \(r0, r1\)"),
+        (lambda poses: poses[:0], {}, "0 poses need as many ids"),
+        (lambda poses: poses.astype(int), {}, "must be floating point"),
+        (lambda poses: poses[..., :2], {}, r"got float32 of shape \(2, 17, 2\)"),
+    ],
+)
+def test_poses_that_cannot_be_right_are_refused(make_samples, write_predictions, change, keys, message):
+    samples = make_samples(2)
+    poses = np.stack([s.joints_mm for s in samples])
+    with pytest.raises(InputError, match=message):
+        PredictionFile(write_predictions(samples, poses if change is None else change(poses), **keys))
 
 
 def test_damaged_and_missing_files_are_refused_by_name(make_samples, write_predictions, tmp_path):
@@ -90,11 +64,6 @@ def test_damaged_and_missing_files_are_refused_by_name(make_samples, write_predi
     for name in ("none.npz", "cut.npz", "array.npy", "pickled.npz", "other.npz"):
         with pytest.raises(InputError, match=f"{name} is no readable npz file with ids and joints_mm"):
             PredictionFile(tmp_path / name)
-
-
-def test_a_checkpoint_that_is_not_there_says_so(tmp_path):
-    with pytest.raises(InputError, match="no checkpoint at"):
-        load_predictor(str(tmp_path / "nothing"))
 
 
 class Grid:
@@ -132,13 +101,13 @@ def pipeline():
 def test_a_model_on_pictures_needs_no_landmarks_and_looks_once_for_all_seeds(
     pipeline, make_samples, write_dataset, tmp_path
 ):
-    dataset = write_dataset(make_samples(3))
+    dataset = write_dataset(make_samples(2))
     predictor = PicturePredictor(pipeline)
     protocols = parse_protocols("limb-12,occ-40")
     report = evaluate_dataset(
-        predictor, dataset, protocols, tmp_path / "out", hypotheses=(4,), steps=1, more_seeds=(1,)
+        predictor, dataset, protocols, tmp_path / "out", hypotheses=(2,), steps=1, more_seeds=(1,)
     )
-    assert pipeline.encoder.crops == 2 * 3 * 2  # clean and occluded, each with its mirror image, whatever the seeds
+    assert pipeline.encoder.crops == 2 * 2 * 2  # clean and occluded, each with its mirror image, whatever the seeds
     estimates = {number["estimate"] for number in report["numbers"]}
     assert {"soft decode", "sample", "p-agg", "fitted", "p-best", "j-best", "j-agg"} == estimates
     values = {n["estimate"]: n for n in report["numbers"] if (n["protocol"], n["metric"]) == ("limb-12", "mpjpe")}

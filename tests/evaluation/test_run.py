@@ -10,6 +10,7 @@ from di2pose.errors import InputError
 from di2pose.evaluation.protocol import parse_protocols
 from di2pose.evaluation.run import evaluate_dataset
 from di2pose.image.crop import Roi
+from di2pose.model import save_model
 
 
 class Counting:
@@ -41,7 +42,7 @@ def evaluated(make_samples, write_dataset, tmp_path):
 
 
 def test_a_stopped_run_goes_on_where_it_stopped_and_ends_the_same(evaluated, tmp_path):
-    options = {"protocols": "h36m-p1,limb-12,occ-40", "records": 7, "batch": 2}
+    options = {"protocols": "limb-12,occ-40", "records": 7, "batch": 2, "worst": 0}
     whole = evaluated(Counting(), out="whole", **options)
     with pytest.raises(KeyboardInterrupt):
         evaluated(Counting(dies_after=4), out="cut", **options)
@@ -108,23 +109,21 @@ def test_records_that_cannot_be_read_are_listed_and_left_out(make_samples, write
         evaluate_dataset(Counting(), dataset, parse_protocols("occ-40"), tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    ("poses", "message"),
-    [
-        (lambda n: np.zeros((n, 1, 14, 3)), r"gave poses of shape \(2, 1, 14, 3\), expected \(2, 1, 17, 3\)"),
-        (lambda n: np.full((n, 1, 17, 3), np.nan), "NaN or infinite joints for record r0"),
-    ],
-)
-def test_a_broken_predictor_stops_the_run(evaluated, poses, message):
+def test_a_broken_predictor_stops_the_run(evaluated):
     class Broken:
         def predict(self, images, samples, hypotheses, steps, seed):
-            return poses(len(samples))
+            return self.poses
 
-    with pytest.raises(InputError, match=message):
-        evaluated(Broken(), "limb-12", records=2)
+    predictor = Broken()
+    for predictor.poses, message in (
+        (np.zeros((2, 1, 14, 3)), r"gave poses of shape \(2, 1, 14, 3\), expected \(2, 1, 17, 3\)"),
+        (np.full((2, 1, 17, 3), np.nan), "NaN or infinite joints for record r0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            evaluated(predictor, "limb-12", records=2)
 
 
-def test_pictures_reach_the_predictor_and_the_region_of_a_detector_sets_the_patch(evaluated, tmp_path):
+def test_the_region_of_a_detector_sets_the_patch_that_the_predictor_sees(evaluated):
     sizes = []
 
     class Measuring(Counting):
@@ -132,12 +131,9 @@ def test_pictures_reach_the_predictor_and_the_region_of_a_detector_sets_the_patc
             sizes.extend(int((np.asarray(image)[..., 0] != 128).any(0).sum()) for image in images)
             return super().predict(images, samples, hypotheses, steps, seed)
 
-    report = evaluated(Measuring(), "occ-80", roi_of=lambda sample, image: Roi((0.0, 0.0), 64.0))
-    assert sizes == [20] * 4
+    report = evaluated(Measuring(), "occ-80", records=2, roi_of=lambda sample, image: Roi((0.0, 0.0), 64.0), worst=0)
+    assert sizes == [20] * 2
     assert report["run"]["occ_roi"] == "given"
-    line = json.loads((tmp_path / "out/records/occ-80.rank0000.jsonl").read_text().splitlines()[0])
-    x0, _, x1, _ = line["results"]["occ-80"]["patch"]
-    assert x1 - x0 == pytest.approx(20)
 
 
 @pytest.fixture
@@ -175,20 +171,14 @@ def test_a_prediction_file_is_evaluated_from_the_command_line(files, capsys):
         (("--predictions", "POSES", "--protocol", "limb-12,advocc-40"), "advocc-40 put patches on the pictures"),
         (("--predictions", "none.npz"), "none.npz is no readable npz file"),
         (("nowhere",), "no checkpoint at nowhere"),
+        (("BLIND",), "cannot look at pictures"),
     ],
 )
-def test_mistakes_end_with_one_line_and_status_2(files, capsys, words, message):
+def test_mistakes_end_with_one_line_and_status_2(files, tiny_model, capsys, words, message):
     data, poses, out = files
+    if words == ("BLIND",):  # a checkpoint without an image encoder
+        words = (save_model(tiny_model(3), out.parent / "model"),)
     assert run(*(poses if word == "POSES" else word for word in words), "--data", data, "--out", out) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
-
-
-def test_a_checkpoint_without_an_image_encoder_is_refused(files, tmp_path, capsys):
-    from di2pose import recipes
-    from di2pose.pipeline.pipeline import Di2Pose
-
-    Di2Pose(recipes.tiny()).save(tmp_path / "model")
-    assert run(tmp_path / "model", "--data", files[0], "--out", files[2]) == 2
-    assert "cannot look at pictures" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas
 import pytest
 import torch
 from scipy.stats import chi2
@@ -12,7 +11,6 @@ from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNK
 from di2pose.errors import InputError
 from di2pose.evaluation.calibrate import NOMINAL, coverage
 from di2pose.evaluation.protocol import PROTOCOLS
-from di2pose.evaluation.report import spread_figures
 from di2pose.evaluation.scoring import (
     Scorer,
     ball_level,
@@ -31,15 +29,11 @@ WRIST = LIMB_12.index("left_wrist")
 NATIVE_14 = [3, 2, 1, 4, 5, 6, 16, 15, 14, 11, 12, 13, 8, 10]  # native H36M order -> LSP 14
 
 
-def scored(protocol, samples, poses, prediction=H36M_17, hypotheses=1, groups=None):
+def scored(protocol, samples, poses, prediction=H36M_17, hypotheses=1):
     scorer = Scorer(PROTOCOLS[protocol], H36M_17, prediction)
     target, mask = (torch.stack(parts) for parts in zip(*map(scorer.truth, samples), strict=True))
-    found = scorer.score(scorer.prediction(poses)[:, :hypotheses], target, mask)
-    values = {key: joints.nanmean(-1) for key, joints in found.items() if key[1] != "hypotheses"}
-    for name, joints in (groups or {}).items():
-        for (count, estimate, metric), each in found.items():
-            values[count, estimate, f"{metric}_{name}"] = each[:, joints].nanmean(-1)
-    return values
+    found = scorer.score(scorer.aligned(poses)[:, :hypotheses], target, mask)
+    return {key: joints.nanmean(-1) for key, joints in found.items() if key[1] != "hypotheses"}
 
 
 @pytest.fixture
@@ -117,29 +111,9 @@ def test_j_agg_takes_the_hypothesis_that_projects_nearest(make_samples):
     wrong, far = (sample.joints_mm + np.where(np.arange(17)[:, None] == joint, 300, 0) for joint in (13, 3))
     scorer = Scorer(PROTOCOLS["h36m-p1"], H36M_17, H36M_17)
     truth, mask = scorer.truth(sample)
-    poses = scorer.prediction(np.stack([wrong, far])[None].astype(float))
+    poses = scorer.aligned(np.stack([wrong, far])[None].astype(float))
     values = scorer.score(poses, truth[None], mask[None], sample)
     assert values[2, "j-agg", "mpjpe"].mean() < 0.2 * values[2, "p-agg", "mpjpe"].mean()
-
-
-def test_a_displaced_wrist_is_the_only_error_and_a_shift_is_none(make_samples):
-    (sample,) = make_samples(1)
-    poses = sample.joints_mm[None, None] + np.float32([40, -30, 20])
-    poses[0, 0, H36M_17.index("left_wrist"), 0] += 120
-    groups = {"wrist": np.arange(12) == WRIST, "rest": np.arange(12) != WRIST}
-    values = scored("limb-12", [sample], poses, groups=groups)
-    found = {metric: float(value) for (_, _, metric), value in values.items() if not metric.startswith("pa_")}
-    assert found == pytest.approx({"mpjpe": 10, "mpjpe_wrist": 120, "mpjpe_rest": 0}, rel=1e-4, abs=1e-3)
-
-
-def test_groups_share_the_alignment_of_all_joints_and_the_hypothesis_that_is_best_for_all(case):
-    samples, _, poses = case
-    half = np.arange(17) < 8
-    values = scored("all-17", samples, poses, hypotheses=4, groups={"lower": half, "upper": ~half})
-    for estimate in ("p-agg", "sample", "p-best", "j-best"):
-        for metric in ("mpjpe", "pa_mpjpe"):
-            lower, upper = (values[4, estimate, f"{metric}_{name}"] for name in ("lower", "upper"))
-            assert torch.allclose((8 * lower + 9 * upper) / 17, values[4, estimate, metric])
 
 
 def test_mpi_inf_3dhp_counts_joints_nearer_than_150_mm(make_samples):
@@ -166,24 +140,10 @@ def test_a_joint_under_the_patch_or_built_of_a_hidden_one_is_hidden(make_samples
 
 def test_groups_by_visibility():
     groups = joint_groups(np.array([[SEEN, SELF_OCCLUDED, OCCLUDED, OUT_OF_FRAME, UNKNOWN]]))
-    assert {name: int(mask.sum()) for name, mask in groups.items()} == {
-        "seen": 1, "hidden": 3, "self_occluded": 1, "occluded": 1, "out_of_frame": 1,
-    }  # fmt: skip
+    assert {name: int(mask.sum()) for name, mask in groups.items()} == {"seen": 1, "hidden": 3}
     groups = joint_groups(np.array([UNKNOWN, OCCLUDED, UNKNOWN]), rest_seen=True)
     assert groups["seen"].tolist() == [True, False, True]
     assert joint_groups(np.full((1, 3), UNKNOWN)) == {}
-
-
-def test_spread_ratio_against_error_ratio():
-    seen = np.array([True, True, False, False])
-    table = pandas.DataFrame({"spread_mm": [10.0, 20.0, 30.0, 60.0], "error_mm": [20.0, 40.0, 120.0, 60.0]})
-    found = spread_figures(table, {"seen": seen, "hidden": ~seen, "alone": np.arange(4) == 0})
-    assert set(found) == {"seen", "hidden", "hidden_over_seen"}  # one joint has no correlation
-    assert found["hidden"] == {"joints": 2, "spread_mm": 45, "error_mm": 90, "rank_correlation": pytest.approx(-1)}
-    same = spread_figures(table.assign(spread_mm=1.0), {"all": seen | ~seen})["all"]
-    assert same["rank_correlation"] is None  # where nothing varies
-    assert found["hidden_over_seen"] == {"spread": 3.0, "error": 3.0, "spread_over_error": 1.0}
-    assert set(spread_figures(table, {"seen": seen})) == {"seen"}
 
 
 def test_states_and_their_confusion():
@@ -216,25 +176,21 @@ def test_energy_of_two_hypotheses_by_hand_and_of_one_pose_repeated():
 
 
 def test_energy_is_least_for_the_true_spread_whatever_the_number_of_hypotheses():
-    energies = {spread: float(energy_score(*drawn(spread)).mean()) for spread in (5, 25, 50, 100, 200)}
+    energies = {spread: float(energy_score(*drawn(spread)).mean()) for spread in (25, 50, 100)}
     assert min(energies, key=energies.get) == 50
-    few, many = (float(energy_score(*drawn(50, 3000, count)).mean()) for count in (2, 32))
+    few, many = (float(energy_score(*drawn(50, 1000, count)).mean()) for count in (2, 16))
     assert few == pytest.approx(many, rel=0.03)
 
 
-@pytest.mark.parametrize("hypotheses", [2, 3, 8, 50])
+@pytest.mark.parametrize("hypotheses", [2, 8])
 def test_balls_of_few_hypotheses_hold_what_they_say(hypotheses):
     level = hypothesis_levels(*drawn(50, 2000, hypotheses)).numpy()
     assert (level <= 0.9).mean() == pytest.approx(0.9, abs=0.015)
     assert (level <= 0.5).mean() == pytest.approx(0.5, abs=0.02)
+    assert (hypothesis_levels(*drawn(10, 200, hypotheses)).numpy() <= 0.9).mean() < 0.7  # too narrow a spread
 
 
-def test_too_narrow_a_spread_covers_too_little_and_too_wide_a_one_too_much():
-    assert (hypothesis_levels(*drawn(20)).numpy() <= 0.9).mean() < 0.4
-    assert (hypothesis_levels(*drawn(120)).numpy() <= 0.9).mean() > 0.99
-
-
-@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_a_stated_spread_covers_what_the_chi_squared_distribution_says(factor):
     """Of truths drawn with `factor` times the spread that is stated; a share of 0.5 has a standard error of 0.0025."""
     rng = np.random.default_rng(0)

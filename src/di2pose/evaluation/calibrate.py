@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import tyro
 from jaxtyping import Bool, Float
+from scipy.optimize import nnls
 from tqdm import tqdm
 
 from di2pose import __version__
@@ -64,12 +65,6 @@ class Answers:
     unclear: Bool[np.ndarray, "n J"]
     """Joints that are not called seen, whatever the visibility is."""
 
-    @classmethod
-    def join(cls, parts: Sequence["Answers"]) -> "Answers":
-        if not parts:
-            raise InputError("expected one feature cache or more, got none")
-        return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
-
     @property
     def known(self) -> Bool[np.ndarray, "n J"]:
         """Joints that count: annotated, and not the pelvis."""
@@ -78,8 +73,7 @@ class Answers:
 
     def error_mm(self, joints_mm: Float[np.ndarray, "n J 3"]) -> Float[np.ndarray, "n J"]:
         """NaN where not annotated."""
-        error: np.ndarray = np.linalg.norm(joints_mm - self.truth_mm, axis=-1)
-        return error
+        return np.asarray(np.linalg.norm(joints_mm - self.truth_mm, axis=-1))
 
 
 class Fit(NamedTuple):
@@ -99,25 +93,14 @@ def fit_error(trace_mm2: Float[np.ndarray, " n"], squared_mm2: Float[np.ndarray,
     if not len(squared_mm2):
         raise InputError("a calibration needs joints whose place is known, got none")
     floor, gain = float(squared_mm2.mean()), 0.0
+    lines = np.stack([np.ones_like(trace_mm2), trace_mm2], axis=-1)
     for _ in range(ROUNDS):
-        weight = np.maximum(floor + gain * trace_mm2, LEAST_MM2) ** -2.0
-        floor, gain = _non_negative_line(trace_mm2, squared_mm2, weight)
+        expected = np.maximum(floor + gain * trace_mm2, LEAST_MM2)
+        floor, gain = nnls(lines / expected[:, None], squared_mm2 / expected)[0].tolist()
     expected = np.maximum(floor + gain * trace_mm2, LEAST_MM2)
     # Split conformal prediction: the smallest radius that holds a share of n + 1 joints of which these are n.
     rank = min(int(np.ceil(AIM * (len(expected) + 1))), len(expected))
     return Fit(floor, gain, float(np.sort(np.sqrt(squared_mm2 / expected))[rank - 1]), float(trace_mm2.mean()))
-
-
-def _non_negative_line(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """(a, b) >= 0 with the least weighted sum of squares of y - a - b x."""
-    mean_x, mean_y = float(np.average(x, weights=weight)), float(np.average(y, weights=weight))
-    variance = float(np.average((x - mean_x) ** 2, weights=weight))
-    slope = float(np.average((x - mean_x) * (y - mean_y), weights=weight)) / variance if variance > 1e-9 else 0.0
-    if slope < 0:
-        return mean_y, 0.0
-    if mean_y < slope * mean_x:
-        return 0.0, float((weight * x * y).sum() / (weight * x * x).sum())
-    return mean_y - slope * mean_x, slope
 
 
 def seen_threshold(seen_probability: Float[np.ndarray, " n"], seen: Bool[np.ndarray, " n"]) -> float:
@@ -130,8 +113,7 @@ def seen_threshold(seen_probability: Float[np.ndarray, " n"], seen: Bool[np.ndar
 
 def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
     """Fitted on the joints whose true place is known; the pelvis, which is 0, has no error."""
-    known = answers.known
-    labelled = known & (answers.true_state != "")
+    known, labelled = answers.known, answers.known & (answers.true_state != "")
     threshold = seen_threshold(answers.visibility[labelled][:, 0], answers.true_state[labelled] == "seen")
     hidden = (answers.visibility[..., 0] < threshold) | answers.unclear
     trace = np.trace(sample_covariance(answers.samples_mm), axis1=-2, axis2=-1)
@@ -151,24 +133,35 @@ def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
 
 
 def collect(
-    model: PoseModel, records: CachedRecords, rows: np.ndarray, hypotheses: int, steps: int, seed: int, device: str
+    model: PoseModel,
+    chosen: Sequence[tuple[CachedRecords, np.ndarray]],
+    hypotheses: int,
+    steps: int,
+    seed: int,
+    device: str,
 ) -> Answers:
-    """Predictions for some crops, and the truth. Without a visibility head all joints count as seen."""
-    predictor = CachedPredictor(model, records, device=device)
+    """Predictions for the `chosen` rows of some caches, and the truth. Without a visibility head all joints count as
+    seen."""
     parts = []
-    for some in tqdm(np.array_split(rows, max(-(-len(rows) // BATCH), 1)), unit="batch", disable=None):
-        crops = [records[row] for row in some.tolist()]
-        found = predictor.predict([None] * len(crops), crops, hypotheses, steps, seed)
-        all_seen = np.broadcast_to([1.0, 0.0, 0.0, 0.0], (len(crops), H36M_17.count, 4))
-        visibility = all_seen if found.visibility is None else found.visibility
-        estimate_mm = found.samples_mm.mean(1) if found.fitted_mm is None else found.fitted_mm
-        unclear = np.zeros(all_seen.shape[:2], bool) if found.unclear is None else found.unclear
-        parts.append((found.samples_mm, visibility, estimate_mm, unclear))
-    samples_mm, visibility, estimate_mm, unclear = map(np.concatenate, zip(*parts, strict=True))
-    labels = records.visibility[rows].astype(int)
-    if records.skeleton != H36M_17:
-        labels = np.full((len(rows), H36M_17.count), UNKNOWN)
-    return Answers(samples_mm, visibility, records.truth_17(rows), true_states(labels), estimate_mm, unclear)
+    for records, rows in chosen:
+        predictor = CachedPredictor(model, records, device=device)
+        for some in tqdm(np.array_split(rows, max(-(-len(rows) // BATCH), 1)), unit="batch", disable=None):
+            crops = [records[row] for row in some.tolist()]
+            found = predictor.predict([None] * len(crops), crops, hypotheses, steps, seed)
+            all_seen = np.broadcast_to([1.0, 0.0, 0.0, 0.0], (len(crops), H36M_17.count, 4))
+            labels = records.visibility[some] if records.skeleton == H36M_17 else np.full(all_seen.shape[:2], UNKNOWN)
+            answers = Answers(
+                found.samples_mm,
+                all_seen if found.visibility is None else found.visibility,
+                records.truth_17(some),
+                true_states(labels.astype(int)),
+                found.samples_mm.mean(1) if found.fitted_mm is None else found.fitted_mm,
+                np.zeros(all_seen.shape[:2], bool) if found.unclear is None else found.unclear,
+            )
+            parts.append(answers)
+    if not parts:
+        raise InputError("expected one feature cache or more, got none")
+    return Answers(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Answers)))
 
 
 def coverage_report(answers: Answers, calibration: Calibration) -> Json:
@@ -205,30 +198,26 @@ def coverage_report(answers: Answers, calibration: Calibration) -> Json:
 
 def coverage(level: Float[np.ndarray, " n"]) -> list[float]:
     """Share of the truths inside the ball of each NOMINAL level; equal to NOMINAL when the spread is right."""
-    shares: list[float] = (level[:, None] <= np.array(NOMINAL)).mean(0).tolist()
-    return shares
+    return [float((level <= nominal).mean()) for nominal in NOMINAL]
 
 
 def coverage_text(name: str, report: Json) -> str:
-    """Three Markdown tables: the 90 % balls, the curve, the states."""
+    """Three Markdown tables: the 90 % balls; the curves, of the raw spread, of all joints, and by the true state where
+    it is known, else by the predicted one; the states."""
+    groups, states = report["groups"], report["states"]
     balls = [
         [group, str(f["joints"]), f"{f['covered']:.1%}", f"{f['mean_r90_mm']:.0f}", f"{f['mean_error_mm']:.0f}"]
-        for group, f in report["groups"].items()
+        for group, f in groups.items()
     ]
-    curves = _curves(report)
+    chosen = ("all", "said" if states is None else "true")
+    curves = {"all, raw spread": groups["all"]["raw_curve"]}
+    curves |= {group: f["curve"] for group, f in groups.items() if group.startswith(chosen)}
     shares = [[f"{share:.0%}" for share in row] for row in zip(NOMINAL, *curves.values(), strict=True)]
     parts = [
         markdown([f"90 % balls, {name}", "joints", "hold the truth", "mean radius, mm", "mean error, mm"], balls),
         markdown(["nominal", *curves], shares),
     ]
-    return "\n\n".join(parts if report["states"] is None else [*parts, confusion_text(report["states"])])
-
-
-def _curves(report: Json) -> dict[str, list[float]]:
-    """The raw spread's, then by the true state where it is known, else by the predicted one."""
-    kind = "said" if report["states"] is None else "true"
-    chosen = {name: f["curve"] for name, f in report["groups"].items() if name == "all" or name.startswith(kind)}
-    return {"all, raw spread": report["groups"]["all"]["raw_curve"], **chosen}
+    return "\n\n".join(parts if states is None else [*parts, confusion_text(states)])
 
 
 def calibrate(
@@ -267,18 +256,18 @@ def calibrate(
     steps = steps or network.config.sample_steps
     caches = [CachedRecords(path) for path in features]
 
-    def answers(records: CachedRecords, half: int | None = None) -> Answers:
-        rows = np.arange(len(records))[:limit]
-        rows = rows if half is None else rows[rows // BLOCK % 2 == half]
-        return collect(network, records, rows, hypotheses, steps, seed, device)
+    def answers(records: Sequence[CachedRecords], half: int | None = None) -> Answers:
+        rows = [np.arange(len(each))[:limit] for each in records]
+        rows = rows if half is None else [each[each // BLOCK % 2 == half] for each in rows]
+        return collect(network, list(zip(records, rows, strict=True)), hypotheses, steps, seed, device)
 
-    fitted, held_out = (Answers.join([answers(cache, half) for cache in caches]) for half in (0, 1))
+    fitted, held_out = answers(caches, 0), answers(caches, 1)
     names = ", ".join(cache.name for cache in caches)
     fitted_on = f"{names}: {len(fitted.truth_mm)} crops, {steps} steps, weights {fingerprint(network)}"
     before = Calibration.read(folder)
     calibration = replace(fit_calibration(fitted, fitted_on), person=None if before is None else before.person)
     reports = {f"{names}, the other half": coverage_report(held_out, calibration)}
-    reports |= {cache.name: coverage_report(answers(cache), calibration) for cache in map(CachedRecords, check)}
+    reports |= {cache.name: coverage_report(answers([cache]), calibration) for cache in map(CachedRecords, check)}
     heading = f"Fitted on {fitted_on}; {hypotheses} hypotheses; 'seen' from {calibration.seen_threshold:.2f} on."
     text = "\n\n".join([heading, *(coverage_text(name, report) for name, report in reports.items())])
     print(text)

@@ -7,12 +7,13 @@ import numpy as np
 import tyro
 
 from di2pose.errors import InputError, require
-from di2pose.evaluation.report import FORMAT_VERSION, KEY, METRICS, Frame, bootstrap_interval, wide_frame
+from di2pose.evaluation.report import FORMAT_VERSION, KEY, METRICS, Frame, bootstrap_interval
 from di2pose.evaluation.scoring import SHARES
 from di2pose.files import Json, read_json, reading
 from di2pose.text_table import aligned
 
 By = Literal["record", "sequence"]
+RESAMPLES = 5000
 
 
 def compare_reports(a: Json, b: Json, seed: int = 0, by: By = "record") -> Frame:
@@ -37,13 +38,11 @@ def compare_reports(a: Json, b: Json, seed: int = 0, by: By = "record") -> Frame
                 good = np.isfinite(errors).all(1)
                 if not good.any():
                     continue
-                errors = errors[good]
-                difference = errors[:, 1] - errors[:, 0]
-                interval = bootstrap_interval(difference, drawn[good], np.random.default_rng(seed))
+                (mean_a, mean_b), difference = errors[good].mean(0).tolist(), np.diff(errors[good])[:, 0]
+                interval = bootstrap_interval(difference, drawn[good], seed, RESAMPLES)
                 better = difference > 0 if key[2] in SHARES else difference < 0
                 wins = float(better.mean() + 0.5 * (difference == 0).mean())
-                means = (*errors.mean(0).tolist(), float(difference.mean()))
-                rows.append((protocol, *key, len(errors), *means, *interval, wins))
+                rows.append((protocol, *key, len(difference), mean_a, mean_b, difference.mean(), *interval, wins))
         if not rows:
             raise InputError("the two evaluations share protocols but no number: run both with the same --hypotheses")
         columns = ["protocol", *KEY, "count", "mean_a", "mean_b", "difference", "low", "high", "wins_b"]
@@ -51,28 +50,31 @@ def compare_reports(a: Json, b: Json, seed: int = 0, by: By = "record") -> Frame
 
 
 def _values(report: Json, protocol: str) -> Frame:
-    """Every record's values, by id."""
-    records = report["records"][protocol]
-    table = wide_frame(records["values"], records["ids"])
+    """Every record's values: a row for each id, a column for each (hypotheses, estimate, metric)."""
+    pandas, records = require("pandas", "pandas"), report["records"][protocol]
+    table = pandas.DataFrame(records["values"], index=records["ids"], dtype=float)
+    keys = [(int(hypotheses), estimate, metric) for hypotheses, estimate, metric in (key.split("/") for key in table)]
+    table.columns = pandas.MultiIndex.from_tuples(keys, names=KEY)
     return table[~table.index.duplicated(keep="last")]
 
 
 def _shared_protocols(a: Json, b: Json) -> list[str]:
+    """Protocols that both reports have; an error where one was not run alike."""
     first, second = ({protocol["id"]: protocol for protocol in report["run"]["protocols"]} for report in (a, b))
     shared = [name for name in first if name in second]
     if not shared:
         raise InputError(f"no protocol in common: {', '.join(first)} against {', '.join(second)}")
     for name in shared:
-        here, there = first[name], second[name]
-        if here["occlusion"] is not None:  # the patches depend on these
-            here, there = ({**each, **{part: report["run"][part] for part in ("seed", "textures", "occ_roi")}}
-                           for each, report in ((here, a), (there, b)))  # fmt: skip
-        for part in sorted(here.keys() | there.keys()):
-            if here.get(part) != there.get(part):
+        parts = sorted(first[name].keys() | second[name].keys())
+        pairs = {part: (first[name].get(part), second[name].get(part)) for part in parts}
+        if first[name]["occlusion"] is not None:  # the patches depend on these
+            pairs |= {part: (a["run"][part], b["run"][part]) for part in ("seed", "textures", "occ_roi")}
+        for part, (here, there) in pairs.items():
+            if here != there:
                 what = "the records or their true poses" if part == "truth" else part
                 raise InputError(
-                    f"{name} was not run alike: {what} differ ({a['run']['dataset']}: {here.get(part)}; "
-                    f"{b['run']['dataset']}: {there.get(part)}), so the numbers cannot be compared"
+                    f"{name} was not run alike: {what} differ ({a['run']['dataset']}: {here}; "
+                    f"{b['run']['dataset']}: {there}), so the numbers cannot be compared"
                 )
     return shared
 

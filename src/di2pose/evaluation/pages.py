@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 from PIL import Image, ImageDraw
 
 from di2pose.data.sample import Sample
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from di2pose.evaluation.run import Run
 
 TRUTH, PREDICTION, SIDE = "#15803d", "#e4572e", 300
+Poses = tuple[tuple[np.ndarray, str], ...]
+"""Joints, NaN where not annotated, and their colour."""
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1180px;padding:0 1rem;color:#222}
 section{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(540px,100%),1fr));gap:1rem}
@@ -57,9 +58,10 @@ def write_worst_page(run: "Run", report: Json, lines: dict[str, list[Json]], pat
 
 def _figure(run: "Run", scorer: Scorer, line: Json, mm: float) -> str:
     sample, result = run.dataset[line["row"]], line["results"][scorer.protocol.id]
-    truth, known = (part.numpy() for part in scorer.truth(sample))
-    caption, picture, poses = f"<b>{mm:.1f} mm</b> {escape(sample.id)}", "", (np.array(result["pose"]), truth, known)
-    drawn = [_svg(*poses, bones(scorer), axis, title) for axis, title in ((0, "front"), (2, "side, camera left"))]
+    (truth, known), pose, lines = scorer.truth(sample), np.array(result["pose"]), bones(scorer)
+    poses = ((np.where(known[:, None], truth, np.nan), TRUTH), (pose, PREDICTION))
+    caption, picture = f"<b>{mm:.1f} mm</b> {escape(sample.id)}", ""
+    drawn = [_svg(poses, lines, axis, title) for axis, title in ((0, "front"), (2, "side, camera left"))]
     try:
         if sample.image is None:
             raise InputError("no picture")
@@ -72,38 +74,40 @@ def _figure(run: "Run", scorer: Scorer, line: Json, mm: float) -> str:
 
 
 def _picture(run: "Run", scorer: Scorer, sample: Sample, result: Json) -> Image.Image:
-    """The record's crop, with its patch, and both poses."""
+    """The record's crop, with its patch, and both poses; without the prediction where the record's root is unknown."""
     image, occlusion = run.dataset.read_image(sample), scorer.protocol.occlusion
     if scorer.protocol.searches and occlusion is not None and sample.box is not None:
         worst = advocc_placements(occlusion.size)[result["worst_placements"][str(max(run.hypotheses))][0]]
-        image = advocc_image(image, sample.id, person_crop(sample.box), worst, run.seeds[0], run.textures)
+        image = advocc_image(image, sample.id, person_crop(sample.box), worst, run.seed, run.textures)
     elif occlusion is not None:
         patch, skeleton = Rectangle(*result["patch"]), run.dataset.skeleton
         roi = Roi((0.0, 0.0), (patch.x1 - patch.x0) * REFERENCE_SIDE / occlusion.size)
-        image = occlude_limb(image, sample, skeleton, occlusion.size, run.seeds[0], run.textures, roi).image
+        image = occlude_limb(image, sample, skeleton, occlusion.size, run.seed, run.textures, roi).image
     roi = roi_from_box(sample.box or (0, 0, *image.size), margin=1.25 if sample.box else 1.0)
     view = Image.fromarray(crop(image, roi, SIDE))
-    truth = None if sample.joints_2d is None else scorer.points(sample)
+    drawn = [] if sample.joints_2d is None else [(scorer.points(sample), TRUTH)]
+    if sample.camera is not None and sample.root_mm is not None:
+        root = sample.root_mm.astype(np.float64)
+        if scorer.protocol.root != ("pelvis",):
+            joints = list(scorer.truth_skeleton.indices(*scorer.protocol.root))
+            root = sample.joints_mm[joints].mean(0).astype(np.float64) + root
+        drawn.append((sample.camera.project(np.array(result["pose"]) + root), PREDICTION))
     pen = ImageDraw.Draw(view)
-    for points, colour in ((truth, TRUTH), (projected(scorer, sample, np.array(result["pose"])), PREDICTION)):
-        at = None if points is None else roi.to_crop(points, SIDE)
-        for ends in () if at is None else (at[list(bone)] for bone in bones(scorer)):
+    for points, colour in drawn:
+        for ends in (roi.to_crop(points, SIDE)[list(bone)] for bone in bones(scorer)):
             if np.isfinite(ends).all():
                 pen.line([(float(x), float(y)) for x, y in ends], fill=colour, width=3)
     return view
 
 
-def _svg(
-    pose: np.ndarray, truth: np.ndarray, known: np.ndarray, lines: list[tuple[int, int]], axis: int, title: str
-) -> str:
+def _svg(poses: Poses, lines: list[tuple[int, int]], axis: int, title: str) -> str:
     """Both poses in one view: `axis` to the right, y down; just large enough to hold both."""
-    reach = 1.05 * max(float(np.abs(pose).max()), float(np.abs(truth[known]).max()))
+    reach = 1.05 * max(float(np.nanmax(np.abs(joints))) for joints, _ in poses)
     parts = []
-    for joints, shown, colour in ((truth, known, TRUTH), (pose, np.ones(len(pose), bool), PREDICTION)):
-        at = (joints[:, [axis, 1]] / reach + 1) * 110
-        for a, b in lines:
-            if shown[a] and shown[b]:
-                ends = f'x1="{at[a, 0]:.1f}" y1="{at[a, 1]:.1f}" x2="{at[b, 0]:.1f}" y2="{at[b, 1]:.1f}"'
+    for joints, colour in poses:
+        for (x1, y1), (x2, y2) in ((joints[:, [axis, 1]] / reach + 1) * 110)[lines].tolist():
+            if np.isfinite([x1, x2]).all():
+                ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
                 parts.append(f'<line {ends} stroke="{colour}" stroke-width="2.5" stroke-linecap="round"/>')
     label = f'<text x="6" y="236" font-size="14" fill="#666">{title}, {2 * reach / 1000:.1f} m across</text>'
     return f'<svg viewBox="0 0 220 240" width="160" role="img" aria-label="{title}">{"".join(parts)}{label}</svg>'
@@ -117,15 +121,3 @@ def bones(scorer: Scorer) -> list[tuple[int, int]]:
         corners = [LIMB_12.index(name) for name in ("left_shoulder", "right_shoulder", "right_hip", "left_hip")]
         found += list(zip(corners, corners[1:] + corners[:1], strict=True))
     return found
-
-
-def projected(scorer: Scorer, sample: Sample, pose: Float[np.ndarray, "K 3"]) -> Float[np.ndarray, "K 2"] | None:
-    """Pixels of a pose at the protocol's root, with that root at the record's; None where the record's is unknown."""
-    if sample.camera is None or sample.root_mm is None:
-        return None
-    root = sample.root_mm.astype(np.float64)
-    if scorer.protocol.root != ("pelvis",):
-        joints = list(scorer.truth_skeleton.indices(*scorer.protocol.root))
-        root = sample.joints_mm[joints].mean(0).astype(np.float64) + root
-    points: np.ndarray = sample.camera.project(pose + root)
-    return points

@@ -31,7 +31,6 @@ from di2pose.model import PoseModel, TorchModel, find_model, load_model
 from di2pose.noise import hypothesis_generators
 from di2pose.pipeline.assemble import fit_body
 from di2pose.pipeline.crops import EncodedCrops
-from di2pose.pipeline.observations import PersonView
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pipeline.second_look import point_estimates, predict_both
 from di2pose.pose.skeleton import BLAZEPOSE_33, H36M_17, Skeleton, get, mirror
@@ -64,10 +63,9 @@ class Predictions:
 
     def row(self, k: int) -> "Predictions":
         """Those of one record, with B = 1."""
-        here = slice(k, k + 1)
-        others = {name: (poses[here], skeleton) for name, (poses, skeleton) in self.others.items()}
-        parts = (self.visibility, self.fitted_mm, self.states, self.unclear, self.r90_mm)
-        return Predictions(self.samples_mm[here], others, *(None if each is None else each[here] for each in parts))
+        arrays = {name: part[k : k + 1] for name, part in vars(self).items() if isinstance(part, np.ndarray)}
+        others = {name: (poses[k : k + 1], skeleton) for name, (poses, skeleton) in self.others.items()}
+        return Predictions(**arrays, others=others)
 
 
 @runtime_checkable
@@ -119,10 +117,12 @@ class PicturePredictor:
         with autocast(self.pipeline.device, self.precision):
             estimate = self.pipeline.estimate(encoded, hypotheses, steps or self.steps, noise)
         people = self.pipeline.place(encoded, estimate)
-        fitted, states = (np.stack([getattr(person, name) for person in people]) for name in ("joints_mm", "state"))
-        samples_mm = np.stack([person.samples_mm for person in people])
-        r90_mm = None if self.pipeline.calibration is None else np.stack([person.r90_mm for person in people])
-        return Predictions(samples_mm, others, estimate.visibility, fitted, states, r90_mm=r90_mm)
+        samples_mm, fitted_mm, states, r90_mm = (
+            np.stack([getattr(person, name) for person in people])
+            for name in ("samples_mm", "joints_mm", "state", "r90_mm")
+        )
+        radii = None if self.pipeline.calibration is None else r90_mm
+        return Predictions(samples_mm, others, estimate.visibility, fitted_mm, states, r90_mm=radii)
 
     def _encode(self, images: Pictures, samples: Sequence[Sample]) -> tuple[EncodedCrops, PointEstimates]:
         """The encoded crops, and the estimates that are not drawn."""
@@ -157,9 +157,8 @@ class CachedPredictor:
         precision: Precision = "auto",
     ) -> None:
         self.model, self.records, self.cache, self.fit = model, records, records.cache, fit
-        self.device, self.precision = torch.device(device), precision
-        self.calibration, self.steps = calibration or Calibration.neutral(), model.config.sample_steps
-        self.calibrated = calibration is not None
+        self.device, self.precision, self.steps = torch.device(device), precision, model.config.sample_steps
+        self.calibration, self.calibrated = calibration or Calibration.neutral(), calibration is not None
         self.flipped = flip_test and self.cache.has_flipped
         tokens, width = model.config.feature_size
         layout = self.cache.layout
@@ -174,38 +173,33 @@ class CachedPredictor:
         self, images: Pictures, samples: Sequence[Sample], hypotheses: int, steps: int | None, seed: int
     ) -> Predictions:
         rows = np.array([sample.row for sample in samples])
-        features = self.cache.features(rows).numpy()
-        flipped = self.cache.features(rows, flipped=True).numpy() if self.flipped else None
         noise = hypothesis_generators(seed, [sample.id for sample in samples], hypotheses)
-        worlds = self._world_mm(rows), self._world_mm(rows, FLIPPED) if self.flipped else None
+        features, world_mm = self._encoded(rows)
+        flipped, flipped_world_mm = self._encoded(rows, FLIPPED) if self.flipped else (None, None)
         with autocast(self.device, self.precision):
             drawn = predict_both(TorchModel(self.model), features, flipped, hypotheses, steps or self.steps, noise)
-            others = _point_estimates(self.model, features, flipped, *worlds, BLAZEPOSE_33)
+            others = _point_estimates(self.model, features, flipped, world_mm, flipped_world_mm, BLAZEPOSE_33)
         visibility = None if drawn.visibility is None else drawn.visibility.astype(np.float64)
         samples_mm = drawn.joints_mm.astype(np.float64)
-        fitted = doubt = None
-        if self.fit and (views := self.records.views(rows, self.flipped)) is not None:
-            samples_mm, fitted, doubt = self._fitted(views, samples_mm, visibility)
-        states = None if visibility is None else self.calibration.state(visibility, doubt)
-        r90_mm = None
-        if self.calibrated and states is not None:
-            r90_mm = self.calibration.r90_mm(self.calibration.covariance_mm2(samples_mm, states), states)
-        return Predictions(samples_mm, others, visibility, fitted, states, doubt, r90_mm)
+        fitted_mm = unclear = states = r90_mm = None
+        if self.fit and (views := self.records.views(rows, self.flipped)) is not None:  # as for a picture
+            single_mm2 = np.asarray(self.calibration.trace_mm2[0]) / 3
+            seen = [view.visibility for view in views] if visibility is None else visibility[..., 0]
+            bodies = [fit_body(*each, single_mm2) for each in zip(samples_mm, seen, views, strict=True)]
+            samples_mm = np.stack([body.samples_mm for body in bodies])
+            fitted_mm = np.stack([body.pose.joints_mm for body in bodies])
+            unclear = np.stack([body.unclear for body in bodies])
+        if visibility is not None:
+            states = self.calibration.state(visibility, unclear)
+            if self.calibrated:
+                r90_mm = self.calibration.r90_mm(self.calibration.covariance_mm2(samples_mm, states), states)
+        return Predictions(samples_mm, others, visibility, fitted_mm, states, unclear, r90_mm)
 
-    def _fitted(
-        self, views: Sequence[PersonView], samples_mm: np.ndarray, visibility: np.ndarray | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Hypotheses, estimates and which joints are unclear, as for a picture, with the crop for one."""
-        single_mm2 = np.asarray(self.calibration.trace_mm2[0]) / 3
-        seen = [view.visibility for view in views] if visibility is None else visibility[..., 0]
-        every = list(zip(samples_mm, seen, views, strict=True))
-        bodies = [fit_body(samples, shown, view, single_mm2) for samples, shown, view in every]
-        fitted_mm = np.stack([body.pose.joints_mm for body in bodies])
-        return np.stack([body.samples_mm for body in bodies]), fitted_mm, np.stack([body.unclear for body in bodies])
-
-    def _world_mm(self, rows: np.ndarray, prefix: str = "") -> np.ndarray | None:
+    def _encoded(self, rows: np.ndarray, prefix: str = "") -> tuple[np.ndarray, np.ndarray | None]:
+        """Features, and the encoder's own 3D where the cache has it."""
         name = f"{prefix}world_mm"
-        return self.cache.read(rows, name)[name] if name in self.cache.fields else None
+        world_mm = self.cache.read(rows, name)[name] if name in self.cache.fields else None
+        return self.cache.features(rows, flipped=bool(prefix)).numpy(), world_mm
 
 
 class PredictionFile:
@@ -219,6 +213,7 @@ class PredictionFile:
 
     def __init__(self, path: Path) -> None:
         self.path, arrays = path, _read_arrays(path)
+        self.fingerprint = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
         words = {key: str(arrays[key].squeeze()) for key in ("skeleton", "units") if key in arrays}
         self.skeleton: Skeleton = get(words.get("skeleton", H36M_17.name))
         given, ids, count = arrays["joints_mm"], arrays["ids"], self.skeleton.count
@@ -251,11 +246,6 @@ class PredictionFile:
                 f"{path}: the hips lie {offset:.0f} mm from the origin (median): the poses must be root-relative, "
                 "subtract the pelvis"
             )
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the content: distinguishes files of the same name."""
-        return hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]
 
     def check(self, wanted: Collection[str], known: Collection[str], hypotheses: int) -> None:
         """Every wanted record must be in the file with so many hypotheses, and every id of the file in the dataset."""
@@ -323,23 +313,24 @@ def load_predictor(
     precision: Precision = "auto",
 ) -> PicturePredictor | CachedPredictor | BlazePosePeer:
     """A model by its folder, its run or its name in the package, for pictures or for a cache's records; or a peer."""
-    cached = isinstance(records, CachedRecords)
+    cached, known = isinstance(records, CachedRecords), Path(name).exists() or name in checkpoint.packaged()
     if not fit and not cached:
         raise InputError("--no-fit is for feature caches: people in pictures are always fitted to their landmarks")
-    if not Path(name).exists() and name not in checkpoint.packaged():
-        if name in PEERS and not cached:
-            return BlazePosePeer(name, true_boxes)
+    if not known and name not in PEERS:
         raise InputError(
             f"no checkpoint at {name}, no model of the package ({', '.join(checkpoint.packaged())}) and none of the "
             f"peers {', '.join(PEERS)} is called so; poses from another program are given by --predictions FILE.npz"
-            if name not in PEERS
-            else f"{name} needs pictures; its 3D of cached crops is the row '{PEER}' in the table of any model on them"
         )
+    if not known and cached:
+        raise InputError(f"{name} needs pictures; its 3D of cached crops is the row '{PEER}' in the table of any model")
+    if not known:
+        return BlazePosePeer(name, true_boxes)
+    where = choose_device(device)
     if isinstance(records, CachedRecords):
-        place, where = find_model(name), choose_device(device)
-        model, calibration = load_model(place, where), Calibration.read(place)
-        return CachedPredictor(model, records, calibration, where, flip_test, fit, precision)
-    pipeline = Di2Pose.from_pretrained(name, str(choose_device(device)), encoder)
+        place = find_model(name)
+        calibration = Calibration.read(place)
+        return CachedPredictor(load_model(place, where), records, calibration, where, flip_test, fit, precision)
+    pipeline = Di2Pose.from_pretrained(name, str(where), encoder)
     return PicturePredictor(pipeline, second_look, flip_test, true_boxes, precision)
 
 

@@ -20,7 +20,7 @@ from di2pose.evaluation.paper import ACTION_HEADINGS, PAPER_ACTIONS, paper_numbe
 from di2pose.evaluation.predictors import PEER, PEER_FLIPPED
 from di2pose.evaluation.protocol import Protocol
 from di2pose.evaluation.records import Records
-from di2pose.evaluation.scoring import GROUPS, HYPOTHESES, ORACLES, STATES, with_group
+from di2pose.evaluation.scoring import DRAWN, GROUPS, HYPOTHESES, ORACLES, STATES
 from di2pose.files import Json, write_json, write_text
 from di2pose.text_table import latex as latex_text
 from di2pose.text_table import markdown as markdown_text
@@ -38,14 +38,14 @@ METRICS = {
     "pa_mpjpe_relative": ("PA-MPJPE, relative worst", "at the same placement"),
     "clean_mpjpe_relative": ("MPJPE clean, relative worst", "the clean picture, on the joints visible there"),
     "energy": ("energy", "energy score of all hypotheses, mean over the joints, root-aligned"),
+    "mpjpe_seen": ("MPJPE seen", "mean joint distance after root alignment, over the seen joints of all records"),
+    "mpjpe_hidden": ("MPJPE hidden", "the same over the hidden joints of all records"),
+    "pa_mpjpe_seen": ("PA-MPJPE seen", "aligned on all counted joints, mean over the seen joints of all records"),
+    "pa_mpjpe_hidden": ("PA-MPJPE hidden", "the same over the hidden joints of all records"),
 }
 """Metric -> heading, and what it is and how it is aligned."""
-for _metric in ("mpjpe", "pa_mpjpe"):
-    for _group in GROUPS:
-        _words = _group.replace("_", " ")
-        _heading, _meaning = METRICS[_metric]
-        _meaning = f"{_meaning}; mean over the {_words} joints of all records"
-        METRICS[with_group(_metric, _group)] = (f"{_heading} {_words}", _meaning)
+WITH_INTERVAL = ("mpjpe", "pa_mpjpe", "mpjpe_hidden")
+"""Metrics whose numbers have a bootstrap interval."""
 FIGURES = {
     "energy": ("energy_mm", "energy, mm", "{:.1f}"),
     "coverage_90": ("coverage_90", "coverage of 90 % balls", "{:.1%}"),
@@ -53,10 +53,6 @@ FIGURES = {
 }
 """Metric of the hypotheses as a whole -> its name in report.json, heading and format; coverages are shares of 1."""
 SPREAD = {"spread_mm": "spread, mm", "error_mm": "error, mm", "rank_correlation": "rank correlation"}
-GROUP_OF = {with_group(metric, group): group for metric in ("mpjpe", "pa_mpjpe", *FIGURES) for group in GROUPS}
-"""Metric over a group of joints -> the group."""
-WITH_INTERVAL = ("mpjpe", "pa_mpjpe", "mpjpe_hidden")
-"""Metrics whose numbers have a bootstrap interval."""
 LABELS = {
     "single": "1 sample",
     "sample": "one sample of {}",
@@ -95,33 +91,39 @@ Reports = Mapping[str, Json]
 """Name of a model -> its report; a single model goes without a name."""
 
 
+def group_of(metric: str) -> str:
+    """'mpjpe_hidden' -> 'hidden', 'mpjpe' -> ''."""
+    end = metric.rpartition("_")[2]
+    return end if end in GROUPS else ""
+
+
 def build_report(
     run: Json, protocols: Sequence[Protocol], dataset: Records, lines: Mapping[str, Sequence[Json]]
 ) -> Json:
     """Everything that a run found; all but `run` and `numbers` by protocol. `lines`: protocol -> one line of the log
     per record that it counts, in dataset order.
 
-        run          the settings: see `evaluate_dataset`
+        run          the settings: see `run.Run.stamp`
         numbers      each with its protocol: see `_number`
         actions      names, counts, and mean_mm: key -> means over the records of each action
-        spread       group of joints -> figures of spread against error; `hidden_over_seen` their ratios
+        spread       group of joints -> means of spread and error, and their rank correlation (Spearman)
         calibration  number of hypotheses, above 1 -> group of joints -> FIGURES and their intervals
         states       predicted states of the joints against the true ones: see `scoring.confusion`
         skipped      id and reason of the records that were left out
         records      ids, sequences, worst placements of a search; `interval_by`, what is drawn for the intervals;
-                     `values`: key -> every record's mean over the seeds; `coverage_90`: number of hypotheses -> share
-                     of every record's joints
+                     `values`: key -> every record's mean over the seeds
     """
     report: Json = {"format_version": FORMAT_VERSION, "program": f"di2pose {__version__}", "run": run, "numbers": []}
     report |= {part: {} for part in ("actions", "spread", "calibration", "states", "skipped", "records")}
     for protocol in protocols:
         name = protocol.id
-        reasons = [line.get("skipped") or line["results"][name].get("skipped") for line in lines[name]]
-        pairs = list(zip(lines[name], reasons, strict=True))
-        report["skipped"][name] = [{"id": line["id"], "reason": reason} for line, reason in pairs if reason]
-        good = [line for line, reason in pairs if not reason]
+        reasons = {line["id"]: line.get("skipped") or line["results"][name].get("skipped") for line in lines[name]}
+        report["skipped"][name] = [{"id": each, "reason": reason} for each, reason in reasons.items() if reason]
+        good = [line for line in lines[name] if not reasons[line["id"]]]
         if not good:
-            raise InputError(f"protocol {name}: all {len(pairs)} records were left out: {reasons[0]}")
+            raise InputError(
+                f"protocol {name}: all {len(reasons)} records were left out: {next(iter(reasons.values()))}"
+            )
         rows, results = [line["row"] for line in good], [line["results"][name] for line in good]
         sequences = dataset.column("sequence")[rows]
         interval_by, drawn = drawn_groups(sequences)
@@ -129,34 +131,14 @@ def build_report(
         records |= {"interval_by": interval_by, "values": {}}
         if protocol.searches:
             records["worst_placements"] = [result["worst_placements"] for result in results]
-            records["worst_placement"] = [{n: k[0] for n, k in each.items()} for each in records["worst_placements"]]
-        _add_numbers(report, protocol, long_frame(results), dataset.column("action")[rows], drawn)
+        _add_numbers(report, protocol, results, dataset.column("action")[rows], drawn)
         _add_joints(report, protocol, results)
     return report
 
 
-def long_frame(results: Sequence[Json]) -> Frame:
-    """The long frame of one protocol: a row for each record, estimate, metric and seed; `joints`: how many of them the
-    value is the mean of."""
-    rows = [
-        (record, hypotheses, estimate, metric, joints, seed, value)
-        for record, result in enumerate(results)
-        for hypotheses, estimate, metric, joints, numbers in result["values"]
-        for seed, value in enumerate(numbers)
-    ]
-    columns = ["record", *KEY, "joints", "seed", "value"]
-    return require("pandas", "pandas").DataFrame(rows, columns=columns).astype({"value": float})
-
-
-def wide_frame(values: Mapping[str, Sequence[float | None]], index: Sequence[Any]) -> Frame:
-    """'H/estimate/metric' -> numbers, as it stands in report.json: a column each, by (hypotheses, estimate, metric)."""
-    pandas = require("pandas", "pandas")
-    keys = [(int(hypotheses), estimate, metric) for hypotheses, estimate, metric in (key.split("/") for key in values)]
-    columns = {key: np.array(numbers, float) for key, numbers in zip(keys, values.values(), strict=True)}
-    return pandas.DataFrame(columns, index=list(index), columns=pandas.MultiIndex.from_tuples(keys, names=KEY))
-
-
-def _add_numbers(report: Json, protocol: Protocol, frame: Frame, actions: np.ndarray, drawn: np.ndarray) -> None:
+def _add_numbers(
+    report: Json, protocol: Protocol, results: Sequence[Json], actions: np.ndarray, drawn: np.ndarray
+) -> None:
     """Every record's value of each key, a number for each key, and where there are actions a table of their means: over
     records, of groups of joints over the joints of all records. `drawn`: see `drawn_groups`."""
     if protocol.by_action:
@@ -168,46 +150,41 @@ def _add_numbers(report: Json, protocol: Protocol, frame: Frame, actions: np.nda
     by_action: Json = {"names": names, "counts": [int((actions == name).sum()) for name in names], "mean_mm": {}}
     if protocol.by_action or len(names) in KINDS:
         report["actions"][protocol.id] = by_action
-    records, calibration, seed = report["records"][protocol.id], report["calibration"], report["run"]["seed"]
+    records, calibration = report["records"][protocol.id], report["calibration"]
+    frame = long_frame(results)
+    wide = frame.pivot(index="record", columns=[*KEY, "seed"], values=["value", "joints"])
+    wide = wide.reindex(range(len(actions))).sort_index(axis=1)
     numbers: dict[scoring.Key, Json] = {}
-    for key, part in sorted(frame.groupby(KEY, sort=False), key=lambda item: _order(item[0])):
-        (hypotheses, estimate, metric), text = key, "/".join(map(str, key))
-        by_seed = part.pivot(index="record", columns="seed", values="value")
-        of_records = _listed(by_seed.mean(axis=1, skipna=False).reindex(range(len(actions))))
-        by_seed = by_seed.dropna()
+    for key in sorted(frame[KEY].drop_duplicates().itertuples(index=False, name=None), key=_order):
+        (hypotheses, estimate, metric), text, group = key, "/".join(map(str, key)), group_of(key[2])
+        by_seed, joints = wide["value", *key].to_numpy(), wide["joints", *key, 0].to_numpy()  # n S, n
         if estimate != HYPOTHESES or metric == "energy":
-            records["values"][text] = of_records
-        elif metric == "coverage_90":
-            records.setdefault("coverage_90", {})[str(hypotheses)] = of_records
-        if by_seed.empty:
+            records["values"][text] = scoring.listed(by_seed.mean(1))
+        good = np.isfinite(by_seed).all(1)
+        if not good.any():
             continue  # e.g. no record has a hidden joint
-        joints = part.groupby("record")["joints"].first().loc[by_seed.index].astype(float)
-        group, kinds = GROUP_OF.get(metric, ""), actions[by_seed.index]
-        weights = joints if group else joints * 0 + 1
-        totals = by_seed.mul(weights, axis=0).groupby(kinds).sum()
-        means = totals.div(weights.groupby(kinds).sum(), axis=0).reindex(names)
-        mean, count = totals.sum() / weights.sum(), int(weights.sum())
+        by_seed, joints, kinds, groups = by_seed[good], joints[good], actions[good], drawn[good]
+        weights = joints if group else np.ones(len(joints))
         if protocol.by_action and estimate != HYPOTHESES:  # every action counts alike
-            mean = means.mean()
-            weights = weights / weights.groupby(kinds).transform("sum")
-        interval = None
-        if metric in WITH_INTERVAL or estimate == HYPOTHESES:
-            interval = mean_interval(by_seed.mean(axis=1).to_numpy(), drawn[by_seed.index], seed, weights.to_numpy())
+            _, kind = np.unique(kinds, return_inverse=True)
+            weights = weights / np.bincount(kind, weights)[kind]
+        mean, of_records, interval = weights @ by_seed / weights.sum(), by_seed.mean(1), None
+        if (metric in WITH_INTERVAL or estimate == HYPOTHESES) and len(set(groups)) > 1:
+            interval = [*bootstrap_interval(of_records, groups, report["run"]["seed"], weights=weights)]
         if estimate == HYPOTHESES:
             name = FIGURES[metric.removesuffix(f"_{group}")][0]
-            groups = calibration.setdefault(protocol.id, {}).setdefault(str(hypotheses), {})
+            by_group = calibration.setdefault(protocol.id, {}).setdefault(str(hypotheses), {})
             blank = {f"{n}{end}": None for n, _, _ in FIGURES.values() for end in ("", "_interval")}
-            figures = groups.setdefault(group or "all", {"joints": int(joints.sum()) * by_seed.shape[1], **blank})
+            figures = by_group.setdefault(group or "all", {"joints": int(joints.sum()) * by_seed.shape[1], **blank})
             figures |= {name: float(mean.mean()), f"{name}_interval": interval}
             continue
         if not group:
-            by_action["mean_mm"][text] = _listed(means.mean(axis=1))
-        numbers[key] = _number(report["run"], protocol, key, mean.to_numpy(), count)
+            of_actions = [of_records[kinds == name] for name in names]
+            by_action["mean_mm"][text] = [float(each.mean()) if len(each) else None for each in of_actions]
+        count = int(joints.sum()) if group else len(by_seed)
+        numbers[key] = _number(report["run"], protocol, key, mean, count)
         if metric in WITH_INTERVAL:
             numbers[key] |= {"interval": interval, "interval_by": records["interval_by"]}
-    for counts in calibration.get(protocol.id, {}).values():
-        ordered = {group: counts.pop(group) for group in ("all", *GROUPS) if group in counts}
-        counts.update(ordered)
     for number in numbers.values():
         peer = numbers.get((0, PEER, number["metric"]))
         if peer is not None and peer["value"] and number["unit"] == "mm":
@@ -215,14 +192,23 @@ def _add_numbers(report: Json, protocol: Protocol, frame: Frame, actions: np.nda
     report["numbers"] += numbers.values()
 
 
+def long_frame(results: Sequence[Json]) -> Frame:
+    """The long frame of one protocol: a row for each record, estimate, metric and seed; `joints`: how many of them the
+    value is the mean of."""
+    rows = [
+        (record, *key, joints, seed, value)
+        for record, result in enumerate(results)
+        for *key, joints, numbers in result["values"]
+        for seed, value in enumerate(numbers)
+    ]
+    columns = ["record", *KEY, "joints", "seed", "value"]
+    return require("pandas", "pandas").DataFrame(rows, columns=columns).astype({"value": float})
+
+
 def _order(key: scoring.Key) -> tuple[int, int]:
     """By the number of hypotheses, then oracles last; estimates that are not drawn keep their order."""
-    ranks = {name: rank for rank, name in enumerate((*scoring.DRAWN, HYPOTHESES))}
+    ranks = {name: rank for rank, name in enumerate((*DRAWN, HYPOTHESES))}
     return key[0], ranks.get(key[1], 0)
-
-
-def _listed(series: Frame) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in series]
 
 
 def _number(run: Json, protocol: Protocol, key: scoring.Key, by_seed: np.ndarray, count: int) -> Json:
@@ -254,7 +240,8 @@ def _number(run: Json, protocol: Protocol, key: scoring.Key, by_seed: np.ndarray
 
 
 def _add_joints(report: Json, protocol: Protocol, results: Sequence[Json]) -> None:
-    """Spread against error and the confusion of states, over the joints of all records."""
+    """Spread against error, of every group of two joints or more (no correlation where one of them does not vary), and
+    the confusion of states, over the joints of all records."""
     unknown = [UNKNOWN] * len(protocol.joints)
     visibility = np.array([result.get("visibility", unknown) for result in results])  # n K
     labelled = bool((visibility == SEEN).any())
@@ -262,43 +249,30 @@ def _add_joints(report: Json, protocol: Protocol, results: Sequence[Json]) -> No
         parts = {name: np.array([result["joints"][name] for result in results], float) for name in results[0]["joints"]}
         shown = np.broadcast_to(visibility[:, None], parts["error_mm"].shape).ravel()  # n S K
         rest_seen = not labelled and bool((visibility > SEEN).any())
-        groups = {"all": np.ones(len(shown), bool), **scoring.joint_groups(shown, rest_seen)}
         table = require("pandas", "pandas").DataFrame({name: values.ravel() for name, values in parts.items()})
-        report["spread"][protocol.id] = spread_figures(table, groups)
+        spread = report["spread"][protocol.id] = {}
+        for name, mask in {"all": np.ones(len(shown), bool), **scoring.joint_groups(shown, rest_seen)}.items():
+            some = table.loc[mask, ["spread_mm", "error_mm"]].dropna()
+            if len(some) >= 2:
+                rank = float(some.corr("spearman").iloc[0, 1]) if (some.nunique() > 1).all() else None
+                spread[name] = {"joints": len(some), **some.mean().to_dict(), "rank_correlation": rank}
     heard = [row for row, result in enumerate(results) if "said" in result]
     if labelled and heard:
         said = np.array(STATES)[np.array([results[row]["said"] for row in heard])]
         report["states"][protocol.id] = scoring.confusion(scoring.true_states(visibility[heard]), said)
 
 
-def spread_figures(table: Frame, groups: Mapping[str, np.ndarray]) -> dict[str, Json]:
-    """Means and Spearman's rank correlation (None where spread or error does not vary) of every group of two joints or
-    more. `hidden_over_seen`, where both are known: ratios of spread and error, and of the one to the other, which is 1
-    where the spread is right."""
-    found: dict[str, Json] = {}
-    for name, mask in groups.items():
-        some = table.loc[mask, ["spread_mm", "error_mm"]].dropna()
-        if len(some) >= 2:
-            rank = float(some.corr("spearman").iloc[0, 1]) if (some.nunique() > 1).all() else None
-            found[name] = {"joints": len(some), **some.mean().to_dict(), "rank_correlation": rank}
-    seen, hidden = found.get("seen"), found.get("hidden")
-    if seen and hidden and seen["spread_mm"] and seen["error_mm"]:
-        ratio, expected = (hidden[part] / seen[part] for part in ("spread_mm", "error_mm"))
-        found["hidden_over_seen"] = {"spread": ratio, "error": expected, "spread_over_error": ratio / expected}
-    return found
-
-
 def bootstrap_interval(
     values: Float[np.ndarray, " n"],
     groups: np.ndarray,
-    generator: np.random.Generator,
-    resamples: int = 5000,
+    seed: int,
+    resamples: int = RESAMPLES,
     weights: Float[np.ndarray, " n"] | None = None,
 ) -> tuple[float, float]:
     """95 % percentile interval of the mean, drawing whole groups with replacement; `weights`, above 0: of a weighted
     mean, e.g. over the joints of all records."""
     _, member = np.unique(groups, return_inverse=True)
-    weights = np.ones(len(values)) if weights is None else weights
+    weights, generator = np.ones(len(values)) if weights is None else weights, np.random.default_rng(seed)
     sums, sizes = np.bincount(member, weights * values), np.bincount(member, weights)
     means = np.empty(resamples)
     for start in range(0, resamples, 100):  # in pieces: 100 x groups indices at once
@@ -315,99 +289,68 @@ def drawn_groups(sequences: np.ndarray) -> tuple[str, np.ndarray]:
     return ("sequence", member) if len(found) > MOST_ALONE else ("record", np.arange(len(sequences)))
 
 
-def mean_interval(
-    values: Float[np.ndarray, " n"], groups: np.ndarray, seed: int, weights: Float[np.ndarray, " n"] | None = None
-) -> list[float] | None:
-    """95 % interval of the (weighted) mean over records, [low, high]; None of a single group."""
-    if len(np.unique(groups)) < 2:
-        return None
-    return list(bootstrap_interval(values, groups, np.random.default_rng(seed), RESAMPLES, weights=weights))
-
-
 def write_report(reports: Reports, out: Path) -> None:
     """report.json, report.md and report.tex in the folder `out`; of several models one joint table."""
     whole = next(iter(reports.values())) if len(reports) == 1 else {"models": reports}
     json.dumps(whole, allow_nan=False)  # NaN is no JSON: fail here, not in the reader's program
     write_json(out / "report.json", whole)
-    write_text(out / "report.md", markdown(reports))
-    write_text(out / "report.tex", latex(reports))
-
-
-def markdown(reports: Reports) -> str:
-    """All tables and notes; what the terminal shows, too."""
+    shown, lines = tables(reports), notes(reports)
+    tabulars = [f"% {heading}\n{_text(table, latex_text)}" for heading, table in shown.items()]
+    write_text(out / "report.tex", "\n\n".join(["\n".join(f"% {line}" for line in lines), *tabulars]) + "\n")
     parts = ["# Evaluation"]
-    for heading, table in tables(reports).items():
+    for heading, table in shown.items():
         parts += [f"## {heading}"] * bool(heading) + [_text(table, markdown_text)]
     for name, report in reports.items():
         for protocol, states in report["states"].items():
             parts += [f"## {protocol}{', ' + name if name else ''}: states of the joints", confusion_text(states)]
     used = {number["metric"] for report in reports.values() for number in report["numbers"]}
     meanings = [f"- {heading}: {text}." for metric, (heading, text) in METRICS.items() if metric in used]
-    parts += ["## What the numbers are", "\n".join([*meanings, *(f"- {line}" for line in notes(reports))])]
-    return "\n\n".join(parts) + "\n"
-
-
-def latex(reports: Reports) -> str:
-    """Tabulars for booktabs; headings and notes are comments."""
-    parts = ["\n".join(f"% {line}" for line in notes(reports))]
-    parts += [f"% {heading}\n{_text(table, latex_text)}" for heading, table in tables(reports).items()]
-    return "\n\n".join(parts) + "\n"
+    parts += ["## What the numbers are", "\n".join([*meanings, *(f"- {line}" for line in lines)])]
+    write_text(out / "report.md", "\n\n".join(parts) + "\n")
 
 
 def tables(reports: Reports) -> dict[str, Frame]:
     """Heading -> table of all models; those that have a row."""
-    numbers = number_frame(reports)
-    main = numbers["metric"].isin(WITH_INTERVAL) & ~numbers["oracle"] & (numbers["name"] != "sample")
+    rows = [{"model": model, **number} for model, report in reports.items() for number in report["numbers"]]
+    for row in rows:
+        deviation = "" if row["deviation"] is None else f" ± {row['deviation']:.1f}"
+        row |= {"text": f"{row['value']:.1f}{deviation}", "group": group_of(row["metric"]), "label": _label(row)}
+        row["range"] = with_interval(row["value"], row.get("interval"), "{:.1f}")
+    names = [*["model"] * (len(reports) > 1), "protocol", "label"]
+    numbers = require("pandas", "pandas").DataFrame(rows).set_index(names).rename_axis(index={"label": "estimate"})
+    certain = numbers["metric"].isin(WITH_INTERVAL) & ~numbers["oracle"] & (numbers["estimate"] != "sample")
     found = {
-        "": number_table(numbers),
-        "Seen and hidden joints (mm)": by_metric(numbers[numbers["group"].isin(["seen", "hidden"])], "text"),
+        "": number_table(numbers[numbers["group"] == ""]),
+        "Seen and hidden joints (mm)": by_metric(numbers[numbers["group"] != ""], "text").reset_index(),
         **action_tables(reports),
-        "95 % intervals (mm)": by_metric(numbers[main], "range"),
+        "95 % intervals (mm)": by_metric(numbers[certain], "range").reset_index(),
         "Calibration: the hypotheses as a whole": calibration_table(reports),
     }
     return {heading: table for heading, table in found.items() if len(table)}
 
 
-def number_frame(reports: Reports) -> Frame:
-    """The numbers of all models, indexed by the names of their row: model, where there are several; protocol; estimate.
-    `group` is that of the metric's joints, '' for all joints; `text` the value as it is printed."""
-    rows = [{"model": model, **number} for model, report in reports.items() for number in report["numbers"]]
-    numbers = require("pandas", "pandas").DataFrame(rows)
-    numbers["group"] = [GROUP_OF.get(metric, "") for metric in numbers["metric"]]
-    numbers["text"] = [
-        f"{number['value']:.1f}" + ("" if number["deviation"] is None else f" ± {number['deviation']:.1f}")
-        for number in rows
-    ]
-    numbers["range"] = [with_interval(number["value"], number.get("interval"), "{:.1f}") for number in rows]
-    numbers["name"] = numbers["estimate"]
-    numbers["estimate"] = [label(number) for number in rows]
-    return numbers.set_index([*["model"] * (len(reports) > 1), "protocol", "estimate"])
-
-
-def label(number: Json) -> str:
+def _label(number: Json) -> str:
     """The estimate in words."""
     return LABELS.get(number["estimate"], str(number["estimate"])).format(number["hypotheses"])
 
 
 def number_table(numbers: Frame) -> Frame:
     """All metrics over all joints, their ratios to the peer's, and the paper's numbers."""
-    main = numbers[numbers["group"] == ""]
-    by = main.groupby(level=main.index.names, sort=False)
-    table = by_metric(main, "text").set_index(main.index.names)
-    if main["ratio"].notna().any():
+    table, by = by_metric(numbers, "text"), numbers.groupby(level=numbers.index.names, sort=False)
+    if numbers["ratio"].notna().any():
         table["over the peer"] = by["ratio"].agg(lambda ratios: _joined(ratios, 3))
     table["records"] = by["count"].max().astype(str)
-    if main["paper"].notna().any():
+    if numbers["paper"].notna().any():
         table["paper"] = by["paper"].agg(lambda values: _joined(values, 1))
     return table.reset_index()
 
 
 def by_metric(numbers: Frame, part: str) -> Frame:
     """A row for each estimate under each protocol, a column for each metric; '-' where an estimate has none."""
-    rows = numbers.groupby(level=numbers.index.names, sort=False).size().index
     shown = [metric for metric in METRICS if metric in set(numbers["metric"])]
     table = numbers.set_index("metric", append=True)[part].unstack().reindex(columns=shown)
-    return table.loc[rows].astype(object).fillna("-").rename(columns=lambda m: METRICS[m][0]).reset_index()
+    table = table.loc[numbers.index.drop_duplicates()].astype(object).fillna("-")
+    return table.rename(columns=lambda metric: METRICS[metric][0])
 
 
 def action_tables(reports: Reports) -> dict[str, Frame]:
@@ -421,7 +364,7 @@ def action_tables(reports: Reports) -> dict[str, Frame]:
             if actions is None or number["oracle"] or key not in actions["mean_mm"]:
                 continue
             table = rows.setdefault(tuple(actions["names"]), {})
-            name = ", ".join(filter(None, (model, protocol, METRICS[metric][0], label(number))))
+            name = ", ".join(filter(None, (model, protocol, METRICS[metric][0], _label(number))))
             table[name] = [_rounded(mean) for mean in (*actions["mean_mm"][key], number["value"])]
             if number["paper"] is not None and protocol in PAPER_ACTIONS:
                 printed = (*PAPER_ACTIONS[protocol], number["paper"])
@@ -441,16 +384,17 @@ def calibration_table(reports: Reports) -> Frame:
     the most hypotheses their spread against the error of their mean."""
     rows = []
     for model, report in reports.items():
+        most = str(max(report["run"]["hypotheses"]))
         for protocol, counts in report["calibration"].items():
-            for count, groups in counts.items():
-                for group in (each for each in ("all", "seen", "hidden") if each in groups):
-                    f, most = groups[group], int(count) == max(report["run"]["hypotheses"])
-                    row = {"model": model, "protocol": protocol, "hypotheses": count, "over": group}
-                    row |= {"joints": str(f["joints"])}
-                    row |= {head: with_interval(f[n], f[f"{n}_interval"], form) for n, head, form in FIGURES.values()}
-                    spread = report["spread"].get(protocol, {}).get(group, {}) if most else {}
-                    rows.append(row | {head: _rounded(spread.get(part), 2) for part, head in SPREAD.items()})
-    return require("pandas", "pandas").DataFrame(rows).drop(columns=[] if len(reports) > 1 or not rows else "model")
+            for count, group in ((count, group) for count in counts for group in ("all", *GROUPS)):
+                if (f := counts[count].get(group)) is None:
+                    continue
+                row = {"model": model} if len(reports) > 1 else {}
+                row |= {"protocol": protocol, "hypotheses": count, "over": group, "joints": str(f["joints"])}
+                row |= {head: with_interval(f[n], f[f"{n}_interval"], form) for n, head, form in FIGURES.values()}
+                spread = report["spread"].get(protocol, {}).get(group, {}) if count == most else {}
+                rows.append(row | {head: _rounded(spread.get(part), 2) for part, head in SPREAD.items()})
+    return require("pandas", "pandas").DataFrame(rows)
 
 
 def confusion_text(states: Json) -> str:

@@ -11,9 +11,9 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from di2pose.evaluation.pages import write_worst_page
 from di2pose.evaluation.predictors import PredictionFile, Predictions, Predictor, fingerprint, load_predictor
 from di2pose.evaluation.protocol import PROTOCOLS, Occlusion, Protocol, parse_protocols, select_records
 from di2pose.evaluation.records import CachedRecords, RecordLog, Records, open_records
-from di2pose.evaluation.report import build_report, markdown, write_report
+from di2pose.evaluation.report import build_report, write_report
 from di2pose.evaluation.scoring import Scorer
 from di2pose.files import Json, write_json
 from di2pose.image.crop import Roi
@@ -41,7 +41,8 @@ from di2pose.occlusion.textures import DtdTextures, ProceduralTextures, TextureS
 from di2pose.pose.skeleton import H36M_17, Skeleton
 
 HYPOTHESES, SEARCH_STEPS = 8, 10
-LOG_FORMAT = 3
+PROCEDURAL = ProceduralTextures()
+LOG_FORMAT = 4
 """Of the lines in <out>/records."""
 
 
@@ -117,39 +118,36 @@ def evaluate(
     """
     if bool(models) == (predictions is not None):
         raise InputError("give either a MODEL (checkpoint folder, run, name) or --predictions FILE.npz")
-    chosen, numbers = parse_protocols(protocol, every, split), _integers(seeds, "--seeds") or (seed,)
-    records, several = open_records(data, images), _integers(steps, "--steps")
-    counts = _integers(hypotheses, "--hypotheses")
-    common = {"search_steps": search_steps, "seed": numbers[0], "more_seeds": numbers[1:], "batch": batch}
-    common |= {"limit": limit, "plain": plain, "worst": worst}
-    common |= {"textures": None if textures is None else DtdTextures(textures)}
-    if predictions is None and not isinstance(records, CachedRecords):
-        common["roi_of"] = PersonMatcher()
-    runs: dict[str, Callable[[Path], Json | None]] = {}
+    protocols, numbers = parse_protocols(protocol, every, split), _integers(seeds, "--seeds") or (seed,)
+    several, counts = _integers(steps, "--steps"), _integers(hypotheses, "--hypotheses")
+    records = open_records(data, images)
+    detects = predictions is None and not isinstance(records, CachedRecords)
+    common: Json = {"search_steps": search_steps, "seed": numbers[0], "more_seeds": numbers[1:], "batch": batch}
+    common |= {"limit": limit, "plain": plain, "worst": worst, "roi_of": PersonMatcher() if detects else None}
+    common |= {} if textures is None else {"textures": DtdTextures(textures)}
+    runs: dict[str, Run] = {}
 
     def add(row: str, title: str, predictor: Predictor, fewest: int, steps: int | None = None) -> None:
         """A row of the joint table; `title`: its name with a fingerprint of the weights and the settings."""
-        options: Json = {"name": title, "hypotheses": counts or (fewest,), "steps": steps, **common}
         names = [row, *(f"{row}-{k}" for k in range(2, len(runs) + 2))]
-        runs[next(each for each in names if each not in runs)] = partial(
-            evaluate_dataset, predictor, records, chosen, **options
-        )
+        run = Run(predictor, records, protocols, title, counts or (fewest,), steps, **common)
+        runs[next(each for each in names if each not in runs)] = run
 
     if predictions is not None:
         file = PredictionFile(predictions)
         add(predictions.name, f"{predictions.name} ({file.fingerprint})", file, 1)
+    drawing = {key: value for key, value in {"temperature": temperature, "top_r": top_r}.items() if value is not None}
+    dtype = precision_of(precision, choose_device(device))
     settings = ["one look"] * (not second_look) + ["no flip test"] * (not flip_test) + [str(encoder)] * bool(encoder)
     settings += ["true boxes"] * true_boxes + ["not fitted"] * (not fit)
-    if (dtype := precision_of(precision, choose_device(device))) != torch.float32:
-        settings.append(str(dtype).removeprefix("torch."))
-    drawing = {key: value for key, value in {"temperature": temperature, "top_r": top_r}.items() if value is not None}
+    settings += [str(dtype).removeprefix("torch.")] * (dtype != torch.float32)
     settings += [f"{key} {value:g}" for key, value in drawing.items()]
     for model in models:
         looks: Json = {"second_look": second_look, "flip_test": flip_test, "true_boxes": true_boxes, "fit": fit}
         predictor = load_predictor(model, records, device=device, encoder=encoder, precision=precision, **looks)
         path = Path(model)
-        name, run = (path.resolve().name, path.resolve().parent.name) if path.exists() else (model, "")
-        name = {"model": run, "best": f"{run}-best"}.get(name, name)
+        name, folder = (path.resolve().name, path.resolve().parent.name) if path.exists() else (model, "")
+        name = {"model": folder, "best": f"{folder}-best"}.get(name, name)
         if isinstance(predictor, BlazePosePeer):  # one pose, repeated
             add(name, name + " (true boxes)" * true_boxes, predictor, 1)
             continue
@@ -161,19 +159,18 @@ def evaluate(
         for count in several or (None,):
             add(f"{name}-{count}-steps" if len(several) > 1 else name, title, predictor, HYPOTHESES, count)
     folders = {name: out / name if len(runs) > 1 else out for name in runs}
-    reports = {name: run(folders[name]) for name, run in runs.items()}
+    reports = {name: run.write(folders[name]) for name, run in runs.items()}
     # Another rank may have finished a model in the meantime: the last one finds them all done.
-    reports = {name: report or runs[name](folders[name]) for name, report in reports.items()}
-    done = {name: report for name, report in reports.items() if report is not None}
-    if len(done) < len(reports):
+    reports = {name: report or runs[name].write(folders[name]) for name, report in reports.items()}
+    done = {name if len(runs) > 1 else "": report for name, report in reports.items() if report is not None}
+    if len(done) < len(runs):
         print("rank {} of {} is done; the rank that finishes last writes the report".format(*torchrun_rank()))
         return 0
-    if len(done) == 1:
-        done = dict(zip([""], done.values(), strict=True))  # a single model needs no name in its table
-    else:
+    if len(runs) > 1:
         write_report(done, out)
     page = ", worst.html" if (out / "worst.html").is_file() else ""
-    print(markdown(done) + f"\nwritten: {out / 'report.json'}, report.md, report.tex{page}")
+    text = (out / "report.md").read_text(encoding="utf-8")
+    print(f"{text}\nwritten: {out / 'report.json'}, report.md, report.tex{page}")
     return 0
 
 
@@ -194,172 +191,169 @@ def torchrun_rank() -> tuple[int, int]:
 
 
 def evaluate_dataset(
-    predictor: Predictor,
-    dataset: Records,
-    protocols: Sequence[Protocol],
-    out: Path,
-    *,
-    name: str = "predictor",
-    hypotheses: Sequence[int] = (1,),
-    steps: int | None = None,
-    search_steps: int = SEARCH_STEPS,
-    seed: int = 0,
-    more_seeds: Sequence[int] = (),
-    batch: int = 16,
-    textures: TextureSource | None = None,
-    roi_of: Callable[[Sample, Image.Image], Roi] | None = None,
-    worst: int = 20,
-    limit: int | None = None,
-    plain: bool = False,
+    predictor: Predictor, dataset: Records, protocols: Sequence[Protocol], out: Path, **settings: Any
 ) -> Json | None:
     """Run the protocols and write report.json, .md, .tex and worst.html to `out`; the report, or None while other ranks
-    still have records to do.
-
-    A predictor's poses are in Human3.6M's joint order unless it has a `skeleton`. `hypotheses`: each count is reported;
-    the predictor runs once with the greatest for each seed. `more_seeds`: other noise on the same pictures; figures are
-    then means over all seeds. `name` stands in the report for the predictor and its weights. `roi_of`: the region of a
-    person in the clean picture, by which occ patches are sized. The others: see `evaluate`.
-    """
-    require("pandas", extra="pandas")  # before the records, not after them
-    cached, file = isinstance(dataset, CachedRecords), isinstance(predictor, PredictionFile)
-    skeleton: Skeleton = getattr(predictor, "skeleton", H36M_17)
-    steps = getattr(predictor, "steps", None) if steps is None else steps
-    counts, seeds, source = tuple(sorted(set(hypotheses))), (seed, *more_seeds), textures or ProceduralTextures()
-    searches = steps is not None and search_steps < steps and any(protocol.searches for protocol in protocols)
-    positive = [*counts, batch, *(each for each in (steps, limit, search_steps) if each is not None)]
-    if min(positive) < 1:
-        raise InputError(f"hypotheses, batch, steps and limit must be 1 or more, got {', '.join(map(str, positive))}")
-    if len(set(seeds)) != len(seeds):
-        raise InputError(f"every seed counts once, got {seeds}")
-    patched = ", ".join(protocol.id for protocol in protocols if protocol.occlusion is not None)
-    if patched and (cached or file):
-        raise InputError(
-            f"{patched} put patches on the pictures, so they need pictures and a predictor that reads them; a feature "
-            "cache is made with the patch (`di2pose features --occlusion occ-80`) and evaluated with limb-12"
-        )
-    if len(seeds) > 1 and any(protocol.searches for protocol in protocols):
-        raise InputError(f"{patched}: the search tries hundreds of placements for each record, give it one seed")
-    scorers = {protocol.id: Scorer(protocol, dataset.skeleton, skeleton) for protocol in protocols}
-    selected = {protocol.id: _select(protocol, dataset, plain, limit) for protocol in protocols}
-    if isinstance(predictor, PredictionFile):
-        ids = [line["id"] for line in dataset.index]
-        predictor.check([ids[row] for row in sorted(set().union(*selected.values()))], ids, counts[-1])
-    stamp: Json = {
-        "predictor": name,
-        "prediction_skeleton": skeleton.name,
-        "dataset": dataset.name,
-        "source": getattr(dataset, "source", dataset.name),
-        "dataset_skeleton": dataset.skeleton.name,
-        "hypotheses": list(counts),
-        "steps": None if file else steps,
-        "seed": seed,
-        "more_seeds": list(more_seeds),
-        "plain": plain,
-        "limit": limit,
-        "textures": getattr(source, "name", type(source).__name__),
-        "occ_roi": "from the record's box" if roi_of is None else "given",
-        "protocols": [
-            {**protocol.statement(), "truth": _digest(dataset, selected[protocol.id])} for protocol in protocols
-        ],
-    } | ({"search_steps": search_steps} if searches else {})
-    _claim(out, stamp)
-    rows = {key: frozenset(some) for key, some in selected.items()}
-    few = search_steps if searches else None
-    run = Run(predictor, dataset, scorers, rows, counts, steps, seeds, batch, source, roi_of, few)
-    logs = _measure_all(run, protocols, out / "records")
-    # Read only now: of two ranks the later one must see all that the other wrote, for every occlusion.
-    lines = {key: log.read() for key, log in logs.items()}
-    if any(row not in lines[key] for key in lines for row in selected[key]):
-        return None
-    ordered = {key: [lines[key][row] for row in rows] for key, rows in selected.items()}
-    report = build_report(stamp, protocols, dataset, ordered)
-    write_report({"": report}, out)
-    write_worst_page(run, report, ordered, out / "worst.html", worst)
-    return report
-
-
-def _select(protocol: Protocol, dataset: Records, plain: bool, limit: int | None) -> list[int]:
-    rows = select_records(protocol, dataset)
-    if plain:
-        if not isinstance(dataset, CachedRecords):
-            raise InputError("plain people are known only in feature caches of `di2pose people features`")
-        rows = np.intersect1d(rows, dataset.plain_rows())
-        if not len(rows):
-            raise InputError(f"no crop of {dataset.name} that {protocol.id} counts is plain")
-    return [int(row) for row in rows[:limit]]
-
-
-def _digest(dataset: Records, rows: Sequence[int]) -> str:
-    """Of the ids and true poses of a set of records."""
-    digest = hashlib.sha256(dataset.skeleton.name.encode())
-    for row in rows:
-        digest.update(dataset.index[row]["id"].encode() + b"\0")
-        digest.update(dataset.joints_mm[row].tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _claim(out: Path, stamp: Json) -> None:
-    """Write this run's settings to run.json, or go on with the run whose settings are the same."""
-    file, stamp = out / "run.json", stamp | {"log_format": LOG_FORMAT}
-    if not file.exists():
-        write_json(file, stamp)
-        return
-    before = json.loads(file.read_text(encoding="utf-8"))
-    if before != stamp:
-        changed = sorted(key for key in stamp.keys() | before.keys() if stamp.get(key) != before.get(key))
-        raise InputError(
-            f"{out} holds a run with other settings ({', '.join(changed)} differ): repeat them to go on with it, or "
-            "choose another --out"
-        )
+    still have records to do. `settings`: fields of `Run`."""
+    return Run(predictor, dataset, protocols, **settings).write(out)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What all measurements of a run depend on."""
+    """A predictor on a dataset under some protocols. It predicts on Human3.6M's skeleton unless it has a `skeleton`."""
 
     predictor: Predictor
     dataset: Records
-    scorers: dict[str, Scorer]
-    selected: dict[str, frozenset[int]]
-    """Protocol -> the dataset rows that it counts."""
-    hypotheses: tuple[int, ...]
-    steps: int | None
-    seeds: tuple[int, ...]
-    """Of the sampler's noise; the first also of patches and textures."""
-    batch: int
-    textures: TextureSource
+    protocols: Sequence[Protocol]
+    name: str = "predictor"
+    """Stands in the report for the predictor and its weights."""
+    hypotheses: Sequence[int] = (1,)
+    """Each count is reported; the predictor runs once with the greatest for each seed."""
+    steps: int | None = None
+    """None: the predictor's own."""
+    search_steps: int = SEARCH_STEPS
+    """Reverse steps of AdvOcc's search, at most: the placements it finds are then predicted with `steps`."""
+    seed: int = 0
+    """Of the sampler's noise, of patches and of textures."""
+    more_seeds: Sequence[int] = ()
+    """Other noise on the same pictures; figures are then means over all seeds."""
+    batch: int = 16
+    textures: TextureSource = PROCEDURAL
     roi_of: Callable[[Sample, Image.Image], Roi] | None = None
-    """The detector's ROI on the clean picture, for the size of the `occ` patch; None: from the record's box."""
-    search_steps: int | None = None
-    """Fewer reverse steps, for AdvOcc's search only: the placements it finds are then predicted with `steps`."""
+    """The region of a person in the clean picture, by which occ patches are sized; None: from the record's box."""
+    worst: int = 20
+    """Records on the page of the worst."""
+    limit: int | None = None
+    plain: bool = False
 
-    def wanted(self, row: int, occlusion: Occlusion | None) -> dict[str, Scorer]:
-        """Of the protocols with this occlusion, those that count the record."""
-        same = {key: scorer for key, scorer in self.scorers.items() if scorer.protocol.occlusion == occlusion}
-        return {key: scorer for key, scorer in same.items() if row in self.selected[key]}
+    def __post_init__(self) -> None:
+        require("pandas", extra="pandas")  # before the records, not after them
+        own = getattr(self.predictor, "steps", None)
+        object.__setattr__(self, "hypotheses", tuple(sorted(set(self.hypotheses))))
+        object.__setattr__(self, "steps", own if self.steps is None else self.steps)
+        positive = [*self.hypotheses, self.batch]
+        positive += [each for each in (self.steps, self.limit, self.search_steps) if each is not None]
+        if min(positive) < 1:
+            raise InputError(f"hypotheses, batch, steps and limit must be 1 or more, got {str(positive)[1:-1]}")
+        if len(set(self.seeds)) != len(self.seeds):
+            raise InputError(f"every seed counts once, got {self.seeds}")
+        patched = ", ".join(protocol.id for protocol in self.protocols if protocol.occlusion is not None)
+        file = self.predictor if isinstance(self.predictor, PredictionFile) else None
+        if patched and (file is not None or isinstance(self.dataset, CachedRecords)):
+            raise InputError(
+                f"{patched} put patches on the pictures, so they need pictures and a predictor that reads them; a "
+                "feature cache is made with the patch (`di2pose features --occlusion occ-80`) and evaluated with "
+                "limb-12"
+            )
+        if self.more_seeds and any(protocol.searches for protocol in self.protocols):
+            raise InputError(f"{patched}: the search tries hundreds of placements for each record, give it one seed")
+        if file is not None:
+            ids = [line["id"] for line in self.dataset.index]
+            rows = sorted(set().union(*self.selected.values()))
+            file.check([ids[row] for row in rows], ids, max(self.hypotheses))
 
-    def predict(
-        self, images: Sequence[Image.Image | None], samples: Sequence[Sample], seed: int, steps: int | None = None
-    ) -> Predictions:
-        most = max(self.hypotheses)
-        found = self.predictor.predict(images, samples, most, steps or self.steps, seed)
-        if isinstance(found, np.ndarray):
-            found = Predictions(found)
-        poses = found.samples_mm
-        expected = (len(samples), most, next(iter(self.scorers.values())).prediction_skeleton.count, 3)
-        if poses.shape != expected:
-            raise InputError(f"the predictor gave poses of shape {poses.shape}, expected {expected}")
-        broken = [s.id for s, pose in zip(samples, poses, strict=True) if not np.isfinite(pose).all()]
-        if broken:
-            raise InputError(f"the predictor gave NaN or infinite joints for record {broken[0]}")
+    @property
+    def skeleton(self) -> Skeleton:
+        """Of the predicted poses."""
+        return getattr(self.predictor, "skeleton", H36M_17)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return (self.seed, *self.more_seeds)
+
+    @property
+    def quick_search(self) -> bool:
+        """AdvOcc's search takes fewer steps than the placements that it finds."""
+        searches = any(protocol.searches for protocol in self.protocols)
+        return searches and self.steps is not None and self.search_steps < self.steps
+
+    @cached_property
+    def scorers(self) -> dict[str, Scorer]:
+        """By protocol."""
+        return {protocol.id: Scorer(protocol, self.dataset.skeleton, self.skeleton) for protocol in self.protocols}
+
+    @cached_property
+    def selected(self) -> dict[str, dict[int, None]]:
+        """Protocol -> the dataset rows that it counts, in order."""
+        found = {}
+        for protocol in self.protocols:
+            rows = select_records(protocol, self.dataset)
+            if self.plain:
+                if not isinstance(self.dataset, CachedRecords):
+                    raise InputError("plain people are known only in feature caches of `di2pose people features`")
+                rows = np.intersect1d(rows, self.dataset.plain_rows())
+                if not len(rows):
+                    raise InputError(f"no crop of {self.dataset.name} that {protocol.id} counts is plain")
+            found[protocol.id] = dict.fromkeys(rows[: self.limit].tolist())
         return found
 
-    def picture(self, sample: Sample, patched: bool) -> Image.Image | None:
-        if sample.image is not None and not isinstance(self.predictor, PredictionFile):
-            return self.dataset.read_image(sample)
-        if patched:
-            raise InputError("the record has no picture to put a patch on")
-        return None
+    def stamp(self) -> Json:
+        """The settings that numbers depend on."""
+        return {
+            "predictor": self.name,
+            "prediction_skeleton": self.skeleton.name,
+            "dataset": self.dataset.name,
+            "source": getattr(self.dataset, "source", self.dataset.name),
+            "dataset_skeleton": self.dataset.skeleton.name,
+            "hypotheses": list(self.hypotheses),
+            "steps": None if isinstance(self.predictor, PredictionFile) else self.steps,
+            "seed": self.seed,
+            "more_seeds": list(self.more_seeds),
+            "plain": self.plain,
+            "limit": self.limit,
+            "textures": getattr(self.textures, "name", type(self.textures).__name__),
+            "occ_roi": "from the record's box" if self.roi_of is None else "given",
+            "protocols": [{**each.statement(), "truth": self._digest(each)} for each in self.protocols],
+        } | ({"search_steps": self.search_steps} if self.quick_search else {})
+
+    def _digest(self, protocol: Protocol) -> str:
+        """Of the ids and true poses of the records that a protocol counts."""
+        digest = hashlib.sha256(self.dataset.skeleton.name.encode())
+        for row in self.selected[protocol.id]:
+            digest.update(self.dataset.index[row]["id"].encode() + b"\0")
+            digest.update(self.dataset.joints_mm[row].tobytes())
+        return digest.hexdigest()[:16]
+
+    def write(self, out: Path) -> Json | None:
+        """Measure this rank's share of the records that are not in the logs yet; the report and its files when all are
+        there, else None."""
+        stamp, file = self.stamp(), out / "run.json"
+        claimed = stamp | {"log_format": LOG_FORMAT}
+        before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        if before is None:
+            write_json(file, claimed)
+        elif before != claimed:
+            changed = sorted(key for key in claimed.keys() | before.keys() if claimed.get(key) != before.get(key))
+            raise InputError(
+                f"{out} holds a run with other settings ({', '.join(changed)} differ): repeat them to go on with it, "
+                "or choose another --out"
+            )
+        rank, ranks = torchrun_rank()
+        logs: dict[str, RecordLog] = {}
+        for occlusion in dict.fromkeys(protocol.occlusion for protocol in self.protocols):
+            members = [protocol.id for protocol in self.protocols if protocol.occlusion == occlusion]
+            todo = sorted(set().union(*(self.selected[key] for key in members)))[rank::ranks]
+            title = "clean" if occlusion is None else f"{occlusion.kind}-{occlusion.size}"
+            log = RecordLog(out / "records", title, rank)
+            logs |= dict.fromkeys(members, log)
+            done = log.read()
+            left = [row for row in todo if row not in done]
+            searches = occlusion is not None and occlusion.kind == "advocc"
+            size = 1 if searches else self.batch
+            with tqdm(total=len(todo), initial=len(todo) - len(left), desc=title, unit="record", disable=None) as bar:
+                for start in range(0, len(left), size):
+                    rows = left[start : start + size]
+                    log.append([self.search(rows[0], occlusion)] if searches else self.measure(rows, occlusion))
+                    bar.update(len(rows))
+        # Read only now: of two ranks the later one must see all that the other wrote, for every occlusion.
+        found = {key: log.read() for key, log in logs.items()}
+        if any(row not in found[key] for key, rows in self.selected.items() for row in rows):
+            return None
+        lines = {key: [found[key][row] for row in rows] for key, rows in self.selected.items()}
+        report = build_report(stamp, self.protocols, self.dataset, lines)
+        write_report({"": report}, out)
+        write_worst_page(self, report, lines, out / "worst.html", self.worst)
+        return report
 
     def measure(self, rows: Sequence[int], occlusion: Occlusion | None) -> list[Json]:
         """Some records as they are, or with one patch on a limb of each: a line of the log for each."""
@@ -368,11 +362,11 @@ class Run:
         for row in rows:
             sample, patch = self.dataset[row], None
             try:
-                image = self.picture(sample, patched=occlusion is not None)
+                image = self._picture(sample, patched=occlusion is not None)
                 if image is not None and occlusion is not None:
                     roi = None if self.roi_of is None else self.roi_of(sample, image)
                     skeleton, size = self.dataset.skeleton, occlusion.size
-                    found = occlude_limb(image, sample, skeleton, size, self.seeds[0], self.textures, roi)
+                    found = occlude_limb(image, sample, skeleton, size, self.seed, self.textures, roi)
                     image, patch = found.image, found.patch
                 ready.append((row, sample, image, patch))
             except (InputError, OSError) as error:
@@ -380,77 +374,82 @@ class Run:
         if not ready:
             return lines
         images, samples = [image for _, _, image, _ in ready], [sample for _, sample, _, _ in ready]
-        by_seed = [self.predict(images, samples, seed) for seed in self.seeds]
+        by_seed = [self._predict(images, samples, seed, self.steps) for seed in self.seeds]
         rest_seen = isinstance(self.dataset, CachedRecords) and self.dataset.only_hidden_labelled
         for place, (row, sample, _, patch) in enumerate(ready):
             own = [found.row(place) for found in by_seed]
             results = {
                 key: scorer.measure(sample, own, self.hypotheses, patch, rest_seen)
-                for key, scorer in self.wanted(row, occlusion).items()
+                for key, scorer in self._scorers_of(row, occlusion).items()
             }
             lines.append({"row": row, "id": sample.id, "results": results})
         return lines
 
-    def search(self, row: int, occlusion: Occlusion) -> Json:
+    def _picture(self, sample: Sample, patched: bool) -> Image.Image | None:
+        if sample.image is not None and not isinstance(self.predictor, PredictionFile):
+            return self.dataset.read_image(sample)
+        if patched:
+            raise InputError("the record has no picture to put a patch on")
+        return None
+
+    def _scorers_of(self, row: int, occlusion: Occlusion | None) -> dict[str, Scorer]:
+        """Of the protocols with this occlusion, those that count the record."""
+        same = {key: scorer for key, scorer in self.scorers.items() if scorer.protocol.occlusion == occlusion}
+        return {key: scorer for key, scorer in same.items() if row in self.selected[key]}
+
+    def _predict(
+        self, images: Sequence[Image.Image | None], samples: Sequence[Sample], seed: int, steps: int | None
+    ) -> Predictions:
+        most = max(self.hypotheses)
+        found = self.predictor.predict(images, samples, most, steps, seed)
+        if isinstance(found, np.ndarray):
+            found = Predictions(found)
+        poses = found.samples_mm
+        expected = (len(samples), most, self.skeleton.count, 3)
+        if poses.shape != expected:
+            raise InputError(f"the predictor gave poses of shape {poses.shape}, expected {expected}")
+        broken = [s.id for s, pose in zip(samples, poses, strict=True) if not np.isfinite(pose).all()]
+        if broken:
+            raise InputError(f"the predictor gave NaN or infinite joints for record {broken[0]}")
+        return found
+
+    def search(self, row: int, occlusion: Occlusion | None) -> Json:
         """AdvOcc on one record: the errors at the worst placements of the patch."""
-        sample, seed = self.dataset[row], self.seeds[0]
-        wanted = self.wanted(row, occlusion)
+        assert occlusion is not None
+        sample, placements = self.dataset[row], advocc_placements(occlusion.size)
+        wanted: dict[str, tuple[Scorer, torch.Tensor, torch.Tensor]] = {}
         try:
-            image = self.picture(sample, patched=True)
-            assert image is not None
+            image = self._picture(sample, patched=True)
             if sample.box is None:
                 raise InputError("the record has no box, which the 256x192 crop needs")
             crop = person_crop(sample.box)
-            truths = {key: (*scorer.truth(sample), scorer.points(sample)) for key, scorer in wanted.items()}
+            for key, scorer in self._scorers_of(row, occlusion).items():
+                (truth, known), points = scorer.truth(sample), scorer.points(sample)
+                shown = np.stack([advocc_visible(points, crop, place) for place in placements])
+                wanted[key] = scorer, truth, torch.from_numpy(shown) & known
         except (InputError, OSError) as error:
             return {"row": row, "id": sample.id, "skipped": str(error)}
-        placements = advocc_placements(occlusion.size)
+        assert image is not None
 
         def predict(chosen: Sequence[int], steps: int | None) -> tuple[np.ndarray, np.ndarray]:
             """On the clean picture, and with the patch at the chosen placements."""
             chunks = []
             for start in range(0, len(chosen), self.batch):
                 places = [placements[k] for k in chosen[start : start + self.batch]]
-                pictures = [advocc_image(image, sample.id, crop, place, seed, self.textures) for place in places]
-                chunks.append(self.predict(pictures, [sample] * len(places), seed, steps).samples_mm)
-            return self.predict([image], [sample], seed, steps).samples_mm, np.concatenate(chunks)
+                pictures = [advocc_image(image, sample.id, crop, place, self.seed, self.textures) for place in places]
+                chunks.append(self._predict(pictures, [sample] * len(places), self.seed, steps).samples_mm)
+            return self._predict([image], [sample], self.seed, steps).samples_mm, np.concatenate(chunks)
 
-        clean, occluded = predict(range(len(placements)), self.search_steps)
+        clean, occluded = predict(range(len(placements)), self.search_steps if self.quick_search else self.steps)
         results: dict[str, Json] = {}
-        for key, (truth, known, points) in truths.items():
-            visible = torch.from_numpy(np.stack([advocc_visible(points, crop, place) for place in placements])) & known
-            found = wanted[key].measure_worst(clean, occluded, truth, visible, self.hypotheses)
-            if self.search_steps is not None and "worst_placements" in found:
+        for key, (scorer, truth, visible) in wanted.items():
+            found = scorer.measure_worst(clean, occluded, truth, visible, self.hypotheses)
+            if self.quick_search and "worst_placements" in found:
                 worst, errors = found["worst_placements"], found["placement_errors_mm"]
                 again = sorted({k for each in worst.values() for k in each})
                 whole = occluded.copy()
-                quiet, whole[again] = predict(again, None)
-                found = wanted[key].measure_worst(quiet, whole, truth, visible, self.hypotheses, worst)
+                quiet, whole[again] = predict(again, self.steps)
+                found = scorer.measure_worst(quiet, whole, truth, visible, self.hypotheses, worst)
                 found["placement_errors_mm"] = errors  # all of them in the search's steps
             results[key] = found
         return {"row": row, "id": sample.id, "results": results}
-
-
-def _measure_all(run: Run, protocols: Sequence[Protocol], folder: Path) -> dict[str, RecordLog]:
-    """Measure this rank's share of the records that are not in the logs yet; protocol -> its log."""
-    rank, ranks = torchrun_rank()
-    logs: dict[str, RecordLog] = {}
-    for occlusion in dict.fromkeys(protocol.occlusion for protocol in protocols):
-        members = [protocol.id for protocol in protocols if protocol.occlusion == occlusion]
-        todo = sorted(set().union(*(run.selected[key] for key in members)))[rank::ranks]
-        title = "clean" if occlusion is None else f"{occlusion.kind}-{occlusion.size}"
-        log = RecordLog(folder, title, rank)
-        logs |= dict.fromkeys(members, log)
-        done = log.read()
-        left = [row for row in todo if row not in done]
-        with tqdm(total=len(todo), initial=len(todo) - len(left), desc=title, unit="record", disable=None) as bar:
-            if occlusion is not None and occlusion.kind == "advocc":
-                for row in left:
-                    log.append([run.search(row, occlusion)])
-                    bar.update()
-                continue
-            for start in range(0, len(left), run.batch):
-                chunk = left[start : start + run.batch]
-                log.append(run.measure(chunk, occlusion))
-                bar.update(len(chunk))
-    return logs

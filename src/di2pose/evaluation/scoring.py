@@ -19,7 +19,7 @@ from scipy.stats import chi2
 from scipy.stats import f as fisher
 from torch import Tensor
 
-from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, SELF_OCCLUDED, UNKNOWN, Sample
+from di2pose.data.sample import OCCLUDED, SEEN, UNKNOWN, Sample
 from di2pose.errors import InputError
 from di2pose.evaluation.predictors import Predictions
 from di2pose.evaluation.protocol import PROTOCOLS, Protocol
@@ -36,7 +36,7 @@ SHARES = {"pck": pck, "auc": auc}
 """Metrics that are shares of joints, in per cent; not measured for oracles and single samples."""
 STATES = ("seen", "occluded", "out_of_frame")
 """Predicted states of a joint; `occluded`: by the body itself or by something else."""
-GROUPS = ("seen", "hidden", "self_occluded", "occluded", "out_of_frame")
+GROUPS = ("seen", "hidden")
 LEVEL = 0.9
 """Of the balls whose coverage is reported."""
 LEAST_MM = 1e-3
@@ -50,11 +50,6 @@ JointValues = dict[Key, Float[Tensor, "B K"]]
 def headline(hypotheses: int) -> str:
     """The estimate that a user could have: the sample itself, or the mean of the samples."""
     return "single" if hypotheses == 1 else "p-agg"
-
-
-def with_group(metric: str, group: str) -> str:
-    """The metric over a group of joints, '' for all."""
-    return f"{metric}_{group}" if group else metric
 
 
 class Scorer:
@@ -78,14 +73,24 @@ class Scorer:
         _, known = convert(np.zeros((skeleton.count, 3)), skeleton, self.protocol.skeleton)
         return [name for name, j in zip(self.protocol.joints, self.columns, strict=True) if not known[j]]
 
+    def aligned(
+        self, joints_mm: Float[np.ndarray, "*B J 3"], skeleton: Skeleton | None = None
+    ) -> Float[Tensor, "*B K 3"]:
+        """Poses at the protocol's joints and root; `skeleton`: None is the predictor's."""
+        skeleton, joints_mm = skeleton or self.prediction_skeleton, joints_mm.astype(np.float64)
+        chosen = convert(joints_mm, skeleton, self.protocol.skeleton)[0][..., self.columns, :]
+        # Records without a pelvis are relative to one that is not among their joints.
+        if self.protocol.root != ("pelvis",) or "pelvis" in skeleton.joints:
+            chosen = chosen - joints_mm[..., list(skeleton.indices(*self.protocol.root)), :].mean(-2, keepdims=True)
+        return torch.from_numpy(chosen)
+
     def truth(self, sample: Sample) -> tuple[Float[Tensor, "K 3"], Bool[Tensor, " K"]]:
         """The record's joints at the protocol's root, and which of them are annotated."""
-        joints = np.where(sample.valid[:, None], sample.joints_mm, np.nan).astype(np.float64)
-        aligned = self._aligned(joints, self.truth_skeleton)
-        known = np.isfinite(aligned).all(-1)
+        joints = self.aligned(np.where(sample.valid[:, None], sample.joints_mm, np.nan), self.truth_skeleton)
+        known = joints.isfinite().all(-1)
         if not known.any():
             raise InputError(f"none of the joints of {self.protocol.id}, or not its root, is annotated")
-        return torch.from_numpy(np.where(known[:, None], aligned, 0.0)), torch.from_numpy(known)
+        return torch.where(known[:, None], joints, 0.0), known
 
     def points(self, sample: Sample) -> Float[np.ndarray, "K 2"]:
         """The record's 2D joints in picture pixels; NaN where not annotated."""
@@ -106,19 +111,6 @@ class Scorer:
         hidden, unknown = convert(flags, self.truth_skeleton, self.protocol.skeleton)[0][self.columns].T > 0
         return np.where(hidden, OCCLUDED, np.where(unknown, UNKNOWN, SEEN))
 
-    def prediction(
-        self, joints_mm: Float[np.ndarray, "*B J 3"], skeleton: Skeleton | None = None
-    ) -> Float[Tensor, "*B K 3"]:
-        """Predicted poses at the protocol's joints and root; `skeleton`: None is the predictor's."""
-        return torch.from_numpy(self._aligned(joints_mm.astype(np.float64), skeleton or self.prediction_skeleton))
-
-    def _aligned(self, joints: np.ndarray, skeleton: Skeleton) -> np.ndarray:
-        chosen, _ = convert(joints, skeleton, self.protocol.skeleton)
-        if self.protocol.root == ("pelvis",) and "pelvis" not in skeleton.joints:
-            return chosen[..., self.columns, :]  # such records are relative to a pelvis that is not one of their joints
-        root = joints[..., list(skeleton.indices(*self.protocol.root)), :].mean(-2, keepdims=True)
-        return chosen[..., self.columns, :] - root
-
     def score(
         self,
         poses: Float[Tensor, "B H K 3"],
@@ -133,7 +125,7 @@ class Scorer:
         if count == 1:
             return values
         for metric in self.errors:
-            each = _errors(metric, poses, truth, mask)  # B H K
+            each = joint_values(metric, poses, truth, mask)  # B H K
             best = each.nanmean(-1).nan_to_num(nan=torch.inf).argmin(1)
             values[count, "sample", metric] = each.mean(1)
             values[count, "p-best", metric] = each[torch.arange(len(each)), best]
@@ -159,12 +151,8 @@ class Scorer:
         estimate: str,
     ) -> JointValues:
         """One pose of each record, by each metric."""
-        return {
-            (hypotheses, estimate, metric): _shares(metric, pose, truth, mask)
-            if metric in SHARES
-            else _errors(metric, pose[:, None], truth, mask)[:, 0]
-            for metric in self.protocol.metrics
-        }
+        values = {metric: joint_values(metric, pose[:, None], truth, mask) for metric in self.protocol.metrics}
+        return {(hypotheses, estimate, metric): each[:, 0] for metric, each in values.items()}
 
     def measure(
         self,
@@ -174,29 +162,40 @@ class Scorer:
         patch: Rectangle | None = None,
         rest_seen: bool = False,
     ) -> Json:
-        """All numbers of one record, as they stand in the log (`records.RecordLog`); `by_seed`: its predictions."""
+        """All numbers of one record, as they stand in the log (`records.RecordLog`); `by_seed`: its predictions.
+        `rest_seen`: of a record without a joint that is labelled seen, those of unknown visibility count as seen."""
         try:
             truth, known = self.truth(sample)
         except InputError as error:
             return {"skipped": str(error)}
-        target, mask, most = truth[None], known[None], max(hypotheses)
+        truth, mask, most = truth[None], known[None], max(hypotheses)
+        values = [
+            self.score_pose(self.aligned(pose, skeleton), truth, mask, 0, name)
+            for name, (pose, skeleton) in by_seed[0].others.items()
+            if not self.missing(skeleton)
+        ]
+        at_pelvis = self.protocol.skeleton == H36M_17 and self.protocol.root == ("pelvis",)
+        parts: Json = {"error_mm": [], "spread_mm": []}
+        for found in by_seed:
+            poses = self.aligned(found.samples_mm)
+            values += [self.score(poses[:, :count], truth, mask, sample) for count in hypotheses]
+            user_mm = found.samples_mm.mean(1) if found.fitted_mm is None else found.fitted_mm
+            if found.fitted_mm is not None and not self.missing(H36M_17):
+                values.append(self.score_pose(self.aligned(user_mm, H36M_17), truth, mask, most, "fitted"))
+            if most > 1 and "mpjpe" in self.errors:
+                if at_pelvis and found.r90_mm is not None:  # the radii are of poses that are aligned there
+                    radii = found.r90_mm[:, self.columns]
+                    hits = calibrated_hits(self.aligned(user_mm, H36M_17), radii, truth, mask)
+                    values.append({(most, HYPOTHESES, "calibrated_90"): hits})
+                errors = joint_values("mpjpe", poses[:, :most].mean(1, keepdim=True), truth, mask)[0, 0]
+                spread = poses[0, :most].var(0).sum(-1).sqrt()
+                parts["error_mm"].append(listed(errors.round(decimals=2)))
+                parts["spread_mm"].append(listed(spread.round(decimals=2)))
         visibility = self.visibility(sample, patch)
         labelled = bool((visibility == SEEN).any())
-        rest_seen = not labelled and (patch is not None or rest_seen)
-        groups = {name: joints & known.numpy() for name, joints in joint_groups(visibility, rest_seen).items()}
-        poses = [self.prediction(found.samples_mm) for found in by_seed]
-        values = []
-        for name, (others, skeleton) in by_seed[0].others.items():
-            if not self.missing(skeleton):
-                values.append(self.score_pose(self.prediction(others, skeleton), target, mask, 0, name))
-        for found, pose in zip(by_seed, poses, strict=True):
-            values += [self.score(pose[:, :count], target, mask, sample) for count in hypotheses]
-            if found.fitted_mm is not None and not self.missing(H36M_17):
-                fitted = self.prediction(found.fitted_mm, H36M_17)
-                values.append(self.score_pose(fitted, target, mask, most, "fitted"))
-            if most > 1 and "mpjpe" in self.errors and (hits := self._calibrated(found, target, mask)) is not None:
-                values.append({(most, HYPOTHESES, "calibrated_90"): hits})
-        result: Json = {"values": self.rows(values, groups), "pose": poses[0][0].mean(0).numpy().round(2).tolist()}
+        groups = joint_groups(visibility, not labelled and (patch is not None or rest_seen))
+        pose = self.aligned(by_seed[0].samples_mm)[0].mean(0)
+        result: Json = {"values": self.rows(values, groups), "pose": pose.numpy().round(2).tolist()}
         if patch is not None:
             result["patch"] = [patch.x0, patch.y0, patch.x1, patch.y1]
         if groups:
@@ -204,34 +203,23 @@ class Scorer:
             said = by_seed[0].states
             if labelled and said is not None and self.protocol.skeleton == H36M_17:
                 result["said"] = [STATES.index(str(state)) for state in said[0][self.columns]]
-        if most > 1 and "mpjpe" in self.errors:
-            errors = [_errors("mpjpe", pose[:, :most].mean(1, keepdim=True), target, mask)[0, 0] for pose in poses]
-            spreads = [pose[0, :most].var(0).sum(-1).sqrt() for pose in poses]
-            parts = {"error_mm": errors, "spread_mm": spreads}
-            result["joints"] = {name: [listed(each.round(decimals=2)) for each in part] for name, part in parts.items()}
-        return result
+        return result | ({"joints": parts} if parts["error_mm"] else {})
 
     def rows(self, values: Sequence[JointValues], groups: dict[str, Bool[np.ndarray, " K"]]) -> list[list]:
         """[hypotheses, estimate, metric, joints, numbers] of one record, over all joints and over each of the groups; a
         number for each of the values with that key. PA errors of a group are after the alignment of all joints."""
         found: dict[Key, tuple[int, list[float | None]]] = {}
         for (count, estimate, metric), joints in (item for each in values for item in each.items()):
-            some: dict[str, np.ndarray] = {} if metric in SHARES else groups
-            for group, chosen in {"": np.ones(joints.shape[1], bool), **some}.items():
+            every = {metric: slice(None)} | {
+                f"{metric}_{group}": chosen for group, chosen in groups.items() if metric not in SHARES
+            }
+            for name, chosen in every.items():
                 numbers = joints[0].numpy()[chosen]
                 numbers = numbers[np.isfinite(numbers)]
-                if len(numbers) or (not group and metric in self.protocol.metrics):
-                    row = found.setdefault((count, estimate, with_group(metric, group)), (len(numbers), []))
+                if len(numbers) or name in self.protocol.metrics:
+                    row = found.setdefault((count, estimate, name), (len(numbers), []))
                     row[1].append(float(numbers.mean()) if len(numbers) else None)
         return [[*key, *row] for key, row in found.items()]
-
-    def _calibrated(self, found: Predictions, target: Tensor, mask: Tensor) -> Float[Tensor, "1 K"] | None:
-        """Whether the balls round a user's estimate hold the truth; None without radii, and where the protocol is not
-        aligned at the pelvis, as they are."""
-        if self.protocol.skeleton != H36M_17 or self.protocol.root != ("pelvis",) or found.r90_mm is None:
-            return None
-        pose = found.samples_mm.mean(1) if found.fitted_mm is None else found.fitted_mm
-        return calibrated_hits(self.prediction(pose, H36M_17), found.r90_mm[:, self.columns], target, mask)
 
     def measure_worst(
         self,
@@ -244,14 +232,17 @@ class Scorer:
     ) -> Json:
         """AdvOcc: errors on the visible joints where MPJPE, PA-MPJPE, and MPJPE over that of the clean picture are the
         greatest. `known`: placements that were found before, for each number of hypotheses."""
-        poses, before = self.prediction(occluded), self.prediction(clean).expand(len(occluded), -1, -1, -1)
+        poses, before = self.aligned(occluded), self.aligned(clean).expand(len(occluded), -1, -1, -1)
         target = truth.expand(len(occluded), -1, -1)
         result: Json = {"values": [], "worst_placements": {}}
         for count in hypotheses:
-            name = headline(count)
-            scores = (self.score_pose(p[:, :count].mean(1), target, visible, count, name) for p in (poses, before))
-            after, calm = ({metric: joints.nanmean(-1) for (_, _, metric), joints in each.items()} for each in scores)
-            errors, pa_errors, clean_errors = after["mpjpe"], after["pa_mpjpe"], calm["mpjpe"]
+            (errors, pa_errors), (clean_errors, clean_pa_errors) = (
+                [
+                    joint_values(metric, each[:, :count].mean(1, keepdim=True), target, visible)[:, 0].nanmean(-1)
+                    for metric in ("mpjpe", "pa_mpjpe")
+                ]
+                for each in (poses, before)
+            )
             if errors.isnan().all():
                 return {"skipped": "no placement leaves a visible joint"}
             criteria = (errors, pa_errors, errors / clean_errors.clamp_min(1e-9))
@@ -263,14 +254,14 @@ class Scorer:
                 "pa_mpjpe": pa_errors[worst],
                 "pa_mpjpe_worst": pa_errors[aligned],
                 "clean_mpjpe": clean_errors[worst],
-                "clean_pa_mpjpe": calm["pa_mpjpe"][worst],
+                "clean_pa_mpjpe": clean_pa_errors[worst],
                 "degradation_mpjpe": errors[worst] - clean_errors[worst],
                 "mpjpe_relative": errors[relative],
                 "pa_mpjpe_relative": pa_errors[relative],
                 "clean_mpjpe_relative": clean_errors[relative],
             }
+            name, here = headline(count), slice(worst, worst + 1)
             result["values"] += [[count, name, metric, 1, listed(value[None])] for metric, value in figures.items()]
-            here = slice(worst, worst + 1)
             every = self.score(poses[here, :count], target[here], visible[here])
             result["values"] += self.rows([{key: each for key, each in every.items() if key[1] == HYPOTHESES}], {})
         result["pose"] = poses[worst, :count].mean(0).numpy().round(2).tolist()
@@ -283,32 +274,27 @@ def listed(values: Tensor | np.ndarray) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values.tolist()]
 
 
-def _errors(metric: str, poses: Tensor, truth: Tensor, mask: Tensor) -> Float[Tensor, "B H K"]:
-    """Distance of every joint of poses (B, H, K, 3); NaN where a joint does not count, or where fewer than three do
-    for a Procrustes alignment: one or two points always fit."""
-    count = poses.shape[1]
-    flat, target, counting = poses.flatten(0, 1), truth.repeat_interleave(count, 0), mask.repeat_interleave(count, 0)
+def joint_values(
+    metric: str, poses: Float[Tensor, "B H K 3"], truth: Float[Tensor, "B K 3"], mask: Bool[Tensor, "B K"]
+) -> Float[Tensor, "B H K"]:
+    """The metric of every joint: its distance in mm, or PCK or AUC of it alone, in per cent. NaN where a joint does not
+    count, or where fewer than three do for a Procrustes alignment: one or two points always fit."""
+    shape = poses.shape[:3]
+    truth, mask = truth[:, None].expand(poses.shape), mask[:, None].expand(shape)
+    if metric in SHARES:
+        poses, truth, mask = (each.flatten(0, 2).unsqueeze(1) for each in (poses, truth, mask))
+        return 100 * SHARES[metric](poses, truth, mask).unflatten(0, shape)
+    poses, truth, mask = (each.flatten(0, 1) for each in (poses, truth, mask))
     if metric == "pa_mpjpe":
-        counting = counting & (counting.sum(-1, keepdim=True) >= 3)
-        flat = procrustes(flat, target, counting)
-    errors = torch.where(counting, joint_errors(flat, target, counting), torch.nan)
-    return errors.unflatten(0, poses.shape[:2])
-
-
-def _shares(metric: str, pose: Tensor, truth: Tensor, mask: Tensor) -> Float[Tensor, "B K"]:
-    """PCK or AUC of every joint for itself, in per cent: the mean over joints is that of the pose."""
-    shape = mask.shape
-    pose, truth, mask = (each.unsqueeze(2).flatten(0, 1) for each in (pose, truth, mask))
-    return 100 * SHARES[metric](pose, truth, mask).unflatten(0, shape)
+        mask = mask & (mask.sum(-1, keepdim=True) >= 3)
+        poses = procrustes(poses, truth, mask)
+    return torch.where(mask, joint_errors(poses, truth, mask), torch.nan).unflatten(0, shape[:2])
 
 
 def joint_groups(visibility: Int[np.ndarray, "*n"], rest_seen: bool = False) -> dict[str, Bool[np.ndarray, "*n"]]:
     """The joints of each of GROUPS that has one. `rest_seen`: joints of unknown visibility count as seen."""
-    ways = {"self_occluded": SELF_OCCLUDED, "occluded": OCCLUDED, "out_of_frame": OUT_OF_FRAME}
     seen = (visibility == SEEN) | (rest_seen & (visibility == UNKNOWN))
-    groups = {"seen": seen, "hidden": visibility > SEEN}
-    groups |= {name: visibility == state for name, state in ways.items()}
-    return {name: mask for name, mask in groups.items() if mask.any()}
+    return {name: mask for name, mask in zip(GROUPS, (seen, visibility > SEEN), strict=True) if mask.any()}
 
 
 def energy_score(
@@ -338,10 +324,8 @@ def ball_level(
     """
     scaled = np.square(error_mm) / np.maximum(variance_mm2, LEAST_MM**2)
     if hypotheses is None:
-        level: np.ndarray = chi2.cdf(scaled, 3)
-    else:
-        level = fisher.cdf(scaled / (3 * (1 + 1 / hypotheses)), 3, 3 * (hypotheses - 1))
-    return level
+        return np.asarray(chi2.cdf(scaled, 3))
+    return np.asarray(fisher.cdf(scaled / (3 * (1 + 1 / hypotheses)), 3, 3 * (hypotheses - 1)))
 
 
 def hypothesis_levels(
@@ -370,8 +354,7 @@ def calibrated_hits(
 
 def true_states(visibility: Int[np.ndarray, "n J"]) -> np.ndarray:
     """(n, J) strings; '' where the visibility is unknown."""
-    named = np.where(visibility == SEEN, "seen", np.where(visibility == OUT_OF_FRAME, "out_of_frame", "occluded"))
-    return np.where(visibility < SEEN, "", named)
+    return np.array(["seen", "occluded", "occluded", "out_of_frame", ""])[visibility]
 
 
 def confusion(true: np.ndarray, said: np.ndarray) -> Json:

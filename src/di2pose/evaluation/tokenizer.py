@@ -1,40 +1,29 @@
 """`di2pose evaluate tokenizer`: error of poses that were encoded and decoded, and number of codes used."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import torch
 import tyro
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from di2pose import checkpoint
-from di2pose.data.poses import crop_turns, dataset_poses
+from di2pose.data.poses import crop_turns, whole_poses
 from di2pose.errors import InputError
-from di2pose.evaluation.records import CachedRecords, open_records
+from di2pose.evaluation.records import open_records
 from di2pose.files import write_json
 from di2pose.model import find_model
 from di2pose.noise import generator_of, uniform, uniform_integers
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
-from di2pose.pose.skeleton import H36M_17, convert
+from di2pose.pose.skeleton import H36M_17
 from di2pose.text_table import aligned
 from di2pose.tokenizer.tokenizer import PoseTokenizer
 
 WRONG = 0.1
-TABLE = (
-    ("MPJPE, mm", "{mpjpe_mm:.2f}"),
-    ("PA-MPJPE, mm", "{pa_mpjpe_mm:.2f}"),
-    ("95th percentile, mm", "{p95_mm:.2f}"),
-    ("worst joint, mm", "{worst_joint} {worst_joint_mm:.2f}"),
-    ("MPJPE, 10 % wrong tokens", "{wrong_tokens_mm:.2f}"),
-    ("codes used, of {}", "{codes_used}"),
-    ("- at a position", "{codes_used_per_position:.1f}"),
-    ("perplexity", "{perplexity:.1f}"),
-    ("- at a position", "{perplexity_per_position:.1f}"),
-)
-"""Label of a row, and how its figures are written."""
+"""Share of the tokens that are replaced by random ones."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +38,12 @@ class Reconstruction:
     worst_joint: str
     worst_joint_mm: float
     wrong_tokens_mm: float
-    """MPJPE when a tenth of the tokens is replaced by random ones."""
+    """MPJPE when a share WRONG of the tokens is replaced."""
     codes_used: int
     codes_used_per_position: float
     perplexity: float
     perplexity_per_position: float
+    """exp of the entropy of each position's codes, mean over the positions."""
 
 
 @torch.no_grad()
@@ -69,6 +59,7 @@ def reconstruction(
     errors = mpjpe(found, joints_mm)
     by_joint = (found - joints_mm).norm(dim=-1).mean(0)
     usage = tokenizer.usage(tokens)
+    shares = [torch.bincount(column, minlength=tokenizer.config.codes) / len(tokens) for column in tokens.T]
     return Reconstruction(
         poses=len(joints_mm),
         mpjpe_mm=float(errors.mean()),
@@ -80,29 +71,21 @@ def reconstruction(
         codes_used=usage.used,
         codes_used_per_position=usage.used_per_position,
         perplexity=usage.perplexity,
-        perplexity_per_position=perplexity_per_position(tokens, tokenizer.config.codes),
+        perplexity_per_position=float(torch.stack([torch.special.entr(each).sum().exp() for each in shares]).mean()),
     )
 
 
-def perplexity_per_position(tokens: Int[Tensor, "n N"], codes: int) -> float:
-    """exp of the entropy of each position's codes, mean over the positions."""
-    shares = [torch.bincount(column, minlength=codes) / len(tokens) for column in tokens.T]
-    return float(torch.stack([torch.special.entr(share).sum().exp() for share in shares]).mean())
-
-
 def read_poses(folder: Path, split: str) -> Float[Tensor, "n 17 3"]:
-    """The poses of one split of a prepared dataset, rendered people or a feature cache; `all` takes every one."""
+    """The whole poses of one split of a prepared dataset, rendered people or a feature cache; `all` takes every one."""
     records = open_records(folder)
-    if isinstance(records, CachedRecords):
-        joints, _ = convert(records.joints_mm, records.skeleton, H36M_17)
-        whole = np.isfinite(joints).all((1, 2))
-        joints, splits = joints[whole] - joints[whole, :1], records.column("split")[whole]
-    else:
-        joints, splits, _ = dataset_poses(records)
+    joints, rows = whole_poses(records.joints_mm, records.skeleton)
+    if not len(rows):
+        raise InputError(f"no record of {folder} has all 17 joints of Human3.6M ({records.skeleton.name})")
+    splits = records.column("split")[rows]
     if split != "all":
-        known = ", ".join(sorted(set(splits.tolist())))
         joints = joints[splits == split]
         if not len(joints):
+            known = ", ".join(sorted(set(splits.tolist())))
             raise InputError(f"{folder} has no pose of split '{split}'; its splits are {known}, or take --split all")
     return torch.from_numpy(np.ascontiguousarray(joints, dtype=np.float32))
 
@@ -138,11 +121,11 @@ def evaluate_tokenizer(
     results = {name: reconstruction(tokenizer, mine, seed) for name, mine in poses.items()}
     tokens, codes = config.tokenizer.tokens, config.tokenizer.codes
     print(f"{len(joints_mm)} poses, {tokens} tokens of {codes} codes, 17 joints, pelvis-aligned")
-    rows = [
-        [label.format(codes), *(figure.format(**asdict(result)) for result in results.values())]
-        for label, figure in TABLE
-    ]
-    print(aligned(["", *results], rows))
+    figures = {name: asdict(result) for name, result in results.items()}
+    names = [field.name for field in fields(Reconstruction)][1:]
+    texts = [[f"{each[name]:.2f}" if isinstance(each[name], float) else str(each[name]) for each in figures.values()]
+             for name in names]  # fmt: skip
+    print(aligned(["", *figures], [[name.replace("_", " "), *row] for name, row in zip(names, texts, strict=True)]))
     if out is not None:
-        figures = {"run": run, "data": str(data), "split": split, "every": every, "seed": seed}
-        write_json(out, figures | {name: asdict(result) for name, result in results.items()})
+        about = {"run": run, "data": str(data), "split": split, "every": every, "seed": seed}
+        write_json(out, about | figures)
