@@ -13,7 +13,7 @@ from typing import Any
 import tyro
 
 from di2pose import checkpoint, recipes
-from di2pose.config import Config, to_json
+from di2pose.config import Config, to_json, without_later
 from di2pose.data.feature_cache import FeatureCache
 from di2pose.errors import InputError
 from di2pose.model import Recipe, TokenRecipe, kind_of
@@ -23,8 +23,6 @@ from di2pose_experiments.tables import Cell, Stage, Table
 BLAZEPOSE = "blazepose-heavy"
 BASELINES_RECIPE = "compare"
 """The baselines' own recipes have its size."""
-LATER = {"architecture": "transformer"}
-"""Fields of the configuration that came after the first stored results, with their defaults."""
 TRUNK = ("width", "layers", "heads", "mlp_ratio", "adapter_layers", "adapter_width", "adapter_channels",
          "adapter_tokens", "adapter_dropout")  # fmt: skip
 TRAINING = ("learning_rate", "betas", "weight_decay", "batch", "epochs", "warmup", "clip", "ema")
@@ -129,19 +127,13 @@ def train_run(stage: Stage, seed: int, setting: Setting) -> Run:
     base, config, others = _effective(stage, (*size, *flags), size, setting)
     about = [stage.what.removeprefix("model "), *_changes(base, config)]
     about += ["_".join(others).strip("-")] if others else []
-    depends = [stage.what, _digested(config), seed, *map(str, source), *others, *(run.name for _, run in reads)]
+    depends = [stage.what, without_later(config), seed, *map(str, source), *others, *(run.name for _, run in reads)]
     name = _name([*about, f"s{seed}"], depends)
     words = ["train", *stage.what.split(), *(size if baseline else ("--recipe", setting.recipe)), *map(str, source)]
     words += [*flags, *(word for flag, run in reads for word in (flag, str(run.out)))]
     words += ["--device", setting.device, "--threads", "1"]
     words += [] if count is None else ["--validate-every", str(count)]  # once, at the end
     return Run(name, (*words, "--out", str(setting.out / "runs" / name)), tuple(run for _, run in reads))
-
-
-def _digested(config: Any) -> Any:
-    """Without later fields at their defaults: runs that were stored before a field existed keep their names."""
-    return {key: _digested(value) if isinstance(value, dict) else value for key, value in config.items()
-            if LATER.get(key, ...) != value}  # fmt: skip
 
 
 def _effective(

@@ -1,4 +1,4 @@
-"""What a pose model is, the table of kinds, and a model's folder.  B crops, H hypotheses, N tokens.
+"""What a pose model is, the table of kinds, and a model's folder.  B crops, H hypotheses, J joints, N tokens.
 
 A model turns image features into poses; it knows nothing of pictures, detectors or encoders. A new kind is one class
 with `loss` and `predict` and one line in KINDS, or in another distribution an entry point of the group `di2pose.models`
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from di2pose.config import TokenizerConfig, TrainingConfig, from_json
+from di2pose.config import TokenizerConfig, from_json
 from di2pose.errors import InputError
 from di2pose.noise import Noise
+from di2pose.pose.skeleton import H36M_17, Skeleton
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,8 +35,8 @@ KINDS: dict[str, str] = {
 }
 """Kind -> module:class."""
 GROUP = "di2pose.models"
-Pins = tuple[Float[Any, "... 17 3"], Bool[Any, "... 17"]]
-"""(joints in mm from the pelvis, which of them are known)."""
+Pins = tuple[Float[Any, "... J 3"], Bool[Any, "... J"]]
+"""(joints in mm from the root, which of them are known)."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Constraints:
     """What is known of the poses already. A kind of model that cannot use it raises InputError."""
 
     pins: Pins | None = None
-    """Known joints (B, 17, 3) in the axes of each crop."""
+    """Known joints (B, J, 3) in the axes of each crop."""
     kept: tuple[Int[Any, "B N"], Bool[Any, "B N"]] | None = None
     """(tokens, which of them to keep)."""
 
@@ -56,9 +57,9 @@ class Constraints:
 class Prediction:
     """Poses of B crops, in the axes of the crops. Arrays of PyTorch or of numpy, as the model has them."""
 
-    joints_mm: Float[Any, "B H 17 3"]
-    """Root-relative, pelvis at 0."""
-    visibility: Float[Any, "B 17 4"] | None = None
+    joints_mm: Float[Any, "B H J 3"]
+    """Root-relative, the skeleton's root at 0."""
+    visibility: Float[Any, "B J 4"] | None = None
     """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
     tokens: Int[Any, "B H N"] | None = None
 
@@ -98,6 +99,9 @@ class NumpyModel(Protocol):
     @property
     def config(self) -> ModelConfig: ...
 
+    @property
+    def skeleton(self) -> Skeleton: ...
+
     def predict(
         self, features: Float[np.ndarray, "B L F"], hypotheses: int, steps: int, noise: Any,
         constraints: Constraints | None = None, /,
@@ -105,7 +109,7 @@ class NumpyModel(Protocol):
 
     def certainty(self, features: Float[np.ndarray, "B L F"], /) -> Float[np.ndarray, " B"] | None: ...
 
-    def tokens_of(self, joints_mm: Float[np.ndarray, "B H 17 3"], /) -> Int[np.ndarray, "B H N"] | None: ...
+    def tokens_of(self, joints_mm: Float[np.ndarray, "B H J 3"], /) -> Int[np.ndarray, "B H N"] | None: ...
 
 
 @runtime_checkable
@@ -117,8 +121,13 @@ class PoseModel(Protocol):
     @property
     def config(self) -> ModelConfig: ...
 
+    @property
+    def skeleton(self) -> Skeleton:
+        """The joints of its poses."""
+        ...
+
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
-        """Of `{"features": (B, L, F), "joints_mm": (B, 17, 3)}`: named scalars, of which `loss` is minimised."""
+        """Of `{"features": (B, L, F), "joints_mm": (B, J, 3)}`: named scalars, of which `loss` is minimised."""
         ...
 
     def predict(
@@ -128,7 +137,7 @@ class PoseModel(Protocol):
         """`generator`: one, or one for each (crop, hypothesis), crops outermost."""
         ...
 
-    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
+    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B J 3"]]:
         """Other poses that the model gives without drawing, by name; for comparison."""
         ...
 
@@ -136,7 +145,7 @@ class PoseModel(Protocol):
         """Certainty before anything is drawn, to choose among crops; None where the kind has none."""
         ...
 
-    def tokens_of(self, joints_mm: Float[Tensor, "B H 17 3"]) -> Int[Tensor, "B H N"] | None:
+    def tokens_of(self, joints_mm: Float[Tensor, "B H J 3"]) -> Int[Tensor, "B H N"] | None:
         """The tokens of poses, for models that have tokens."""
         ...
 
@@ -157,6 +166,11 @@ class TorchModel:
         return config
 
     @property
+    def skeleton(self) -> Skeleton:
+        """Human3.6M's 17 joints where a kind of another distribution names none."""
+        return getattr(self.model, "skeleton", H36M_17)
+
+    @property
     def device(self) -> Any:
         return next(self.model.parameters()).device
 
@@ -168,13 +182,13 @@ class TorchModel:
         visibility = None if found.visibility is None else _array(found.visibility.float())
         return Prediction(_array(found.joints_mm.float()), visibility, _array(found.tokens))
 
-    def point_estimates(self, features: Float[np.ndarray, "B L F"]) -> dict[str, Float[np.ndarray, "B 17 3"]]:
+    def point_estimates(self, features: Float[np.ndarray, "B L F"]) -> dict[str, Float[np.ndarray, "B J 3"]]:
         return {name: _array(pose.float()) for name, pose in self._run(self.model.point_estimates, features).items()}
 
     def certainty(self, features: Float[np.ndarray, "B L F"]) -> Float[np.ndarray, " B"] | None:
         return _array(self._run(self.model.certainty, features))
 
-    def tokens_of(self, joints_mm: Float[np.ndarray, "B H 17 3"]) -> Int[np.ndarray, "B H N"] | None:
+    def tokens_of(self, joints_mm: Float[np.ndarray, "B H J 3"]) -> Int[np.ndarray, "B H N"] | None:
         return _array(self._run(self.model.tokens_of, joints_mm))
 
     def _run(self, method: Any, values: np.ndarray, *others: Any) -> Any:
@@ -255,11 +269,3 @@ def save_model(model: PoseModel, folder: Path | str, half: bool = False, **notes
     from di2pose import checkpoint
 
     return checkpoint.save(folder, model.config, model.parts(), notes, half, kind=model.kind)
-
-
-def training_of(config: ModelConfig) -> TrainingConfig:
-    """How a kind that is trained in one stage is trained."""
-    training = getattr(config, "training", None)
-    if not isinstance(training, TrainingConfig):
-        raise InputError(f"{type(config).__name__} has no field `training`: such a kind is trained by its own commands")
-    return training

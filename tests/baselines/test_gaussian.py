@@ -38,7 +38,7 @@ def test_impossible_options_are_named():
     config = made("gaussian").config
     for changes, words in (
         ({"trunk": replace(config.trunk, steps=5)}, r"sample_steps must lie in 1..5, got 10"),
-        ({"trunk": replace(config.trunk, tokens=16)}, "trunk.tokens must be 17"),
+        ({"trunk": replace(config.trunk, tokens=16)}, "trunk.tokens and trunk.joints must be 17"),
         ({"eta": 2.0}, r"eta must lie in \[0, 1\]"),
     ):
         with pytest.raises(InputError, match=words):

@@ -5,7 +5,9 @@ import torch
 
 from di2pose import recipes
 from di2pose.errors import InputError
+from di2pose.pose.skeleton import SKELETONS
 from di2pose.tokenizer import PoseTokenizer
+from di2pose.tokenizer.tokenizer import chain_order
 
 TINY = recipes.tiny().tokenizer
 
@@ -73,9 +75,9 @@ def test_the_joint_order_permutes_inside_only():
     index = tokenizer()
     index.load_state_dict(chain.state_dict())
     assert not torch.equal(chain.encode(poses(8)), index.encode(poses(8)))
-    order = chain.order
-    assert sorted(order.tolist()) == list(range(17))
-    assert torch.equal(order[order.argsort()], torch.arange(17))
+    assert chain.order.tolist() == [3, 2, 1, 0, 4, 5, 6, 10, 9, 8, 7, 13, 12, 11, 16, 15, 14]
+    for skeleton in SKELETONS.values():
+        assert sorted(chain_order(skeleton)) == list(range(skeleton.count))
 
 
 def test_usage_counts_codes_and_perplexity():

@@ -34,12 +34,12 @@ def assert_equal_runs(one, other):
 
 
 def test_kill_9_in_the_middle_of_a_checkpoint_then_resume_equals_the_uninterrupted_run(poses, tmp_path, capsys):
-    command = ("train", "tokenizer", "--recipe", "tiny", "--data", poses, "--iterations", 12, "--batch", 16)
-    command += ("--log-every", 3, "--validate-every", 5, "--save-minutes", 0, "--threads", 1)
+    command = ("train", "tokenizer", "--recipe", "tiny", "--data", poses, "--iterations", 5, "--batch", 16)
+    command += ("--log-every", 2, "--validate-every", 2, "--save-minutes", 0, "--threads", 1)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert di2pose(*command, "--out", whole) == 0
     words = [sys.executable, *map(str, (Path(__file__).with_name("killed.py"), *command, "--out", cut))]
-    killed = subprocess.run(words, env=os.environ | {"KILL_AT": "7"}, capture_output=True, text=True, check=False)
+    killed = subprocess.run(words, env=os.environ | {"KILL_AT": "3"}, capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert len(list(cut.glob(".last.*"))) == 1  # the half-written file
     assert not (cut / "metrics.csv").exists()
@@ -77,7 +77,7 @@ def test_every_stage_goes_on_bit_for_bit_after_a_sigterm(poses, features, tmp_pa
         ("gaussian", "model", "gaussian", "--features", features, *TRUNK),
         ("pct", "model", "pct", *tokenizer, "--features", features, *TRUNK),
     ):
-        command = ("train", *words, "--iterations", 8, "--batch", 16, "--log-every", 3, "--validate-every", 4)
+        command = ("train", *words, "--iterations", 4, "--batch", 16, "--log-every", 3, "--validate-every", 2)
         command += ("--threads", 1, "--seed", 1, "--out")
         whole, cut = tmp_path / name / "whole", tmp_path / name / "cut"
         assert di2pose(*command, whole) == 0
@@ -86,7 +86,7 @@ def test_every_stage_goes_on_bit_for_bit_after_a_sigterm(poses, features, tmp_pa
 
         def batch(self, rows, read=read, calls=calls):
             calls.append(rows)
-            if len(calls) == 6:  # of them one or two are of a validation, or of the adapter's statistics
+            if len(calls) == 4:  # of them one or two are of a validation, or of the adapter's statistics
                 os.kill(os.getpid(), signal.SIGTERM)
             return read(self, rows)
 
@@ -101,8 +101,8 @@ def test_every_stage_goes_on_bit_for_bit_after_a_sigterm(poses, features, tmp_pa
 
 def test_two_ranks_give_the_curve_of_one_process(poses, features, tmp_path):
     """Both stages; the learned codebook moves by the latents of all ranks."""
-    small = ("--recipe", "tiny", "--set", "tokenizer.quantiser=vq", "--iterations", 6, "--log-every", 1)
-    small += ("--validate-every", 6, "--threads", 1)
+    small = ("--recipe", "tiny", "--set", "tokenizer.quantiser=vq", "--iterations", 3, "--log-every", 1)
+    small += ("--validate-every", 3, "--threads", 1)
     one, two = tmp_path / "one", tmp_path / "two"
     stages = {
         "tokenizer": ("--data", poses, "--batch", 30, *small),
@@ -119,7 +119,7 @@ def test_two_ranks_give_the_curve_of_one_process(poses, features, tmp_path):
     for stage, process in started.items():
         said, errors = process.communicate()
         assert process.returncode == 0, errors[-3000:]
-        assert said.count("6 iterations") == 1  # only rank 0 prints
+        assert said.count("3 iterations") == 1  # only rank 0 prints
         rows, others = (read_rows(folder / stage / "metrics.jsonl") for folder in (one, two))
         assert [row["iteration"] for row in rows] == [row["iteration"] for row in others]
         for name in (*names[stage], "gradient_norm"):

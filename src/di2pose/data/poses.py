@@ -1,6 +1,7 @@
-"""Poses without pictures: the 17 joints of a prepared dataset, and the turns that a crop gives to them.  B poses."""
+"""Poses without pictures: joints of a prepared dataset, and the turns that a crop gives to them.  B poses, J joints."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -19,21 +20,25 @@ TILT = math.radians(25)
 BODY_SCALE, BONE_SCALE = 0.10, 0.08
 """Other bodies: all bones by up to this share, and each bone (with its twin on the other side) on top of it."""
 UPRIGHT_SHARE = 0.3
-PELVIS, THORAX = H36M_17.indices("pelvis", "thorax")
 
 
-def whole_poses(joints_mm: np.ndarray, skeleton: Skeleton) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray]:
-    """Root-relative poses on Human3.6M's skeleton of the records that have all 17 joints, and their row numbers."""
-    joints, _ = convert(np.asarray(joints_mm, np.float32), skeleton, H36M_17)
+def whole_poses(
+    joints_mm: np.ndarray, skeleton: Skeleton, target: Skeleton = H36M_17
+) -> tuple[Float[np.ndarray, "n J 3"], np.ndarray]:
+    """Root-relative poses on the target's skeleton of the records that have all its joints, and their row numbers."""
+    joints, _ = convert(np.asarray(joints_mm, np.float32), skeleton, target)
     rows = np.flatnonzero(np.isfinite(joints).all((1, 2)))
-    return joints[rows] - joints[rows, :1], rows
+    return joints[rows] - joints[rows, target.root, None], rows
 
 
-def dataset_poses(dataset: Dataset) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray, np.ndarray]:
+def dataset_poses(
+    dataset: Dataset, target: Skeleton = H36M_17
+) -> tuple[Float[np.ndarray, "n J 3"], np.ndarray, np.ndarray]:
     """`whole_poses` of a dataset, in camera axes; each one's split and id."""
-    joints, rows = whole_poses(dataset.joints_mm, dataset.skeleton)
+    joints, rows = whole_poses(dataset.joints_mm, dataset.skeleton, target)
     if not len(rows):
-        raise InputError(f"no record of {dataset.folder} has all 17 joints of Human3.6M ({dataset.skeleton.name})")
+        named = "17 joints of Human3.6M" if target == H36M_17 else f"{target.count} joints of {target.name}"
+        raise InputError(f"no record of {dataset.folder} has all {named} ({dataset.skeleton.name})")
     return joints, dataset.column("split")[rows], np.array([dataset.index[row]["id"] for row in rows.tolist()], object)
 
 
@@ -48,18 +53,22 @@ def rotations(roll: Float[Tensor, " B"], about_x: Float[Tensor, " B"], about_y: 
     return _axis(2, roll) @ _axis(0, about_x) @ _axis(1, about_y)
 
 
-def augment(joints_mm: Float[Tensor, "B 17 3"], noise: Noise) -> Float[Tensor, "B 17 3"]:
+def augment(
+    joints_mm: Float[Tensor, "B J 3"], noise: Noise, target: Skeleton = H36M_17
+) -> Float[Tensor, "B J 3"]:
     """The same poses by other bodies, half of them mirrored, turned as crops are.
 
     A share of the poses is first brought upright in the image, as the detector does with people who lie or lean.
     """
-    u = uniform((len(joints_mm), 6 + int(_GROUPS.max()) + 1), noise, joints_mm.device)
-    joints_mm = torch.where((u[:, 0] < 0.5).view(-1, 1, 1), mirror(joints_mm, H36M_17), joints_mm)
+    groups, paths = _bone_tables(target)
+    u = uniform((len(joints_mm), 6 + int(groups.max()) + 1), noise, joints_mm.device)
+    joints_mm = torch.where((u[:, 0] < 0.5).view(-1, 1, 1), mirror(joints_mm, target), joints_mm)
     signed = 2 * u - 1
-    scale = (1 + BODY_SCALE * signed[:, 1:2]) * (1 + BONE_SCALE * signed[:, 6:])[:, _GROUPS]
-    bones = joints_mm[:, _CHILDREN] - joints_mm[:, _PARENTS]  # B 16 3
-    joints_mm = _PATHS.to(joints_mm) @ (scale.unsqueeze(-1) * bones)  # B 17 3
-    torso = joints_mm[:, THORAX] - joints_mm[:, PELVIS]
+    scale = (1 + BODY_SCALE * signed[:, 1:2]) * (1 + BONE_SCALE * signed[:, 6:])[:, groups]
+    children, parents = (list(side) for side in zip(*target.bones, strict=True))
+    bones = joints_mm[:, children] - joints_mm[:, parents]  # B J-1 3
+    joints_mm = paths.to(joints_mm) @ (scale.unsqueeze(-1) * bones)  # B J 3
+    torso = joints_mm[:, target.index("thorax")] - joints_mm[:, target.root]
     lean = torch.atan2(torso[:, 0], -torso[:, 1])  # clockwise from up
     roll = ROLL * signed[:, 2] - torch.where(u[:, 5] < UPRIGHT_SHARE, lean, 0.0)
     return joints_mm @ rotations(roll, TILT * signed[:, 3], TILT * signed[:, 4]).mT
@@ -72,12 +81,14 @@ def _axis(axis: int, angle: Tensor) -> Tensor:
     return torch.stack(turned, -2)
 
 
-_CHILDREN, _PARENTS = (list(side) for side in zip(*H36M_17.bones, strict=True))
-_KINDS = [H36M_17.joints[child].removeprefix("left_").removeprefix("right_") for child in _CHILDREN]
-_GROUPS = torch.tensor([list(dict.fromkeys(_KINDS)).index(kind) for kind in _KINDS])
-"""A number for each bone, left and right alike."""
-_PATHS = torch.zeros(H36M_17.count, len(H36M_17.bones))
-"""(17, 16): 1 where a bone lies between the pelvis and the joint, so that paths @ bones = joints."""
-for _bone, (_child, _parent) in enumerate(H36M_17.bones):  # parents come first
-    _PATHS[_child] = _PATHS[_parent]
-    _PATHS[_child, _bone] = 1
+@lru_cache
+def _bone_tables(skeleton: Skeleton) -> tuple[Tensor, Tensor]:
+    """Of each bone a number, left and right alike; and (J, J-1), 1 where a bone lies between the root and the joint, so
+    that paths @ bones = joints."""
+    kinds = [skeleton.joints[child].removeprefix("left_").removeprefix("right_") for child, _ in skeleton.bones]
+    paths = torch.zeros(skeleton.count, len(skeleton.bones))
+    for bone in skeleton.outward:
+        child, parent = skeleton.bones[bone]
+        paths[child] = paths[parent]
+        paths[child, bone] = 1
+    return torch.tensor([list(dict.fromkeys(kinds)).index(kind) for kind in kinds]), paths

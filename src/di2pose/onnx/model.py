@@ -1,4 +1,4 @@
-"""A model in an ONNX folder: the networks and onnx.json, which describes them.  B crops, H hypotheses, N tokens."""
+"""A model in an ONNX folder: the networks, and onnx.json.  B crops, H hypotheses, J joints, N tokens."""
 
 import hashlib
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from di2pose.errors import InputError, require
 from di2pose.files import Json, read_json
 from di2pose.model import Constraints, Prediction, check_hypotheses
 from di2pose.noise import antithetic_mirrored, antithetic_uniform
+from di2pose.pose.skeleton import Skeleton
 
 FORMAT_VERSION = 2
 """1 had encoder and detectors, too, and the denoiser in two networks."""
@@ -44,14 +45,14 @@ class OnnxModel:
         self.schedule = Schedule(self.config.tokenizer.codes, noise.steps, noise.final_occlude)
         self._sessions: dict[str, Any] = {}
 
+    @property
+    def skeleton(self) -> Skeleton:
+        return self.config.skeleton
+
     def predict(
-        self,
-        features: Float[np.ndarray, "B L F"],
-        hypotheses: int,
-        steps: int,
-        generator: Any,
+        self, features: Float[np.ndarray, "B L F"], hypotheses: int, steps: int, generator: Any,
         constraints: Constraints | None = None,
-    ) -> Prediction:
+    ) -> Prediction:  # fmt: skip
         """As `Di2PoseNetwork.predict`; the noise is that of `spread.hypothesis_generators`."""
         check_hypotheses(hypotheses)
         known = constraints or Constraints()
@@ -86,7 +87,7 @@ class OnnxModel:
         p0 = np.concatenate(list(self._p0(condition, ks, self.schedule.steps, np.arange(ks.size))))
         return (p0 * np.log(np.maximum(p0, 1e-12))).sum(-1).reshape(ks.shape).mean(-1)
 
-    def tokens_of(self, joints_mm: Float[np.ndarray, "B H 17 3"]) -> Int[np.ndarray, "B H N"]:
+    def tokens_of(self, joints_mm: Float[np.ndarray, "B H J 3"]) -> Int[np.ndarray, "B H N"]:
         poses = joints_mm.reshape(-1, *joints_mm.shape[2:])
         return self.run("tokens", joints_mm=poses)["tokens"].astype(np.int64).reshape(*joints_mm.shape[:2], -1)
 

@@ -99,6 +99,12 @@ H36M_17 = _tree(
     left_ankle:left_knee spine:pelvis thorax:spine nose:thorax head:nose left_shoulder:thorax left_elbow:left_shoulder
     left_wrist:left_elbow right_shoulder:thorax right_elbow:right_shoulder right_wrist:right_elbow""",
 )
+# The feet follow, so that a model of these gives the 17 first; "toe" is the big toe.
+H36M_21 = Skeleton(
+    "h36m_21",
+    (*H36M_17.joints, "left_heel", "left_toe", "right_heel", "right_toe"),
+    (*H36M_17.parents, *H36M_17.indices("left_ankle", "left_ankle", "right_ankle", "right_ankle")),
+)
 LIMB_12 = tuple(name for name in H36M_17.joints if name.startswith(("left_", "right_")))
 """The limb joints, in H36M_17's order: the joints whose meaning hardly differs between skeletons."""
 LSP_14 = _tree(
@@ -192,8 +198,8 @@ MPI_INF_3DHP_17 = _tree(
 SKELETONS: dict[str, Skeleton] = {
     skeleton.name: skeleton
     for skeleton in (
-        H36M_17, LSP_14, COCO_17, COCO_18, BODY_25, HALPE_26, MPII_16, SMPL_24, BODY_25B, BLAZEPOSE_33,
-        MPI_INF_3DHP_28, MPI_INF_3DHP_17,
+        H36M_17, H36M_21, LSP_14, COCO_17, COCO_18, BODY_25, HALPE_26, MPII_16, SMPL_24, BODY_25B,
+        BLAZEPOSE_33, MPI_INF_3DHP_28, MPI_INF_3DHP_17,
     )
 }
 

@@ -16,16 +16,17 @@ import tyro
 
 from di2pose import checkpoint, recipes
 from di2pose.config import Config, TokenizerConfig, TrainingConfig
+from di2pose.data.feature_cache import FeatureCache
 from di2pose.diffusion.adapter import Adapter
 from di2pose.errors import InputError
 from di2pose.files import Json
-from di2pose.model import KINDS, Recipe, TokenRecipe, find_model, kind_of, training_of
+from di2pose.model import KINDS, Recipe, TokenRecipe, TorchModel, find_model, kind_of
 from di2pose.network import Di2PoseNetwork
 from di2pose.recipes import RecipeName
 from di2pose.tokenizer.tokenizer import PoseTokenizer
 from di2pose.training.loop import Job, RecordSource, train
 from di2pose.training.options import RunOptions, StageOptions, overridden
-from di2pose.training.sources import FeatureSource, feature_sources, pose_sources
+from di2pose.training.sources import feature_sources, fullest, open_caches, pose_sources
 from di2pose.training.stages import (
     AdapterStage,
     Measure,
@@ -63,11 +64,11 @@ def train_tokenizer(
         data: prepared datasets, rendered people or feature caches; split train is learned from, the rest measured on
         out: folder of the run
         recipe: the configuration to start from
-        share: of the training poses to learn from, chosen by their ids: of feature caches the same as for the denoiser
+        share: of the training records to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
     config = overridden(recipes.named(recipe), stage.settings)
     config = replace(config, tokenizer_training=stage.over(config.tokenizer_training))
-    sources = pose_sources(data, share)
+    sources = pose_sources(data, share, config.skeleton)
     torch.manual_seed(stage.seed)
     model = TokenizerStage(config)
     identity = run_identity("tokenizer", config, stage.seed, sources[0], share)
@@ -94,13 +95,14 @@ def train_adapter(
         features: caches of `di2pose features`; split train is learned from, the rest measured on
         out: folder of the run
         recipe: the configuration to start from
-        share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
+        share: of the training records to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
     config = overridden(recipes.named(recipe), stage.settings)
     if not config.denoiser.adapter_layers:
         raise InputError(f"the recipe {config.name} has no adapter (adapter_layers is 0): train its denoiser at once")
-    sources = feature_sources(features, share)
-    config = adopt(config, sources[0])
+    caches = open_caches(features)
+    config = adopt(config, fullest(caches))
+    sources = feature_sources(caches, share, config.skeleton)
     config = replace(config, adapter_training=stage.over(config.adapter_training))
     torch.manual_seed(stage.seed)
     model = AdapterStage(config)
@@ -134,15 +136,16 @@ def train_denoiser(
         recipe: the configuration to start from; the tokenizer's part is the tokenizer run's own
         adapter: run of `di2pose train adapter`, for recipes with an adapter; it stays as it is, and takes the place of
             that in --init. Left out: it is trained along
-        share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
+        share: of the training records to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
     config = overridden(recipes.named(recipe), stage.settings)
     trained = checkpoint.read_config(find_model(tokenizer))
     _check_tokenizer(config, trained.tokenizer, stage.settings)
     if adapter is not None and not config.denoiser.adapter_layers:
         raise InputError(f"--adapter {adapter} cannot be used: the recipe {recipe} has no adapter; leave it out")
-    sources = feature_sources(features, share)
-    config = adopt(config, sources[0], trained)
+    caches = open_caches(features)
+    config = adopt(config, fullest(caches), trained)
+    sources = feature_sources(caches, share, config.skeleton)
     config = replace(config, denoiser_training=stage.over(config.denoiser_training))
     torch.manual_seed(stage.seed)
     model = Di2PoseNetwork(config)
@@ -186,13 +189,14 @@ def train_model(
         tokenizer: for kinds that stand on one (pct): run of `di2pose train tokenizer`; it stays as it is
         adapter: for kinds with Di2Pose's trunk (gaussian, pct): run of `di2pose train adapter --recipe compare`; it
             stays as it is. Left out: it is trained along
-        share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
+        share: of the training records to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
-    sources = feature_sources(features, share)
-    config = _kind_recipe(kind, sources[0], tokenizer, stage.settings)
-    config = replace(config, training=stage.over(training_of(config)))
+    caches = open_caches(features)
+    config = _kind_recipe(kind, fullest(caches), tokenizer, stage.settings)
+    config = replace(config, training=stage.over(config.training))
     torch.manual_seed(stage.seed)
     model: Any = kind_of(kind)(config)
+    sources = feature_sources(caches, share, TorchModel(model).skeleton)
     identity = run_identity(kind, config, stage.seed, sources[0], share)
     if tokenizer is not None:
         checkpoint.load(find_model(tokenizer), {"tokenizer": model.parts()["tokenizer"]})
@@ -242,9 +246,9 @@ def _run(
     return 128 + stopped if stopped else 0
 
 
-def _kind_recipe(kind: str, source: FeatureSource, tokenizer: Path | None, settings: Sequence[str]) -> Any:
+def _kind_recipe(kind: str, cache: FeatureCache, tokenizer: Path | None, settings: Sequence[str]) -> Any:
     """The kind's own configuration for such features, with the settings."""
-    cls, sizes = kind_of(kind), (source.encoder, source.layout.length, source.layout.width)
+    cls, sizes = kind_of(kind), (str(cache.header["encoder"]), cache.layout.length, cache.layout.width)
     if isinstance(cls, TokenRecipe):
         if tokenizer is None:
             raise InputError(f"a model of kind '{kind}' needs --tokenizer: a run of `di2pose train tokenizer`")
@@ -262,22 +266,25 @@ def _kind_recipe(kind: str, source: FeatureSource, tokenizer: Path | None, setti
     )
 
 
-def adopt(recipe: Config, source: FeatureSource, tokenizer: Config | None = None) -> Config:
+def adopt(recipe: Config, cache: FeatureCache, tokenizer: Config | None = None) -> Config:
     """The recipe with the features that there are, and with the tokenizer that was trained."""
     if tokenizer is not None:
         part = tokenizer.tokenizer
         hint = part.channels if recipe.denoiser.hint_channels else 0
-        denoiser = replace(recipe.denoiser, tokens=part.tokens, codes=part.codes, hint_channels=hint)
+        joints = tokenizer.skeleton.count
+        denoiser = replace(
+            recipe.denoiser, tokens=part.tokens, codes=part.codes, hint_channels=hint, joints=joints
+        )
         training = tokenizer.tokenizer_training
         recipe = replace(recipe, tokenizer=part, tokenizer_training=training, denoiser=denoiser)
-    layout = source.layout
+    layout = cache.layout
     denoiser = replace(
         recipe.denoiser,
         feature_width=layout.width,
         feature_tokens=layout.length,
         observer_tokens=layout.observer_tokens if recipe.denoiser.observer_dropout else 0,
     )
-    return replace(recipe, denoiser=denoiser, encoder=source.encoder)
+    return replace(recipe, denoiser=denoiser, encoder=str(cache.header["encoder"]))
 
 
 def _check_tokenizer(config: Any, tokenizer: TokenizerConfig, settings: Sequence[str]) -> None:

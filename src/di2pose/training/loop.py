@@ -190,7 +190,7 @@ class _Trainer:
 
     def run(self, signals: list[int]) -> int:
         total, lead = self.job.iterations, self.ranks.rank == 0
-        log = Log(self.out, self.iteration, self.options.tensorboard) if lead else None
+        log = Log(self.out, self.iteration) if lead else None
         if self.iteration >= total:
             if log:  # it may have been killed after its last checkpoint, before its model and its log were written
                 self._export()

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from di2pose.config import Config, TokenizerConfig, TrainingConfig, from_json, to_json
+from di2pose.config import Config, TokenizerConfig, TrainingConfig, from_json, model_skeleton, to_json
 from di2pose.device import Precision
 from di2pose.errors import InputError
 
@@ -66,8 +66,6 @@ class RunOptions:
     """iterations from one validation to the next; left out: a fiftieth of the run, 500 at least"""
     save_minutes: float = 10.0
     """time from one checkpoint to the next; there is always one at the end and at a stop"""
-    tensorboard: bool = False
-    """write TensorBoard files too"""
     resume: bool = True
     """go on where RUN/last.safetensors stands; --no-resume starts over"""
 
@@ -99,6 +97,9 @@ def overridden(config: C, settings: Sequence[str]) -> C:
         given.add(path)
     if isinstance(config, Config):
         _derive(data, given)
+    elif "skeleton" in given and "trunk" in data:  # of a diffusion over the joints themselves
+        joints = model_skeleton(data["skeleton"]).count
+        data["trunk"] |= {name: joints for name in ("tokens", "joints") if f"trunk.{name}" not in given}
     return from_json(type(config), data)
 
 
@@ -107,6 +108,7 @@ def _derive(data: dict[str, Any], given: set[str]) -> None:
     denoiser, steps = data["denoiser"], data["diffusion"]["steps"]
     hint = tokenizer.channels if denoiser["hint_channels"] and denoiser["adapter_layers"] else 0
     derived = {"tokens": tokenizer.tokens, "codes": tokenizer.codes, "steps": steps, "hint_channels": hint}
+    derived["joints"] = model_skeleton(tokenizer.skeleton).count
     denoiser |= {name: value for name, value in derived.items() if f"denoiser.{name}" not in given}
     if "sample_steps" not in given and isinstance(steps, int):
         data["sample_steps"] = min(data["sample_steps"], steps)
