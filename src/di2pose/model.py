@@ -79,17 +79,14 @@ class ModelConfig(Protocol):
     @property
     def encoder(self) -> str:
         """The encoder whose features it takes, a name of `image.encoder.load_encoder`."""
-        ...
 
     @property
     def sample_steps(self) -> int:
         """Default of reverse steps; 1 where there are none."""
-        ...
 
     @property
     def feature_size(self) -> tuple[int, int]:
         """(image tokens, width); 0 tokens: any number."""
-        ...
 
 
 @runtime_checkable
@@ -124,34 +121,27 @@ class PoseModel(Protocol):
     @property
     def skeleton(self) -> Skeleton:
         """The joints of its poses."""
-        ...
 
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
         """Of `{"features": (B, L, F), "joints_mm": (B, J, 3)}`: named scalars, of which `loss` is minimised."""
-        ...
 
     def predict(
         self, features: Float[Tensor, "B L F"], hypotheses: int, steps: int, generator: Noise,
         constraints: Constraints | None = None,
     ) -> Prediction:  # fmt: skip
         """`generator`: one, or one for each (crop, hypothesis), crops outermost."""
-        ...
 
     def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B J 3"]]:
         """Other poses that the model gives without drawing, by name; for comparison."""
-        ...
 
     def certainty(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, " B"] | None:
         """Certainty before anything is drawn, to choose among crops; None where the kind has none."""
-        ...
 
     def tokens_of(self, joints_mm: Float[Tensor, "B H J 3"]) -> Int[Tensor, "B H N"] | None:
         """The tokens of poses, for models that have tokens."""
-        ...
 
     def parts(self) -> dict[str, Module]:
         """The trained parts, by the names of their files."""
-        ...
 
 
 class TorchModel:
@@ -159,16 +149,11 @@ class TorchModel:
 
     def __init__(self, model: Any) -> None:
         self.model = model
+        self.skeleton: Skeleton = getattr(model, "skeleton", H36M_17)  # kinds of other distributions may name none
 
     @property
     def config(self) -> ModelConfig:
-        config: ModelConfig = self.model.config
-        return config
-
-    @property
-    def skeleton(self) -> Skeleton:
-        """Human3.6M's 17 joints where a kind of another distribution names none."""
-        return getattr(self.model, "skeleton", H36M_17)
+        return self.model.config
 
     @property
     def device(self) -> Any:
@@ -231,8 +216,7 @@ def kind_of(name: str) -> type[Module]:
     if name not in known:
         raise InputError(f"no model is of kind '{name}': choose from {', '.join(known)}")
     module, _, attribute = known[name].partition(":")
-    found: type[Module] = getattr(import_module(module), attribute)
-    return found
+    return getattr(import_module(module), attribute)
 
 
 def load_model(folder: Path | str | None = None, device: Any = "cpu") -> PoseModel:
@@ -253,8 +237,7 @@ def load_model(folder: Path | str | None = None, device: Any = "cpu") -> PoseMod
     if lacks := [name for name in wanted if not hasattr(model, name)]:
         raise InputError(f"{kinds()[kind]} is no PoseModel: it lacks {', '.join(lacks)} (see di2pose.model.PoseModel)")
     checkpoint.load(place, model.parts())
-    loaded: PoseModel = model.to(device).eval()
-    return loaded
+    return model.to(device).eval()
 
 
 def find_model(folder: Path | str | None = None) -> Path:

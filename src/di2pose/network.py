@@ -30,7 +30,6 @@ from di2pose.interruption import check
 from di2pose.model import Constraints, Prediction, check_hypotheses
 from di2pose.noise import Noise, mirrored, uniform, uniform_integers
 from di2pose.pose.metrics import mpjpe
-from di2pose.pose.skeleton import Skeleton
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 
 DENOISERS: dict[str, type[nn.Module]] = {"transformer": Denoiser}
@@ -44,8 +43,7 @@ def denoiser_class(architecture: str) -> type[nn.Module]:
         return DENOISERS[architecture]
     if architecture not in others:
         raise InputError(f"no denoiser is called '{architecture}': choose from {', '.join([*DENOISERS, *others])}")
-    found: type[nn.Module] = others[architecture].load()
-    return found
+    return others[architecture].load()
 
 
 class Di2PoseNetwork(nn.Module):
@@ -56,7 +54,7 @@ class Di2PoseNetwork(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.skeleton = config, config.skeleton
         self.tokenizer = PoseTokenizer(config.tokenizer)
         self.schedule = Schedule(config.tokenizer.codes, config.diffusion.steps, config.diffusion.final_occlude)
         self.denoiser: Any = denoiser_class(config.denoiser.architecture)(config.denoiser, self.schedule)
@@ -64,10 +62,6 @@ class Di2PoseNetwork(nn.Module):
 
     def parts(self) -> dict[str, nn.Module]:
         return {"tokenizer": self.tokenizer, "denoiser": self.denoiser}
-
-    @property
-    def skeleton(self) -> Skeleton:
-        return self.config.skeleton
 
     @property
     def device(self) -> torch.device:

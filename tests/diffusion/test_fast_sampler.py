@@ -12,7 +12,7 @@ from di2pose.diffusion.denoiser import truncated
 from di2pose.diffusion.fast_sampler import draw_codes, fast_sample, jump
 from di2pose.diffusion.schedule import step_grid
 from di2pose.errors import InputError
-from di2pose.noise import antithetic_mirrored, antithetic_uniform, hypothesis_generators, mirrored, uniform
+from di2pose.noise import antithetic_uniform, hypothesis_generators, mirrored, uniform
 
 CODES, FATES, POINTS = 5, 120, 61
 
@@ -112,7 +112,7 @@ def test_numpy_draws_the_tokens_that_pytorch_draws(rate, levels, keep):
     for seed in range(3):
         noise = [hypothesis_generators(seed, ["a", "b"], rows // 2) for _ in range(2)]
         wanted = fast(predict, schedule, 8, (rows, tokens), noise[0], levels, kept)[-1]
-        draws = partial(antithetic_uniform, rows=noise[1]), partial(antithetic_mirrored, rows=noise[1])
+        draws = partial(antithetic_uniform, rows=noise[1]), partial(mirrored, noise=noise[1])
         grid, kept_here = step_grid(8, schedule), tuple(part.numpy() for part in kept)
         *_, found = fast_sample(predict, schedule, grid, (rows, tokens), *draws, levels, kept_here)
         np.testing.assert_array_equal(found, wanted.numpy())

@@ -13,8 +13,8 @@ from di2pose import recipes
 from di2pose.checkpoint import read_part
 from di2pose.cli import main
 from di2pose.config import DenoiserConfig, to_json
-from di2pose.data.feature_cache import write_features
-from di2pose.data.sample import Sample
+from di2pose.data.feature_cache import FeatureCache, write_features
+from di2pose.data.sample import Dataset, Sample
 from di2pose.diffusion.adapter import Adapter
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout, TokenBlock
@@ -43,8 +43,9 @@ class Observed(Crops):
 def test_poses_come_from_datasets_caches_and_rendered_people(poses, features, figures, tmp_path):
     samples = [Sample(f"people_{i}", pose, split="train") for i, pose in enumerate(figures[:5])]
     write_set(tmp_path, samples, "people", settings={"split": "train", "seed": 0})
-    for folder, count in ((poses, 60), (features, 60), (tmp_path, 5)):
-        joints, splits, ids = read_poses(folder)
+    opened = Dataset(poses), FeatureCache(features), Dataset(tmp_path)
+    for folder, count in zip(opened, (60, 60, 5), strict=True):
+        joints, _, splits, ids = read_poses(folder)
         assert np.array_equal(joints, figures[:count])
         assert len(splits) == len(set(ids)) == count
     train, held_out = pose_sources([poses, tmp_path, features])
@@ -134,7 +135,7 @@ def test_data_on_another_skeleton_is_converted_to_the_models_by_name(features, t
         wanted = joints[[1, 2, 3, 5, 6, 7], : target.count]
         assert np.array_equal(batch["joints_mm"], wanted)
         assert batch["visibility"][0].tolist() == [joint % 4 for joint in range(target.count)]
-        assert np.array_equal(read_poses(folder, target)[0], joints[:, : target.count])
+        assert np.array_equal(read_poses(Dataset(folder), target)[0], joints[:, : target.count])
     with pytest.raises(InputError, match="has the joints of h36m_17: h36m_21 needs left_heel, left_toe, right_heel"):
         feature_sources(open_caches([features]), 1.0, H36M_21)
 

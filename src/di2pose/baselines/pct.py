@@ -77,13 +77,8 @@ class PCT(Baseline):
     ) -> PCTConfig:
         """Of the size of `recipes.compare`."""
         base = recipes.compare(feature_width, feature_tokens)
-        trunk = recipes.trunk_of(
-            base,
-            tokens=tokenizer.tokens,
-            steps=1,
-            hint_channels=tokenizer.channels,
-            joints=model_skeleton(tokenizer.skeleton).count,
-        )
+        joints, hint = model_skeleton(tokenizer.skeleton).count, tokenizer.channels
+        trunk = recipes.trunk_of(base, tokens=tokenizer.tokens, steps=1, hint_channels=hint, joints=joints)
         return PCTConfig("pct", encoder, tokenizer, trunk, base.denoiser_training)
 
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:

@@ -39,9 +39,6 @@ class RegressionConfig:
     observer_dropout: float = added(0.0)
     skeleton: str = added(H36M_17.name)
 
-    def __post_init__(self) -> None:
-        model_skeleton(self.skeleton)
-
     @property
     def feature_size(self) -> tuple[int, int]:
         return self.feature_tokens, self.feature_width
@@ -71,7 +68,7 @@ class Regression(Baseline):
 
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
         output = self.adapter(batch["features"], generator if self.training else None)
-        return adapter_losses(output.joints_mm, output.visibility_logits, batch, self.config)
+        return adapter_losses(output, batch, self.config)
 
     @torch.no_grad()
     def predict(

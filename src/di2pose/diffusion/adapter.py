@@ -119,22 +119,18 @@ def drop(x: Float[Tensor, "B D"], share: float, noise: Noise | None) -> Float[Te
     return x * (uniform(x.shape, noise, x.device) >= share) / (1 - share)
 
 
-def adapter_losses(
-    joints_mm: Float[Tensor, "B J 3"],
-    visibility_logits: Float[Tensor, "B J 4"],
-    batch: Mapping[str, Tensor],
-    weights: Any,
-) -> dict[str, Tensor]:
+def adapter_losses(output: Any, batch: Mapping[str, Tensor], weights: Any) -> dict[str, Tensor]:
     """`regression`, the mean joint error in metres; `aligned`, the same after Procrustes alignment, where its weight is
     above 0; `visibility`, cross-entropy, where the batch has visibilities; and their weighted sum, `loss`.
 
+    output: with `joints_mm` and `visibility_logits`
     weights: a configuration with `regression_weight`, `aligned_weight` and `visibility_weight`
     """
-    losses = {"regression": mpjpe(joints_mm, batch["joints_mm"], root=0).mean() / MM_PER_METRE}
+    losses = {"regression": mpjpe(output.joints_mm, batch["joints_mm"], root=0).mean() / MM_PER_METRE}
     if weights.aligned_weight:
-        losses["aligned"] = aligned_error(joints_mm, batch["joints_mm"]).mean() / MM_PER_METRE
+        losses["aligned"] = aligned_error(output.joints_mm, batch["joints_mm"]).mean() / MM_PER_METRE
     if "visibility" in batch:
-        losses["visibility"] = visibility_loss(visibility_logits, batch["visibility"])
+        losses["visibility"] = visibility_loss(output.visibility_logits, batch["visibility"])
     total = sum(getattr(weights, f"{name}_weight") * value for name, value in losses.items())
     return losses | {"loss": torch.as_tensor(total)}
 
@@ -145,7 +141,7 @@ def with_adapter_losses(
     """The losses with those of the adapter whose outputs the condition has, if it has any; summed in `loss`."""
     if condition.joints_mm is None:
         return losses
-    own = adapter_losses(condition.joints_mm, condition.visibility_logits, batch, weights)
+    own = adapter_losses(condition, batch, weights)
     return losses | own | {"loss": losses["loss"] + own["loss"]}
 
 

@@ -16,8 +16,7 @@ from di2pose.diffusion.schedule import Schedule, step_grid
 from di2pose.errors import InputError, require
 from di2pose.files import Json, read_json
 from di2pose.model import Constraints, Prediction, check_hypotheses
-from di2pose.noise import antithetic_mirrored, antithetic_uniform
-from di2pose.pose.skeleton import Skeleton
+from di2pose.noise import antithetic_uniform, mirrored
 
 FORMAT_VERSION = 2
 """1 had encoder and detectors, too, and the denoiser in two networks."""
@@ -39,15 +38,12 @@ class OnnxModel:
         self.folder, self.threads = Path(folder), threads
         self.description = _describe(self.folder)
         self.config = from_json(Config, self.description["config"])
+        self.skeleton = self.config.skeleton
         known = self.description["calibration"]
         self.calibration = None if known is None else from_json(Calibration, known)
         noise = self.config.diffusion
         self.schedule = Schedule(self.config.tokenizer.codes, noise.steps, noise.final_occlude)
         self._sessions: dict[str, Any] = {}
-
-    @property
-    def skeleton(self) -> Skeleton:
-        return self.config.skeleton
 
     def predict(
         self, features: Float[np.ndarray, "B L F"], hypotheses: int, steps: int, generator: Any,
@@ -68,7 +64,7 @@ class OnnxModel:
             step_grid(steps, self.schedule),
             (len(features) * hypotheses, self.config.tokenizer.tokens),
             partial(antithetic_uniform, rows=generator),
-            partial(antithetic_mirrored, rows=generator),
+            partial(mirrored, noise=generator),
             self.config.tokenizer.digits,
             kept,
         )

@@ -5,7 +5,8 @@ configuration's skeleton. The network works in metres, and in float32 under auto
 would be another, and joints 2 mm off.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -26,12 +27,11 @@ EMBED_STD = 0.3
 
 
 class CodeUsage(NamedTuple):
-    """How much of the codebook a set of poses uses."""
+    """How much of the codebook some poses use."""
 
     used: int
-    """Codes used at any position, of C."""
+    """Codes, of C."""
     used_per_position: float
-    """Codes used at a position, mean over the N positions."""
     perplexity: float
     """exp of the entropy of the codes over all positions: C when all are equally frequent."""
 
@@ -43,12 +43,13 @@ class PoseTokenizer(nn.Module):
 
     def __init__(self, config: TokenizerConfig) -> None:
         super().__init__()
-        self.config = config
-        self.skeleton = model_skeleton(config.skeleton)
+        self.config, self.skeleton = config, model_skeleton(config.skeleton)
         J, D, W = self.skeleton.count, config.encoder_width, config.decoder_width
+        kind, reach = (LocalMLP, config.local_joints) if config.block == "local" else (MixerBlock, J)
+        block: Any = partial(kind, joints=reach, mlp_ratio=config.mlp_ratio)
 
         self.joint_embed = nn.Linear(3, D)
-        self.encoder = nn.Sequential(*(_block(config, J, D) for _ in range(config.encoder_blocks)), nn.LayerNorm(D))
+        self.encoder = nn.Sequential(*(block(D) for _ in range(config.encoder_blocks)), nn.LayerNorm(D))
         self.joints_to_tokens = nn.Linear(J, config.tokens)
         self.token_mix = nn.Sequential(nn.LayerNorm(D), nn.GELU()) if config.token_mix else nn.Identity()
         self.to_channels = nn.Linear(D, config.channels)
@@ -59,7 +60,7 @@ class PoseTokenizer(nn.Module):
             self.code_embed = nn.Sequential(self.code_embed, nn.GELU(), nn.Linear(W, W))
         self.code_table = nn.Embedding(config.codes, W) if config.code_embed == "table" else None
         self.tokens_to_joints = nn.Linear(config.tokens, J)
-        self.decoder = nn.Sequential(*(_block(config, J, W) for _ in range(config.decoder_blocks)), nn.LayerNorm(W))
+        self.decoder = nn.Sequential(*(block(W) for _ in range(config.decoder_blocks)), nn.LayerNorm(W))
         self.to_joints = nn.Linear(W, 3)
         self.encoder_joint = nn.Parameter(EMBED_STD * torch.randn(J, D)) if config.joint_embed else None
         self.decoder_joint = nn.Parameter(EMBED_STD * torch.randn(J, W)) if config.joint_embed else None
@@ -99,10 +100,6 @@ class PoseTokenizer(nn.Module):
         """The pose of embedded codes."""
         return self._decode(embedded) * MM_PER_METRE
 
-    def reconstruct(self, joints_mm: Float[Tensor, "B J 3"]) -> Float[Tensor, "B J 3"]:
-        """decode(encode(P)), differentiable through the quantiser."""
-        return self.decode_embedded(self._embed(*self.quantiser(self._channels(self._metres(joints_mm)))))
-
     def loss(self, joints_mm: Float[Tensor, "B J 3"]) -> dict[str, Tensor]:
         """Scalars: `loss` (what is minimised), `mpjpe_mm`, `perplexity`; of VQ also `commitment`."""
         target = self._metres(joints_mm)
@@ -129,11 +126,8 @@ class PoseTokenizer(nn.Module):
         positions = torch.arange(self.config.tokens).expand_as(tokens)
         counts.index_put_((positions, tokens.cpu()), torch.ones(()), accumulate=True)
         share = counts.sum(0) / counts.sum()
-        return CodeUsage(
-            used=int((share > 0).sum()),
-            used_per_position=float((counts > 0).sum(1).float().mean()),
-            perplexity=float(torch.special.entr(share).sum().exp()),
-        )
+        used, per_position = (share > 0).sum(), (counts > 0).sum(1).float().mean()
+        return CodeUsage(int(used), float(per_position), float(torch.special.entr(share).sum().exp()))
 
     def codebook(self) -> Float[Tensor, "C W"]:
         """The decoder's embedding of every code."""
@@ -174,17 +168,11 @@ class PoseTokenizer(nn.Module):
 def chain_order(skeleton: Skeleton) -> list[int]:
     """The joints limb after limb: the root's first two limbs joined at the root, then the others from their tips. A
     limb follows the first child of each joint. Of Human3.6M's 16 bones 13 join neighbours, the most of any order."""
-    children = [[child for child, parent in skeleton.bones if parent == joint] for joint in range(skeleton.count)]
-    others = [child for joint, own in enumerate(children) if joint != skeleton.root for child in own[1:]]
-    limbs = [[start] for start in (*children[skeleton.root], *others)]
+    first = {parent: child for child, parent in reversed(skeleton.bones)}
+    starts = [child for child, parent in skeleton.bones if parent == skeleton.root or first[parent] != child]
+    limbs = [[start] for start in starts]
     for limb in limbs:
-        while following := children[limb[-1]]:
-            limb.append(following[0])
-    ends = [joint for limb in limbs[2:] for joint in reversed(limb)]
-    return [*reversed(limbs[0]), skeleton.root, *(joint for limb in limbs[1:2] for joint in limb), *ends]
-
-
-def _block(config: TokenizerConfig, joints: int, width: int) -> nn.Module:
-    if config.block == "mixer":
-        return MixerBlock(width, joints, mlp_ratio=config.mlp_ratio)
-    return LocalMLP(width, config.local_joints, config.mlp_ratio)
+        while limb[-1] in first:
+            limb.append(first[limb[-1]])
+    ahead, behind = limbs[0][::-1], [joint for limb in limbs[2:] for joint in limb[::-1]]
+    return [*ahead, skeleton.root, *(limbs[1] if len(limbs) > 1 else []), *behind]

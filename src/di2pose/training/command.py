@@ -24,23 +24,10 @@ from di2pose.model import KINDS, Recipe, TokenRecipe, TorchModel, find_model, ki
 from di2pose.network import Di2PoseNetwork
 from di2pose.recipes import RecipeName
 from di2pose.tokenizer.tokenizer import PoseTokenizer
+from di2pose.training import stages
 from di2pose.training.loop import Job, RecordSource, train
 from di2pose.training.options import RunOptions, StageOptions, overridden
 from di2pose.training.sources import feature_sources, fullest, open_caches, pose_sources
-from di2pose.training.stages import (
-    AdapterStage,
-    Measure,
-    TokenizerStage,
-    digest,
-    held_out_figures,
-    load_adapter,
-    load_denoiser,
-    prediction_mm,
-    reconstruction_mm,
-    regression_mm,
-    run_identity,
-    standard_features,
-)
 
 Stage = Annotated[StageOptions, tyro.conf.arg(name="")]
 How = Annotated[RunOptions, tyro.conf.arg(name="")]
@@ -70,12 +57,12 @@ def train_tokenizer(
     config = replace(config, tokenizer_training=stage.over(config.tokenizer_training))
     sources = pose_sources(data, share, config.skeleton)
     torch.manual_seed(stage.seed)
-    model = TokenizerStage(config)
-    identity = run_identity("tokenizer", config, stage.seed, sources[0], share)
+    model = stages.TokenizerStage(config)
+    identity = stages.run_identity("tokenizer", config, stage.seed, sources[0], share)
     if stage.init is not None:
         checkpoint.load(find_model(stage.init), model.parts())
-        identity["init"] = digest(model.tokenizer)
-    return _run(model, sources, config.tokenizer_training, identity, reconstruction_mm, out, options)
+        identity["init"] = stages.digest(model.tokenizer)
+    return _run(model, sources, config.tokenizer_training, identity, stages.reconstruction_mm, out, options)
 
 
 def train_adapter(
@@ -105,13 +92,13 @@ def train_adapter(
     sources = feature_sources(caches, share, config.skeleton)
     config = replace(config, adapter_training=stage.over(config.adapter_training))
     torch.manual_seed(stage.seed)
-    model = AdapterStage(config)
-    identity = run_identity("adapter", config, stage.seed, sources[0], share)
-    model.adapter.standardise(standard_features(sources[0]))
+    model = stages.AdapterStage(config)
+    identity = stages.run_identity("adapter", config, stage.seed, sources[0], share)
+    model.adapter.standardise(stages.standard_features(sources[0]))
     if stage.init is not None:
-        load_adapter(model.adapter, find_model(stage.init))
-        identity["init"] = digest(model.adapter)
-    return _run(model, sources, config.adapter_training, identity, regression_mm, out, options)
+        stages.load_adapter(model.adapter, find_model(stage.init))
+        identity["init"] = stages.digest(model.adapter)
+    return _run(model, sources, config.adapter_training, identity, stages.regression_mm, out, options)
 
 
 def train_denoiser(
@@ -152,20 +139,20 @@ def train_denoiser(
     checkpoint.load(find_model(tokenizer), {"tokenizer": model.tokenizer})
     if stage.init is not None:
         _check_same_tokenizer(model, find_model(stage.init))
-        load_denoiser(model.denoiser, find_model(stage.init))
+        stages.load_denoiser(model.denoiser, find_model(stage.init))
     if (reader := getattr(model.denoiser, "adapter", None)) is not None:
         if adapter is not None:
-            load_adapter(reader, find_model(adapter))
+            stages.load_adapter(reader, find_model(adapter))
         elif stage.init is None:
-            reader.standardise(standard_features(sources[0]))
+            reader.standardise(stages.standard_features(sources[0]))
         # One that comes trained stays as it is. What it drops in training it drops here too: self-conditions are then
         # as wrong as on new crops.
         reader.requires_grad_(adapter is None and stage.init is None)
-    identity = run_identity("denoiser", config, stage.seed, sources[0], share)
-    identity["tokenizer"] = digest(model.tokenizer)
+    identity = stages.run_identity("denoiser", config, stage.seed, sources[0], share)
+    identity["tokenizer"] = stages.digest(model.tokenizer)
     if stage.init is not None or adapter is not None:
-        identity["init"] = digest(model.denoiser)
-    return _run(model, sources, config.denoiser_training, identity, prediction_mm, out, options)
+        identity["init"] = stages.digest(model.denoiser)
+    return _run(model, sources, config.denoiser_training, identity, stages.prediction_mm, out, options)
 
 
 def train_model(
@@ -197,25 +184,25 @@ def train_model(
     torch.manual_seed(stage.seed)
     model: Any = kind_of(kind)(config)
     sources = feature_sources(caches, share, TorchModel(model).skeleton)
-    identity = run_identity(kind, config, stage.seed, sources[0], share)
+    identity = stages.run_identity(kind, config, stage.seed, sources[0], share)
     if tokenizer is not None:
         checkpoint.load(find_model(tokenizer), {"tokenizer": model.parts()["tokenizer"]})
-        identity["tokenizer"] = digest(model.parts()["tokenizer"])
+        identity["tokenizer"] = stages.digest(model.parts()["tokenizer"])
     if stage.init is not None:
         if (other := checkpoint.read_kind(find_model(stage.init))[0]) != kind:
             raise InputError(f"--init {stage.init} holds a model of kind '{other}', expected one of '{kind}'")
         checkpoint.load(find_model(stage.init), model.parts())
-        identity["init"] = digest(model)
+        identity["init"] = stages.digest(model)
     elif hasattr(model, "prepare"):
-        model.prepare(standard_features(sources[0]))
+        model.prepare(stages.standard_features(sources[0]))
     if adapter is not None:
         reader = getattr(model.parts().get("trunk"), "adapter", None)
         if not isinstance(reader, Adapter):
             raise InputError(f"--adapter {adapter} cannot be used: this model of kind '{kind}' has no place for one")
-        load_adapter(reader, find_model(adapter))
+        stages.load_adapter(reader, find_model(adapter))
         reader.requires_grad_(False)
-        identity["adapter"] = digest(reader)
-    return _run(model, sources, config.training, identity, prediction_mm, out, options)
+        identity["adapter"] = stages.digest(reader)
+    return _run(model, sources, config.training, identity, stages.prediction_mm, out, options)
 
 
 def _run(
@@ -223,7 +210,7 @@ def _run(
     sources: tuple[RecordSource, RecordSource],
     training: TrainingConfig,
     identity: Json,
-    measure: Measure,
+    measure: stages.Measure,
     out: Path,
     options: RunOptions,
 ) -> int:
@@ -236,7 +223,7 @@ def _run(
     def export(averaged: Any, notes: Mapping[str, float], folder: str) -> None:
         checkpoint.save(out / folder, averaged.config, averaged.parts(), {**notes, **count}, kind=averaged.kind)
 
-    validate = partial(held_out_figures, held_out=held_out, measure=measure, seed=seed)
+    validate = partial(stages.held_out_figures, held_out=held_out, measure=measure, seed=seed)
     job = Job(name, model, source, training, seed, validate, export, identity)
     stopped = train(job, out, options)
     if int(os.environ.get("RANK", "0")) == 0:
@@ -298,7 +285,7 @@ def _check_same_tokenizer(model: Di2PoseNetwork, init: Path) -> None:
     """Refuse a denoiser that learned the tokens of another tokenizer: it cannot read those of this one."""
     other = PoseTokenizer(checkpoint.read_config(init).tokenizer)
     checkpoint.load(init, {"tokenizer": other})
-    if digest(other) != digest(model.tokenizer):
+    if stages.digest(other) != stages.digest(model.tokenizer):
         raise InputError(
             f"--init {init} was trained with another tokenizer: give --tokenizer {init}, or leave --init out"
         )

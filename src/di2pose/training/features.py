@@ -237,19 +237,16 @@ def features(
         raise InputError(f"--workers must be 0 or more, got {workers}")
     place = choose_device(device)
     network = load_encoder(encoder, place)
-    source = _source(folder, images, network, detect, occlusion)
+    dataset = Dataset(folder, images)
+    source: CropSource
+    if dataset.name == "people" and network.size == (CROP, CROP):
+        if detect:
+            raise InputError(f"{folder} holds crops of rendered people: there is no picture for --detect to look at")
+        source = PeopleCrops(dataset)  # they are such crops already, with labels of their own
+        source = source if occlusion is None else PatchedCrops(source, occlusion)
+    else:
+        find = PersonMatcher() if detect or occlusion is not None else None
+        source = DatasetCrops(dataset, network, find, occlusion)
     batch = GPU_BATCH if place.type == "cuda" else BATCH
     about = {"runtime": "litert" if encoder.startswith("blazepose") else "torch", **source.about}
     write_features(source, network, out, about, flip, batch=batch, workers=workers)
-
-
-def _source(
-    folder: Path, images: Path | None, encoder: Encoder, detect: bool, occlusion: OcclusionProtocol | None
-) -> CropSource:
-    dataset = Dataset(folder, images)
-    if dataset.name == "people" and encoder.size == (CROP, CROP):
-        if detect:
-            raise InputError(f"{folder} holds crops of rendered people: there is no picture for --detect to look at")
-        people = PeopleCrops(dataset)  # they are such crops already, with labels of their own
-        return people if occlusion is None else PatchedCrops(people, occlusion)
-    return DatasetCrops(dataset, encoder, PersonMatcher() if detect or occlusion is not None else None, occlusion)

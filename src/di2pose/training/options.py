@@ -4,7 +4,7 @@ import json
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -93,7 +93,9 @@ def overridden(config: C, settings: Sequence[str]) -> C:
         if not equals or isinstance(part.get(name, {}), dict):
             fields = ", ".join(part)
             raise InputError(f"--set {setting}: expected KEY=VALUE, as in tokenizer.tokens=48; keys there: {fields}")
-        part[name] = _value(text)
+        part[name] = text
+        with suppress(json.JSONDecodeError):
+            part[name] = json.loads(text)
         given.add(path)
     if isinstance(config, Config):
         _derive(data, given)
@@ -112,13 +114,6 @@ def _derive(data: dict[str, Any], given: set[str]) -> None:
     denoiser |= {name: value for name, value in derived.items() if f"denoiser.{name}" not in given}
     if "sample_steps" not in given and isinstance(steps, int):
         data["sample_steps"] = min(data["sample_steps"], steps)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 @contextmanager

@@ -4,14 +4,15 @@ joints of the model's skeleton."""
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from di2pose.data.feature_cache import FeatureCache
-from di2pose.data.poses import dataset_poses, whole_poses
+from di2pose.data.poses import whole_poses
 from di2pose.data.sample import UNKNOWN, Dataset
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout
@@ -39,30 +40,20 @@ class MemorySource:
 
 
 def read_poses(
-    folder: Path, target: Skeleton = H36M_17
-) -> tuple[Float[np.ndarray, "n J 3"], np.ndarray, np.ndarray]:
-    """Root-relative poses on the target's joints, their splits and ids, of a prepared dataset, of rendered people or of
-    a feature cache."""
-    if (folder / "features.json").is_file():
-        cache = FeatureCache(folder)
-        joints, rows = _cached_poses(cache, target)
-        splits, ids = (np.array([line[name] for line in cache.index])[rows] for name in ("split", "id"))
-        return joints, splits, ids
-    dataset = Dataset(folder)
-    _check_joints(folder, dataset.skeleton, target)
-    return dataset_poses(dataset, target)
-
-
-def _cached_poses(cache: FeatureCache, target: Skeleton) -> tuple[Float[np.ndarray, "n J 3"], np.ndarray]:
-    _check_joints(cache.folder, cache.skeleton, target)
-    return whole_poses(cache.column("joints_mm"), cache.skeleton, target)
-
-
-def _check_joints(folder: Path, skeleton: Skeleton, target: Skeleton) -> None:
-    """Refuse data whose skeleton has not all joints of the model's, nor others to make them of."""
+    records: Dataset | FeatureCache, target: Skeleton = H36M_17
+) -> tuple[Float32[np.ndarray, "n J 3"], Int64[np.ndarray, " n"], np.ndarray, np.ndarray]:
+    """Root-relative poses on the target's joints; the number, split and id of each one's record. Records on a skeleton
+    that has not all joints of the target, nor others to make them of, are refused."""
+    skeleton = records.skeleton
     known = convert(np.zeros((skeleton.count, 3), np.float32), skeleton, target)[1]
     if missing := [name for name, there in zip(target.joints, known, strict=True) if not there]:
-        raise InputError(f"{folder} has the joints of {skeleton.name}: {target.name} needs {', '.join(missing)}, too")
+        lacking = f"{target.name} needs {', '.join(missing)}, too"
+        raise InputError(f"{records.folder} has the joints of {skeleton.name}: {lacking}")
+    joints_mm = records.joints_mm if isinstance(records, Dataset) else records.column("joints_mm")
+    joints, rows = whole_poses(joints_mm, skeleton, target)
+    lines: list[Any] = [records.index[row] for row in rows.tolist()]
+    splits, ids = (np.array([str(line[name]) for line in lines]) for name in ("split", "id"))
+    return joints, rows, splits, ids
 
 
 def pose_sources(
@@ -72,9 +63,10 @@ def pose_sources(
     chooses."""
     if not folders:
         raise InputError("--data needs one folder or more: prepared datasets, rendered people, feature caches")
-    parts = [read_poses(folder, target) for folder in folders]
-    joints, splits, ids = (np.concatenate(each) for each in zip(*parts, strict=True))
-    poses = torch.from_numpy(joints.astype(np.float32))
+    opened = [FeatureCache(each) if (each / "features.json").is_file() else Dataset(each) for each in folders]
+    parts = [read_poses(records, target) for records in opened]
+    joints, _, splits, ids = (np.concatenate(each) for each in zip(*parts, strict=True))
+    poses = torch.from_numpy(joints)
     train, held_out = _split(splits, ids, share, folders)
     return MemorySource(joints_mm=poses[train]), MemorySource(joints_mm=poses[held_out])
 
@@ -151,11 +143,9 @@ def feature_sources(
     caches: Sequence[FeatureCache], share: float = 1.0, target: Skeleton = H36M_17
 ) -> tuple[FeatureSource, FeatureSource]:
     """All crops of split `train`, or a share of them, and all others."""
-    found = [_cached_poses(cache, target) for cache in caches]
-    joints = np.concatenate([poses for poses, _ in found])
-    places = np.concatenate([np.stack([np.full(len(rows), k), rows], 1) for k, (_, rows) in enumerate(found)])
-    index = [caches[number].index[row] for number, row in places.tolist()]
-    splits, ids = (np.array([str(line[name]) for line in index]) for name in ("split", "id"))
+    found = [read_poses(cache, target) for cache in caches]
+    joints, rows, splits, ids = (np.concatenate(each) for each in zip(*found, strict=True))
+    places = np.stack([np.repeat(np.arange(len(found)), [len(poses) for poses, *_ in found]), rows], 1)
     parts = _split(splits, ids, share, [cache.folder for cache in caches])
     one, other = (FeatureSource(caches, places[rows], joints[rows], target) for rows in parts)
     return one, other

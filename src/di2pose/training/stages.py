@@ -78,7 +78,7 @@ class AdapterStage(nn.Module):
 
     def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
         output = self.adapter(batch["features"], generator if self.training else None)
-        return adapter_losses(output.joints_mm, output.visibility_logits, batch, self.config.diffusion)
+        return adapter_losses(output, batch, self.config.diffusion)
 
     def parts(self) -> dict[str, nn.Module]:
         return {"adapter": self.adapter}
