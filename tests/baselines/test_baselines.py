@@ -94,7 +94,7 @@ def test_it_has_no_constraints(model):
 
 
 @pytest.mark.parametrize(("kind", "most_mm"), [("regression", 60), ("gaussian", 90), ("pct", 90)])
-def test_it_learns_poses_and_comes_back_from_its_folder(kind, most_mm, tmp_path):
+def test_it_learns_poses_and_comes_back_from_its_folder(kind, most_mm, tmp_path, as_user):
     """Poses lie 300 mm from their mean."""
     without = {"adapter_dropout": 0.0} | ({} if kind == "regression" else {"hint_dropout": 0.0})
     model = made(kind, without | ({"steps": 20} if kind == "gaussian" else {}))

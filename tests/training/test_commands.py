@@ -9,12 +9,10 @@ from torch import nn
 from di2pose import Di2Pose, checkpoint, recipes
 from di2pose.baselines.regression import Regression
 from di2pose.cli import main
-from di2pose.data.feature_cache import FeatureCache
 from di2pose.errors import InputError
 from di2pose.model import load_model
 from di2pose.noise import generator_of
 from di2pose.pose.metrics import mpjpe
-from di2pose.training.command import adopt
 from di2pose.training.log import read_rows
 from di2pose.training.options import overridden
 from di2pose.training.sources import feature_sources, open_caches
@@ -182,14 +180,6 @@ def test_a_vq_tokenizer_then_pct_and_gaussian_by_the_ordinary_commands(poses, fe
     assert train(*read, *vq, "--set", "diffusion.steps=5", "--out", tmp_path / "d") == 0
     found = load_model(tmp_path / "d").config
     assert (found.tokenizer.quantiser, found.diffusion.steps, found.sample_steps) == ("vq", 5, 5)
-
-
-def test_the_recipe_takes_over_the_tokenizer_that_was_trained(features):
-    other = recipes.small()
-    config = adopt(recipes.tiny(), FeatureCache(features), other)
-    assert config.tokenizer == other.tokenizer
-    assert (config.denoiser.codes, config.denoiser.tokens) == (other.tokenizer.codes, other.tokenizer.tokens)
-    assert config.denoiser.width == recipes.tiny().denoiser.width
 
 
 def test_a_field_is_set_by_its_path_and_others_follow():

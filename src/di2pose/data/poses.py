@@ -1,11 +1,14 @@
-"""Poses without pictures: joints of a prepared dataset, and the turns that a crop gives to them.  B poses, J joints."""
+"""Poses without pictures: the joints of a prepared dataset, and the turns that a crop gives to them.
+
+B poses, J joints of the target skeleton (default: Human3.6M's 17), J - 1 bones.
+"""
 
 import math
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from di2pose.data.sample import Dataset
@@ -23,22 +26,25 @@ UPRIGHT_SHARE = 0.3
 
 
 def whole_poses(
-    joints_mm: np.ndarray, skeleton: Skeleton, target: Skeleton = H36M_17
+    joints_mm: np.ndarray, given: Skeleton, skeleton: Skeleton = H36M_17
 ) -> tuple[Float[np.ndarray, "n J 3"], np.ndarray]:
-    """Root-relative poses on the target's skeleton of the records that have all its joints, and their row numbers."""
-    joints, _ = convert(np.asarray(joints_mm, np.float32), skeleton, target)
+    """Root-relative poses on `skeleton` of the records (on the skeleton `given`) that have all its joints, and their
+    row numbers."""
+    joints, _ = convert(np.asarray(joints_mm, np.float32), given, skeleton)
     rows = np.flatnonzero(np.isfinite(joints).all((1, 2)))
-    return joints[rows] - joints[rows, target.root, None], rows
+    return joints[rows] - joints[rows, skeleton.root, None], rows
 
 
 def dataset_poses(
-    dataset: Dataset, target: Skeleton = H36M_17
+    dataset: Dataset, skeleton: Skeleton = H36M_17
 ) -> tuple[Float[np.ndarray, "n J 3"], np.ndarray, np.ndarray]:
     """`whole_poses` of a dataset, in camera axes; each one's split and id."""
-    joints, rows = whole_poses(dataset.joints_mm, dataset.skeleton, target)
+    joints, rows = whole_poses(dataset.joints_mm, dataset.skeleton, skeleton)
     if not len(rows):
-        named = "17 joints of Human3.6M" if target == H36M_17 else f"{target.count} joints of {target.name}"
-        raise InputError(f"no record of {dataset.folder} has all {named} ({dataset.skeleton.name})")
+        raise InputError(
+            f"no record of {dataset.folder} has all {skeleton.count} joints of {skeleton.name}: they are "
+            f"{dataset.skeleton.name}"
+        )
     return joints, dataset.column("split")[rows], np.array([dataset.index[row]["id"] for row in rows.tolist()], object)
 
 
@@ -53,22 +59,22 @@ def rotations(roll: Float[Tensor, " B"], about_x: Float[Tensor, " B"], about_y: 
     return _axis(2, roll) @ _axis(0, about_x) @ _axis(1, about_y)
 
 
-def augment(
-    joints_mm: Float[Tensor, "B J 3"], noise: Noise, target: Skeleton = H36M_17
-) -> Float[Tensor, "B J 3"]:
+def augment(joints_mm: Float[Tensor, "B J 3"], noise: Noise, skeleton: Skeleton = H36M_17) -> Float[Tensor, "B J 3"]:
     """The same poses by other bodies, half of them mirrored, turned as crops are.
 
-    A share of the poses is first brought upright in the image, as the detector does with people who lie or lean.
+    A share of the poses is first brought upright in the image, as the detector does with people who lie or lean: by the
+    line from the root to the middle of the shoulders (or the thorax, where the skeleton has one).
     """
-    groups, paths = _bone_tables(target)
+    groups, paths = _bone_tables(skeleton)
     u = uniform((len(joints_mm), 6 + int(groups.max()) + 1), noise, joints_mm.device)
-    joints_mm = torch.where((u[:, 0] < 0.5).view(-1, 1, 1), mirror(joints_mm, target), joints_mm)
+    joints_mm = torch.where((u[:, 0] < 0.5).view(-1, 1, 1), mirror(joints_mm, skeleton), joints_mm)
     signed = 2 * u - 1
     scale = (1 + BODY_SCALE * signed[:, 1:2]) * (1 + BONE_SCALE * signed[:, 6:])[:, groups]
-    children, parents = (list(side) for side in zip(*target.bones, strict=True))
+    children, parents = (list(ends) for ends in zip(*skeleton.bones, strict=True))
     bones = joints_mm[:, children] - joints_mm[:, parents]  # B J-1 3
     joints_mm = paths.to(joints_mm) @ (scale.unsqueeze(-1) * bones)  # B J 3
-    torso = joints_mm[:, target.index("thorax")] - joints_mm[:, target.root]
+    top = ("thorax",) if "thorax" in skeleton.joints else ("left_shoulder", "right_shoulder")
+    torso = joints_mm[:, list(skeleton.indices(*top))].mean(1)
     lean = torch.atan2(torso[:, 0], -torso[:, 1])  # clockwise from up
     roll = ROLL * signed[:, 2] - torch.where(u[:, 5] < UPRIGHT_SHARE, lean, 0.0)
     return joints_mm @ rotations(roll, TILT * signed[:, 3], TILT * signed[:, 4]).mT
@@ -81,14 +87,15 @@ def _axis(axis: int, angle: Tensor) -> Tensor:
     return torch.stack(turned, -2)
 
 
-@lru_cache
-def _bone_tables(skeleton: Skeleton) -> tuple[Tensor, Tensor]:
-    """Of each bone a number, left and right alike; and (J, J-1), 1 where a bone lies between the root and the joint, so
-    that paths @ bones = joints."""
+@cache
+def _bone_tables(skeleton: Skeleton) -> tuple[Int[Tensor, " bones"], Float[Tensor, "joints bones"]]:
+    """A number for each bone, left and right alike; and 1 where a bone lies between the root and the joint, so that
+    paths @ bones = joints."""
     kinds = [skeleton.joints[child].removeprefix("left_").removeprefix("right_") for child, _ in skeleton.bones]
+    groups = torch.tensor([list(dict.fromkeys(kinds)).index(kind) for kind in kinds])
     paths = torch.zeros(skeleton.count, len(skeleton.bones))
     for bone in skeleton.outward:
         child, parent = skeleton.bones[bone]
         paths[child] = paths[parent]
         paths[child, bone] = 1
-    return torch.tensor([list(dict.fromkeys(kinds)).index(kind) for kind in kinds]), paths
+    return groups, paths

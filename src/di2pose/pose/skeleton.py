@@ -260,11 +260,9 @@ def same_points(source: Skeleton, target: Skeleton) -> tuple[list[int], list[int
 def mirror(joints: Array, skeleton: Skeleton) -> Array:
     """The pose in a mirror: x becomes -x and left and right change places. Twice is the identity."""
     _check(joints, skeleton)
-    swapped = joints[..., list(skeleton.mirror_order), :]
-    sign = [-1.0] + [1.0] * (joints.shape[-1] - 1)
-    if isinstance(joints, np.ndarray):
-        return swapped * np.array(sign, dtype=joints.dtype)
-    return swapped * joints.new_tensor(sign)
+    swapped = joints[..., list(skeleton.mirror_order), :]  # a copy
+    swapped[..., 0] *= -1
+    return swapped
 
 
 def bone_lengths(joints: Array, skeleton: Skeleton) -> Array:

@@ -259,9 +259,7 @@ def adopt(recipe: Config, cache: FeatureCache, tokenizer: Config | None = None) 
         part = tokenizer.tokenizer
         hint = part.channels if recipe.denoiser.hint_channels else 0
         joints = tokenizer.skeleton.count
-        denoiser = replace(
-            recipe.denoiser, tokens=part.tokens, codes=part.codes, hint_channels=hint, joints=joints
-        )
+        denoiser = replace(recipe.denoiser, tokens=part.tokens, codes=part.codes, hint_channels=hint, joints=joints)
         training = tokenizer.tokenizer_training
         recipe = replace(recipe, tokenizer=part, tokenizer_training=training, denoiser=denoiser)
     layout = cache.layout
