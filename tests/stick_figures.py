@@ -10,22 +10,23 @@ from di2pose.network import Di2PoseNetwork
 from di2pose.noise import generator_of
 from di2pose.pose.skeleton import H36M_17
 from di2pose.training.loop import Job, train
-from di2pose.training.options import RunOptions
+from di2pose.training.options import RunOptions, overridden
 from di2pose.training.sources import MemorySource
 from di2pose.training.stages import TokenizerStage
 
 BONES_MM = {
     "hip": (130, 10), "knee": (0, 440), "ankle": (0, 430), "spine": (0, -240), "thorax": (0, -250),
     "nose": (0, -110), "head": (0, -120), "shoulder": (150, 20), "elbow": (60, 270), "wrist": (20, 250),
+    "heel": (0, 60), "toe": (60, 120),
 }  # fmt: skip
 """From parent to joint, standing: (outwards, down)."""
 
 
-def stick_figures(count, generator):
-    """(count, 17, 3) mm, root-relative, camera axes: a standing figure whose every bone is turned at random."""
-    joints = torch.zeros(count, H36M_17.count, 3)
-    for child, parent in H36M_17.bones:
-        name = H36M_17.joints[child]
+def stick_figures(count, generator, skeleton=H36M_17):
+    """(count, J, 3) mm, root-relative, camera axes: a standing figure whose every bone is turned at random."""
+    joints = torch.zeros(count, skeleton.count, 3)
+    for child, parent in skeleton.bones:
+        name = skeleton.joints[child]
         outwards, down = BONES_MM[name.removeprefix("left_").removeprefix("right_")]
         # We look at the figure's face: its left is on our right, x > 0.
         bone = torch.tensor([outwards if name.startswith("left_") else -outwards, down, 0.0])
@@ -42,23 +43,21 @@ def write_set(folder, samples, name="figures", skeleton=H36M_17, **header):
 
 
 def seen_from_the_front(joints_mm, width):
-    """(B, 17, width) features: a token per joint, which joint it is and its x and y in metres. Depth is not there."""
+    """(B, J, width) features: a token per joint, which joint it is and its x and y in metres. Depth is not there."""
+    joints = joints_mm.shape[1]
     features = torch.zeros(*joints_mm.shape[:2], width)
-    features[..., : H36M_17.count] = torch.eye(H36M_17.count)
-    features[..., H36M_17.count : H36M_17.count + 2] = joints_mm[..., :2] / 1000
+    features[..., :joints] = torch.eye(joints)
+    features[..., joints : joints + 2] = joints_mm[..., :2] / 1000
     return features
 
 
-def train_tiny(seed, out):
-    """A tiny Di2Pose that has learned eight poses: (model, joints_mm (8, 17, 3), features (8, 17, F)).
-
-    The logs of its two stages are below `out`.
-    """
+def train_tiny(seed, out, skeleton, encoder, feature_width):
+    """A tiny Di2Pose that has learned eight poses: (model, joints_mm (8, J, 3), features (8, J, F))."""
     torch.manual_seed(seed)
-    recipe = recipes.tiny()
-    model = Di2PoseNetwork(replace(recipe, tokenizer=replace(recipe.tokenizer, augment=False)))
-    joints_mm = stick_figures(8, generator_of(seed, "poses"))
-    features = seen_from_the_front(joints_mm, model.config.denoiser.feature_width)
+    recipe = overridden(recipes.tiny(feature_width), [f"tokenizer.skeleton={skeleton.name}", "tokenizer.augment=false"])
+    model = Di2PoseNetwork(replace(recipe, encoder=encoder))
+    joints_mm = stick_figures(8, generator_of(seed, "poses"), skeleton)
+    features = seen_from_the_front(joints_mm, feature_width)
     figures = MemorySource(features=features, joints_mm=joints_mm)
 
     def fit(name, stage, iterations, batch, rate):
@@ -68,7 +67,7 @@ def train_tiny(seed, out):
 
     stage = TokenizerStage(model.config)
     stage.tokenizer = model.tokenizer.requires_grad_(True)
-    fit("tokenizer", stage, 1000, 8, 5e-3)
+    fit("tokenizer", stage, 350, 8, 1e-2)
     model.tokenizer.requires_grad_(False)
-    fit("denoiser", model, 400, 32, 3e-3)
+    fit("denoiser", model, 200, 32, 5e-3)
     return model.eval(), joints_mm, features

@@ -14,9 +14,6 @@ def test_usage_lists_every_command(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in COMMANDS)
-
-
-def test_unknown_command_names_itself(capsys):
     assert main(["nonsense"]) == 2
     assert "no command 'nonsense'" in capsys.readouterr().err
 
@@ -27,9 +24,6 @@ def test_the_help_of_a_group_lists_its_commands_and_no_others(capsys):
             assert main(words) == 0
             text = capsys.readouterr().out
             assert all((name in text) == name.startswith(f"{group} ") for name in COMMANDS if " " in name)
-
-
-def test_a_command_that_is_also_a_group_keeps_its_own_help(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["evaluate", "--help"])
     assert ended.value.code == 0

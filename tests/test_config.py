@@ -73,9 +73,6 @@ def test_removed_options_are_read_where_they_were_off_and_named_where_not():
     ):
         with pytest.raises(InputError, match=message):
             from_json(Config, data | {part: data[part] | option})
-
-
-def test_parts_must_agree():
     config = recipes.tiny()
     with pytest.raises(InputError, match="denoiser's codes must equal 125"):
         replace(config, denoiser=replace(config.denoiser, codes=126))

@@ -4,12 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from baselines.test_baselines import made
 from stick_figures import seen_from_the_front, stick_figures
 
 from di2pose import recipes
-from di2pose.baselines.gaussian import Gaussian
-from di2pose.baselines.pct import PCT
-from di2pose.baselines.regression import Regression
 from di2pose.device import choose_device, precision_of
 from di2pose.errors import InputError
 from di2pose.network import Di2PoseNetwork
@@ -17,7 +15,6 @@ from di2pose.noise import hypothesis_generators
 from di2pose.tokenizer.tokenizer import PoseTokenizer
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-SIZES = {"width": 32, "layers": 1, "heads": 2, "adapter_width": 64, "adapter_channels": 8, "adapter_tokens": 4}
 
 
 def in_bfloat16():
@@ -71,22 +68,10 @@ def test_the_tokenizer_is_float32_under_autocast(changes):
         assert torch.equal(one, other)
 
 
-def model_of(kind):
-    torch.manual_seed(0)
-    if kind == "di2pose":
-        return Di2PoseNetwork(recipes.tiny())
-    if kind == "regression":
-        return Regression(Regression.recipe("none", 17, 32))
-    if kind == "gaussian":
-        config = Gaussian.recipe("none", 17, 32)
-        return Gaussian(replace(config, trunk=replace(config.trunk, **SIZES)))
-    config = PCT.token_recipe("none", 17, 32, replace(recipes.tiny().tokenizer, quantiser="vq", levels=(64,)))
-    return PCT(replace(config, trunk=replace(config.trunk, **SIZES)))
-
-
 @pytest.mark.parametrize("kind", ["di2pose", "regression", "gaussian", "pct"])
 def test_every_kind_predicts_and_learns_in_bfloat16(kind):
-    model, poses = model_of(kind).eval(), figures()
+    torch.manual_seed(0)
+    model, poses = (Di2PoseNetwork(recipes.tiny()) if kind == "di2pose" else made(kind)).eval(), figures()
     features = seen_from_the_front(poses, 32)
 
     def noise(hypotheses):

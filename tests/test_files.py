@@ -54,9 +54,6 @@ def test_text_with_a_name_that_is_no_utf8_can_be_written(tmp_path):
     write_json(tmp_path / "a.json", {"image": name})
     write_text(tmp_path / "b.json", f'{{"image": "{name}"}}')
     assert (tmp_path / "b.json").read_text() == '{"image": "\\udcff.jpg"}'
-
-
-def test_a_name_that_is_too_long_says_so(tmp_path):
     with pytest.raises(InputError, match="File name too long; give it a shorter name"):
         write_text(tmp_path / ("x" * 300), "")
-    assert list(tmp_path.iterdir()) == []
+    assert len(list(tmp_path.iterdir())) == 2

@@ -9,14 +9,14 @@ ROOT = Path(di2pose.__file__).parent
 BASE = {
     "errors", "noise", "files", "garbage", "text_table", "interruption", "device",
 }  # fmt: skip
-LEVEL = {room: BASE for room in ("pose", "config", "assets")}
+LEVEL = {"pose": BASE, "assets": BASE, "config": BASE | {"pose"}}
 LEVEL |= {"options": BASE | {"image", "pose"}}
 LEVEL |= {room: BASE | {"pose", "config", "assets", "tokenizer", room} for room in ("tokenizer", "diffusion", "image")}
 LEVEL |= {"data": BASE | {"pose", "assets", "image"}, "occlusion": BASE | {"pose", "assets", "image", "data"}}
 LEVEL |= {"result": BASE | {"pose", "output"}, "output": BASE | {"pose", "result", "image", "data", "pipeline"}}
 LEVEL |= {"recipes": {"config"}, "checkpoint": BASE | {"config"}, "calibration": BASE | {"config", "pose"}}
 # The model, which knows nothing of pictures, and the kinds of it; then what leads from pixels to people.
-LEVEL |= {"model": BASE | {"config", "checkpoint"}}
+LEVEL |= {"model": BASE | {"config", "checkpoint", "pose"}}
 MODEL = BASE | {"config", "model", "pose", "diffusion", "tokenizer"}
 LEVEL |= {"network": MODEL, "baselines": MODEL | {"image", "recipes"}}
 LEVEL |= {"pipeline": MODEL | {"options", "image", "calibration", "network", "result"}}

@@ -6,6 +6,7 @@ from PIL import Image
 from di2pose import Di2Pose
 from di2pose.assets import fetch
 from di2pose.interruption import check, interruptible
+from di2pose.pipeline import crops
 
 QUICK = {"hypotheses": 1, "steps": 3, "second_look": False}
 PIN = {"left_wrist": (200.0, 100.0, -100.0)}
@@ -23,12 +24,12 @@ def model():
 @pytest.mark.parametrize(
     ("count", "options", "wanted"),
     [
-        (1, {}, 1 + 3),  # a batch of crops, three steps
-        (17, {}, 2 + 3),  # two batches of crops
+        (2, {}, 2 + 3),  # two batches of crops, three steps
         (1, {"pin": PIN}, 1 + 3 * (1 + 16)),  # and the guidance's descent in each step
     ],
 )
-def test_check_is_called_in_each_step_and_each_batch_of_crops(model, count, options, wanted):
+def test_check_is_called_in_each_step_and_each_batch_of_crops(model, count, options, wanted, monkeypatch):
+    monkeypatch.setattr(crops, "BATCH", 1)
     with Image.open(fetch("astronaut")) as picture:
         photo = picture.convert("RGB")
     boxes = [(40.0 + k, 0.0, 420.0, 500.0) for k in range(count)]

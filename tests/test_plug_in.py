@@ -64,6 +64,7 @@ import torch
 
 from di2pose.config import TrainingConfig
 from di2pose.model import Prediction
+from di2pose.pose.skeleton import H36M_17
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class MeanConfig:
 
 
 class MeanPose(torch.nn.Module):
-    kind, config_type = "mean", MeanConfig
+    kind, config_type, skeleton = "mean", MeanConfig, H36M_17
 
     def __init__(self, config):
         super().__init__()
@@ -90,7 +91,7 @@ class MeanPose(torch.nn.Module):
 
     @classmethod
     def recipe(cls, encoder, feature_tokens, feature_width):
-        training = TrainingConfig(0.3, (0.9, 0.99), weight_decay=0.0, batch=4, epochs=50, warmup=0)
+        training = TrainingConfig(0.3, (0.9, 0.99), weight_decay=0.0, batch=4, epochs=5, warmup=0)
         return MeanConfig("mean", encoder, feature_tokens, feature_width, training)
 
     def joints(self, count):

@@ -50,15 +50,14 @@ def test_it_sees_the_man_in_all_four_views_better_than_a_mean_pose_would(model, 
     assert mpjpe(pose, truth, root=HIPS).mean() < 160
 
 
-@pytest.mark.parametrize("wrong", [0.6, 1.6, 3.1])
-def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames, wrong):
+def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames):
     """As a detector gives it that something before the person misleads."""
     samples, images = frames
     views = []
     for sample, image in zip(samples, images, strict=True):
         roi = PersonMatcher()(sample, image)
         centre = (roi.centre[0] + 0.06 * roi.side, roi.centre[1] - 0.06 * roi.side)
-        region = Roi(centre, 1.15 * roi.side, roi.angle + wrong)
+        region = Roi(centre, 1.15 * roi.side, roi.angle + 1.6)
         views.append(model.crop(image, Detection((0.0, 0.0, 1.0, 1.0), 1.0, region), sample.camera))
     truth = torch.from_numpy(np.stack([sample.joints_mm for sample in samples]))[:, LIMBS].double()
     first = model.encode(views)
@@ -77,7 +76,7 @@ def test_a_second_look_rights_a_crop_that_is_turned_and_off(model, frames, wrong
 
 def test_a_mirrored_photo_gives_the_mirrored_pose_within_the_spread(model, frames):
     samples, images = frames
-    for sample, image in zip(samples[:2], images[:2], strict=True):
+    for sample, image in zip(samples[:1], images[:1], strict=True):
         roi = PersonMatcher()(sample, image)
         turned = type(roi)((image.width - roi.centre[0], roi.centre[1]), roi.side, -roi.angle)
         poses = []
@@ -97,6 +96,7 @@ def test_hiding_a_joint_that_was_seen_makes_it_less_sure_of_it(model, frames):
     ends = [f"{side}_{joint}" for side in ("left", "right") for joint in ("elbow", "wrist", "knee")]
     seen = [name for name in ends if whole[name].state == "seen"]
     assert len(seen) >= 2
+    seen = seen[:3]
     states, radii = [], []
     for name in seen:
         x, y = whole.joints_2d[H36M_17.index(name)]

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import tyro
 
 from di2pose import checkpoint, recipes
-from di2pose.config import Config, to_json
+from di2pose.config import Config, to_json, without_later
 from di2pose.data.feature_cache import FeatureCache
 from di2pose.errors import InputError
 from di2pose.evaluation.protocol import parse_protocols
@@ -24,8 +24,6 @@ from di2pose_experiments.tables import BLAZEPOSE, PCT_TOKENIZER, Cell, Settings,
 
 BASELINES_RECIPE = "compare"
 """The baselines' own recipes have its size."""
-LATER = {"architecture": "transformer"}
-"""Fields of the configuration that came after the first stored results, with their defaults."""
 TRUNK = ("width", "layers", "heads", "mlp_ratio", "adapter_layers", "adapter_width", "adapter_channels",
          "adapter_tokens", "adapter_dropout")  # fmt: skip
 TRAINING = ("learning_rate", "betas", "weight_decay", "batch", "epochs", "warmup", "clip", "ema")
@@ -242,7 +240,7 @@ def _train_run(what: str, flags: Sequence[str], seed: int, options: Options, tok
     features = options.features
     source = ["--data", *(options.data or features)] if what == "tokenizer" else ["--features", *features]
     needs = () if tokenizer is None else (tokenizer,)
-    depends = [what, _digested(to_json(config)), seed, *map(str, source), *others, *(run.name for run in needs)]
+    depends = [what, without_later(to_json(config)), seed, *map(str, source), *others, *(run.name for run in needs)]
     name = _name([*about, f"s{seed}"], depends)
     words = ["train", *what.split(), *(size if baseline else ("--recipe", options.recipe)), *map(str, source), *flags]
     words += [] if tokenizer is None else ["--tokenizer", str(tokenizer.out)]
@@ -254,12 +252,6 @@ def _train_run(what: str, flags: Sequence[str], seed: int, options: Options, tok
 @cache
 def _parsed(flags: tuple[str, ...]) -> tuple[StageOptions, list[str]]:
     return tyro.cli(StageOptions, args=list(flags), return_unknown_args=True)
-
-
-def _digested(config: Any) -> Any:
-    """Without later fields at their defaults: runs that were stored before a field existed keep their names."""
-    return {key: _digested(value) if isinstance(value, dict) else value for key, value in config.items()
-            if LATER.get(key, ...) != value}  # fmt: skip
 
 
 def _changes(base: Any, config: Any) -> list[str]:

@@ -7,6 +7,7 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from di2pose.errors import InputError
+from di2pose.pose.skeleton import H36M_17, SKELETONS, Skeleton
 
 T = TypeVar("T")
 
@@ -24,6 +25,8 @@ REMOVED: dict[str, Any] = {
     "DiffusionConfig.importance_sampling": False,
 }
 """Options that older files may have, with the one value that is what the code does."""
+LATER: dict[str, Any] = {"architecture": "transformer", "skeleton": H36M_17.name, "joints": H36M_17.count}
+"""Fields that came after the first stored runs, with their defaults: `without_later`."""
 
 
 def _positive(config: object, *names: str) -> None:
@@ -37,6 +40,14 @@ def _below_one(config: object, *names: str) -> None:
     for name in names:
         if not 0 <= getattr(config, name) < 1:
             raise InputError(f"{type(config).__name__}.{name} must lie in [0, 1), got {getattr(config, name)}")
+
+
+def model_skeleton(name: str) -> Skeleton:
+    """The skeleton of that name; poses are relative to its root, which must be its first joint."""
+    fit = [each.name for each in SKELETONS.values() if each.root == 0]
+    if name not in fit:
+        raise InputError(f"a model's skeleton must be one of {', '.join(fit)}, got '{name}'")
+    return SKELETONS[name]
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,7 @@ class TokenizerConfig:
     """X, joints that see each other in a Local-MLP block; odd."""
     mlp_ratio: float = 1.0
     joint_order: Literal["index", "chain"] = "index"
-    """Along which order joints are neighbours: Human3.6M's own, or limb after limb (13 of 16 bones instead of 12)."""
+    """Along which order joints are neighbours: the skeleton's own, or limb after limb."""
     code_embed: Literal["linear", "mlp", "table"] = "mlp"
     """How the decoder reads a code. `linear` leaves each joint only d independent numbers: docs/paper.md."""
     loss: Literal["l1", "mpjpe"] = "l1"
@@ -72,11 +83,14 @@ class TokenizerConfig:
     the joints, and nothing else distinguishes these."""
     token_mix: bool = added(False)
     """Norm and GELU between the map from joints to tokens and that to channels; without them the two linear maps
-    commute, and each channel of the N tokens has rank 17."""
+    commute, and each channel of the N tokens has rank J, the number of joints."""
     augment: bool = added(True)
     """Train on mirrored poses of other bodies, turned as crops are; the paper has no augmentation."""
+    skeleton: str = added(H36M_17.name)
+    """The joints of a pose, by the skeleton's name in `pose.skeleton.SKELETONS`."""
 
     def __post_init__(self) -> None:
+        model_skeleton(self.skeleton)
         _positive(self, "tokens", "encoder_width", "decoder_width", "mlp_ratio", "encoder_blocks", "decoder_blocks")
         _positive(self, "vq_channels", "commitment")
         if not self.levels or any(level < 2 for level in self.levels):
@@ -165,9 +179,11 @@ class TrunkConfig:
     """How many image tokens, the last ones, are of a second observer that may be missing."""
     observer_dropout: float = added(0.0)
     """Share of the training crops from which the adapter withholds them."""
+    joints: int = added(H36M_17.count)
+    """J, joints that the adapter regresses, with their visibility."""
 
     def __post_init__(self) -> None:
-        _positive(self, "tokens", "steps", "feature_width", "width", "layers", "heads", "mlp_ratio")
+        _positive(self, "tokens", "steps", "feature_width", "width", "layers", "heads", "mlp_ratio", "joints")
         if self.width % self.heads:
             raise InputError(f"width must be a multiple of heads, got {self.width} and {self.heads}")
         if self.adapter_layers:
@@ -248,6 +264,7 @@ class Config:
             ("tokens", self.denoiser.tokens, self.tokenizer.tokens),
             ("codes", self.denoiser.codes, self.tokenizer.codes),
             ("steps", self.denoiser.steps, self.diffusion.steps),
+            ("joints", self.denoiser.joints, self.skeleton.count),
         )
         if self.denoiser.hint_channels not in (0, self.tokenizer.channels):
             raise InputError(
@@ -261,6 +278,10 @@ class Config:
             raise InputError(f"sample_steps must lie in 1..{self.diffusion.steps}, got {self.sample_steps}")
 
     @property
+    def skeleton(self) -> Skeleton:
+        return SKELETONS[self.tokenizer.skeleton]
+
+    @property
     def feature_size(self) -> tuple[int, int]:
         return self.denoiser.feature_size
 
@@ -268,6 +289,13 @@ class Config:
 def to_json(config: Any) -> dict[str, Any]:
     """A dataclass as plain JSON values."""
     return dataclasses.asdict(config)
+
+
+def without_later(data: Any) -> Any:
+    """JSON values without the LATER fields at their defaults, to compare runs with those that were stored before."""
+    if not isinstance(data, dict):
+        return data
+    return {key: without_later(value) for key, value in data.items() if LATER.get(key, ...) != value}
 
 
 def from_json(kind: type[T], data: Any) -> T:

@@ -1,4 +1,4 @@
-"""What a pose model is, the table of kinds, and a model's folder.  B crops, H hypotheses, N tokens.
+"""What a pose model is, the table of kinds, and a model's folder.  B crops, H hypotheses, J joints, N tokens.
 
 A model turns image features into poses; it knows nothing of pictures, detectors or encoders. A new kind is one class
 with `loss` and `predict` and one line in KINDS, or in another distribution an entry point of the group `di2pose.models`
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from di2pose.config import TokenizerConfig, TrainingConfig, from_json
+from di2pose.config import TokenizerConfig, from_json
 from di2pose.errors import InputError
 from di2pose.noise import Noise
+from di2pose.pose.skeleton import H36M_17, Skeleton
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +36,7 @@ KINDS: dict[str, str] = {
 """Kind -> module:class."""
 GROUP = "di2pose.models"
 Pins = tuple[Float[Any, "... J 3"], Bool[Any, "... J"]]
-"""(joints in mm from the pelvis, which of them are known)."""
+"""(joints in mm from the root, which of them are known)."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Prediction:
     """Poses of B crops, in the axes of the crops. Arrays of PyTorch or of numpy, as the model has them."""
 
     joints_mm: Float[Any, "B H J 3"]
-    """Root-relative, pelvis at 0."""
+    """Root-relative, the skeleton's root at 0."""
     visibility: Float[Any, "B J 4"] | None = None
     """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
     tokens: Int[Any, "B H N"] | None = None
@@ -78,17 +79,14 @@ class ModelConfig(Protocol):
     @property
     def encoder(self) -> str:
         """The encoder whose features it takes, a name of `image.encoder.load_encoder`."""
-        ...
 
     @property
     def sample_steps(self) -> int:
         """Default of reverse steps; 1 where there are none."""
-        ...
 
     @property
     def feature_size(self) -> tuple[int, int]:
         """(image tokens, width); 0 tokens: any number."""
-        ...
 
 
 @runtime_checkable
@@ -97,6 +95,9 @@ class NumpyModel(Protocol):
 
     @property
     def config(self) -> ModelConfig: ...
+
+    @property
+    def skeleton(self) -> Skeleton: ...
 
     def predict(
         self, features: Float[np.ndarray, "B L F"], hypotheses: int, steps: int, noise: Any,
@@ -117,32 +118,30 @@ class PoseModel(Protocol):
     @property
     def config(self) -> ModelConfig: ...
 
+    @property
+    def skeleton(self) -> Skeleton:
+        """The joints of its poses."""
+
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
         """Of `{"features": (B, L, F), "joints_mm": (B, J, 3)}`: named scalars, of which `loss` is minimised."""
-        ...
 
     def predict(
         self, features: Float[Tensor, "B L F"], hypotheses: int, steps: int, generator: Noise,
         constraints: Constraints | None = None,
     ) -> Prediction:  # fmt: skip
         """`generator`: one, or one for each (crop, hypothesis), crops outermost."""
-        ...
 
     def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B J 3"]]:
         """Other poses that the model gives without drawing, by name; for comparison."""
-        ...
 
     def certainty(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, " B"] | None:
         """Certainty before anything is drawn, to choose among crops; None where the kind has none."""
-        ...
 
     def tokens_of(self, joints_mm: Float[Tensor, "B H J 3"]) -> Int[Tensor, "B H N"] | None:
         """The tokens of poses, for models that have tokens."""
-        ...
 
     def parts(self) -> dict[str, Module]:
         """The trained parts, by the names of their files."""
-        ...
 
 
 class TorchModel:
@@ -150,11 +149,11 @@ class TorchModel:
 
     def __init__(self, model: Any) -> None:
         self.model = model
+        self.skeleton: Skeleton = getattr(model, "skeleton", H36M_17)  # kinds of other distributions may name none
 
     @property
     def config(self) -> ModelConfig:
-        config: ModelConfig = self.model.config
-        return config
+        return self.model.config
 
     @property
     def device(self) -> Any:
@@ -217,8 +216,7 @@ def kind_of(name: str) -> type[Module]:
     if name not in known:
         raise InputError(f"no model is of kind '{name}': choose from {', '.join(known)}")
     module, _, attribute = known[name].partition(":")
-    found: type[Module] = getattr(import_module(module), attribute)
-    return found
+    return getattr(import_module(module), attribute)
 
 
 def load_model(folder: Path | str | None = None, device: Any = "cpu") -> PoseModel:
@@ -239,8 +237,7 @@ def load_model(folder: Path | str | None = None, device: Any = "cpu") -> PoseMod
     if lacks := [name for name in wanted if not hasattr(model, name)]:
         raise InputError(f"{kinds()[kind]} is no PoseModel: it lacks {', '.join(lacks)} (see di2pose.model.PoseModel)")
     checkpoint.load(place, model.parts())
-    loaded: PoseModel = model.to(device).eval()
-    return loaded
+    return model.to(device).eval()
 
 
 def find_model(folder: Path | str | None = None) -> Path:
@@ -255,11 +252,3 @@ def save_model(model: PoseModel, folder: Path | str, half: bool = False, **notes
     from di2pose import checkpoint
 
     return checkpoint.save(folder, model.config, model.parts(), notes, half, kind=model.kind)
-
-
-def training_of(config: ModelConfig) -> TrainingConfig:
-    """How a kind that is trained in one stage is trained."""
-    training = getattr(config, "training", None)
-    if not isinstance(training, TrainingConfig):
-        raise InputError(f"{type(config).__name__} has no field `training`: such a kind is trained by its own commands")
-    return training

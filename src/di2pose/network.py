@@ -1,4 +1,4 @@
-"""Di2Pose's network.  B images, H hypotheses, N tokens, C codes, L image tokens of width F.
+"""Di2Pose's network.  B images, H hypotheses, J joints, N tokens, C codes, L image tokens of width F.
 
     image features y -> [denoiser: noise -> tokens] -> [tokenizer: tokens -> joints] -> poses
 
@@ -43,8 +43,7 @@ def denoiser_class(architecture: str) -> type[nn.Module]:
         return DENOISERS[architecture]
     if architecture not in others:
         raise InputError(f"no denoiser is called '{architecture}': choose from {', '.join([*DENOISERS, *others])}")
-    found: type[nn.Module] = others[architecture].load()
-    return found
+    return others[architecture].load()
 
 
 class Di2PoseNetwork(nn.Module):
@@ -55,7 +54,7 @@ class Di2PoseNetwork(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.skeleton = config, config.skeleton
         self.tokenizer = PoseTokenizer(config.tokenizer)
         self.schedule = Schedule(config.tokenizer.codes, config.diffusion.steps, config.diffusion.final_occlude)
         self.denoiser: Any = denoiser_class(config.denoiser.architecture)(config.denoiser, self.schedule)
@@ -69,7 +68,7 @@ class Di2PoseNetwork(nn.Module):
         return next(self.denoiser.parameters()).device
 
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
-        """Algorithm 1 on `{"features": (B, L, F), "joints_mm": (B, 17, 3)}`: `loss`, `vlb`, `aux`, `accuracy`, and the
+        """Algorithm 1 on `{"features": (B, L, F), "joints_mm": (B, J, 3)}`: `loss`, `vlb`, `aux`, `accuracy`, and the
         terms of `with_extensions`.
 
         The generator draws s, then the noise of k_s, then what the adapter drops; with one generator per row a sample's
@@ -94,7 +93,7 @@ class Di2PoseNetwork(nn.Module):
     ) -> dict[str, Tensor]:
         """The losses with the terms that the paper does not have, weighted by the configuration: `pose`, the joint
         error in metres of the softly decoded probabilities; the adapter's `regression`, `aligned` and `visibility`,
-        the last where the batch has "visibility" (B, 17), -1 for unknown."""
+        the last where the batch has "visibility" (B, J), -1 for unknown."""
         weights = self.config.diffusion
         if weights.pose_weight:
             errors = mpjpe(self.tokenizer.decode_soft(logits.float().softmax(-1)), batch["joints_mm"], root=0)
@@ -115,13 +114,9 @@ class Di2PoseNetwork(nn.Module):
 
     @torch.no_grad()
     def predict(
-        self,
-        features: Float[Tensor, "B L F"],
-        hypotheses: int,
-        steps: int | Sequence[int],
-        generator: Noise,
+        self, features: Float[Tensor, "B L F"], hypotheses: int, steps: int | Sequence[int], generator: Noise,
         constraints: Constraints | None = None,
-    ) -> Prediction:
+    ) -> Prediction:  # fmt: skip
         """Algorithm 2, H times for each image, decoded; and the visibility of the joints, where there is an adapter."""
         condition = self.condition(features)
         tokens = self.predict_tokens(condition, hypotheses, steps, generator, constraints=constraints)
@@ -130,13 +125,9 @@ class Di2PoseNetwork(nn.Module):
 
     @torch.no_grad()
     def predict_tokens(
-        self,
-        features: Float[Tensor, "B L F"] | Condition,
-        hypotheses: int,
-        steps: int | Sequence[int],
-        generator: Noise,
-        constraints: Constraints | None = None,
-    ) -> Int[Tensor, "B H N"]:
+        self, features: Float[Tensor, "B L F"] | Condition, hypotheses: int, steps: int | Sequence[int],
+        generator: Noise, constraints: Constraints | None = None,
+    ) -> Int[Tensor, "B H N"]:  # fmt: skip
         """Algorithm 2, H times for each image; from its features, or from the condition that was made of them.
 
         generator: one, or one per row (image, hypothesis), B * H in all
@@ -151,7 +142,7 @@ class Di2PoseNetwork(nn.Module):
     @torch.no_grad()
     def reveal(
         self, features: Float[Tensor, "B L F"], steps: int | Sequence[int], generator: Noise
-    ) -> list[tuple[int, Bool[Tensor, "B N"], Float[Tensor, "B 17 3"]]]:
+    ) -> list[tuple[int, Bool[Tensor, "B N"], Float[Tensor, "B J 3"]]]:
         """Algorithm 2 step by step, one hypothesis an image: s, which tokens of k_s have their final value already, and
         the pose of those tokens and of the predicted probabilities of the others."""
         condition, grid = self.condition(features), step_grid(steps, self.schedule)
@@ -211,7 +202,7 @@ class Di2PoseNetwork(nn.Module):
         return self._p0(ks, self.schedule.steps, condition)
 
     @torch.no_grad()
-    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
+    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B J 3"]]:
         """The adapter's regression, and the probabilities of one pass from all-occluded tokens, decoded softly."""
         condition = self.condition(features)
         found = {} if condition.joints_mm is None else {"regression": condition.joints_mm}
@@ -227,5 +218,5 @@ class Di2PoseNetwork(nn.Module):
         p0 = self._first_p0(self.condition(features))
         return (p0 * p0.clamp_min(1e-12).log()).sum(-1).mean(-1)
 
-    def tokens_of(self, joints_mm: Float[Tensor, "B H 17 3"]) -> Int[Tensor, "B H N"]:
+    def tokens_of(self, joints_mm: Float[Tensor, "B H J 3"]) -> Int[Tensor, "B H N"]:
         return self.tokenizer.encode(joints_mm.flatten(0, 1)).unflatten(0, joints_mm.shape[:2])

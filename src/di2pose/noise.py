@@ -79,12 +79,6 @@ def antithetic_uniform(shape: Sequence[int], rows: Sequence[AntitheticNoise]) ->
     return (u + turns.reshape(-1, *[1] * (u.ndim - 1))) % np.float32(1) if turns.any() else u
 
 
-def antithetic_mirrored(u: Float[np.ndarray, "..."], rows: Sequence[AntitheticNoise]) -> Float[np.ndarray, "..."]:
-    """Uniforms, `1 - u` in the rows that are mirrored."""
-    turned = np.array([each.mirrored for each in rows]).reshape(-1, *[1] * (u.ndim - 1))
-    return np.where(turned, np.float32(BELOW_ONE) - u, u)
-
-
 def generator_of(*parts: int | str) -> Generator:
     import torch
 
@@ -110,16 +104,18 @@ def uniform(shape: Sequence[int], noise: Noise, device: Any = "cpu") -> Tensor:
     return torch.stack([torch.rand(tuple(shape[1:]), generator=each, device=each.device) for each in plain]).to(device)
 
 
-def mirrored(u: Tensor, noise: Noise) -> Tensor:
-    """Uniforms, `1 - u` in the rows that are mirrored."""
+def mirrored(u: Any, noise: Noise) -> Any:
+    """Uniforms, of PyTorch or of NumPy, `1 - u` in the rows that are mirrored."""
+    rows = noise if isinstance(noise, Sequence) else []
+    which = np.array([isinstance(each, AntitheticNoise) and each.mirrored for each in rows])
+    if not which.any():
+        return u
+    which = which.reshape(-1, *[1] * (u.ndim - 1))
+    if isinstance(u, np.ndarray):
+        return np.where(which, np.float32(BELOW_ONE) - u, u)
     import torch
 
-    if isinstance(noise, torch.Generator):
-        return u
-    rows = [isinstance(each, AntitheticNoise) and each.mirrored for each in noise]
-    if not any(rows):
-        return u
-    return torch.where(torch.tensor(rows, device=u.device).view(-1, *[1] * (u.ndim - 1)), BELOW_ONE - u, u)
+    return torch.where(torch.from_numpy(which).to(u.device), BELOW_ONE - u, u)
 
 
 def normal(shape: Sequence[int], noise: Noise, device: Any = "cpu", mirrors: bool = False) -> Tensor:

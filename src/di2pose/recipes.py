@@ -11,8 +11,7 @@ RECIPES: tuple[str, ...] = get_args(RecipeName)
 
 def named(name: RecipeName) -> Config:
     """The recipe of that name."""
-    config: Config = globals()[name]()
-    return config
+    return globals()[name]()
 
 
 def paper(feature_width: int = 768) -> Config:

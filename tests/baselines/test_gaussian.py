@@ -38,7 +38,7 @@ def test_impossible_options_are_named():
     config = made("gaussian").config
     for changes, words in (
         ({"trunk": replace(config.trunk, steps=5)}, r"sample_steps must lie in 1..5, got 10"),
-        ({"trunk": replace(config.trunk, tokens=16)}, "trunk.tokens must be 17"),
+        ({"trunk": replace(config.trunk, tokens=16)}, "trunk.tokens and trunk.joints must be 17"),
         ({"eta": 2.0}, r"eta must lie in \[0, 1\]"),
     ):
         with pytest.raises(InputError, match=words):
@@ -47,8 +47,7 @@ def test_impossible_options_are_named():
         ddim(lambda xs, s: xs, GaussianSchedule(20), 21, (1, 1), torch.Generator())
 
 
-@pytest.mark.parametrize("shape", ["cosine", "linear"])
-@pytest.mark.parametrize("steps", [20, 100, 1000])
+@pytest.mark.parametrize(("shape", "steps"), [("cosine", 20), ("linear", 20), ("cosine", 1000)])
 def test_a_schedule_goes_from_data_to_noise(shape, steps):
     schedule = GaussianSchedule(steps, shape)
     assert len(schedule.alpha_bar) == steps + 1
@@ -59,24 +58,23 @@ def test_a_schedule_goes_from_data_to_noise(shape, steps):
 
 def test_the_forward_process_has_the_marginals_of_its_formula_and_of_single_steps():
     schedule = GaussianSchedule(20)
-    x0 = torch.full((40_000, 2), 1.5)
+    x0 = torch.full((20_000, 2), 1.5)
     eps = normal(x0.shape, torch.Generator().manual_seed(0))
     for s in (1, 10, 20):
         xs = schedule.noised(x0, torch.full((len(x0),), s), eps)
         signal = float(schedule.alpha_bar[s].sqrt())
-        assert float(xs.mean()) == pytest.approx(1.5 * signal, abs=0.02)
-        assert float(xs.var()) == pytest.approx(1 - signal**2, abs=0.02)
+        assert float(xs.mean()) == pytest.approx(1.5 * signal, abs=0.03)
+        assert float(xs.var()) == pytest.approx(1 - signal**2, abs=0.03)
     # One small step after the other arrives at the same: q(x_s | x_{s-1}) = N(sqrt(a) x, 1 - a).
     x, generator = x0, torch.Generator().manual_seed(1)
     for s in range(1, 11):
         a = float(schedule.alpha_bar[s] / schedule.alpha_bar[s - 1])
         x = a**0.5 * x + (1 - a) ** 0.5 * normal(x.shape, generator)
-    assert float(x.mean()) == pytest.approx(1.5 * float(schedule.alpha_bar[10].sqrt()), abs=0.02)
-    assert float(x.var()) == pytest.approx(1 - float(schedule.alpha_bar[10]), abs=0.02)
+    assert float(x.mean()) == pytest.approx(1.5 * float(schedule.alpha_bar[10].sqrt()), abs=0.03)
+    assert float(x.var()) == pytest.approx(1 - float(schedule.alpha_bar[10]), abs=0.03)
 
 
-@pytest.mark.parametrize("steps", [1, 3, 20])
-@pytest.mark.parametrize("eta", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("steps", "eta"), [(1, 0.0), (3, 0.5), (20, 1.0)])
 def test_a_perfect_predictor_is_believed(steps, eta):
     x0 = torch.randn(4, 17, 3, generator=torch.Generator().manual_seed(0))
     found = ddim(lambda xs, s: x0, GaussianSchedule(20), steps, (4, 17, 3), torch.Generator().manual_seed(1), eta)
@@ -93,8 +91,8 @@ def test_the_best_predictor_of_a_normal_gives_back_the_normal(eta):
         return mean + signal * variance / (signal**2 * variance + noise**2) * (xs - signal * mean)
 
     x = ddim(expected, schedule, 100, (20_000, 1), torch.Generator().manual_seed(0), eta)
-    assert float(x.mean()) == pytest.approx(mean, abs=0.02)
-    assert float(x.var()) == pytest.approx(variance, abs=0.02)
+    assert float(x.mean()) == pytest.approx(mean, abs=0.03)
+    assert float(x.var()) == pytest.approx(variance, abs=0.03)
 
 
 def test_predicted_noise_says_the_same_as_predicted_data():

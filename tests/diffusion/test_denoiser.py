@@ -27,21 +27,16 @@ def inputs(batch):
     return torch.randint(12, (batch, 6), generator=generator), torch.randint(1, 9, (batch,), generator=generator)
 
 
-@pytest.mark.parametrize("length", [1, 7, 192])
-def test_any_number_of_image_tokens(denoiser, length):
-    ks, s = inputs(3)
-    assert denoiser(ks, s, denoiser.encode_condition(torch.randn(3, length, 20))).shape == (3, 6, 11)
-
-
-def test_hypotheses_share_a_condition_and_equal_a_copied_one(denoiser):
-    y = torch.randn(2, 5, 20)
+@pytest.mark.parametrize("length", [1, 7])
+def test_hypotheses_share_a_condition_of_any_length_and_equal_a_copied_one(denoiser, length):
+    y = torch.randn(2, length, 20)
     ks, s = inputs(6)
     shared = denoiser(ks, s, denoiser.encode_condition(y))
     copied = denoiser(ks, s, denoiser.encode_condition(y.repeat_interleave(3, dim=0)))
     torch.testing.assert_close(shared, copied, atol=1e-5, rtol=1e-4)
 
 
-def test_it_listens_to_the_image_the_step_and_every_token(denoiser):
+def test_it_listens_to_the_image_the_step_and_every_token_with_all_its_weights(denoiser):
     y, (ks, s) = torch.randn(1, 5, 20), inputs(1)
     base = denoiser(ks, s, denoiser.encode_condition(y))
     assert (denoiser(ks, s, denoiser.encode_condition(y + 1)) - base).abs().max() > 1e-4
@@ -49,9 +44,6 @@ def test_it_listens_to_the_image_the_step_and_every_token(denoiser):
     other = ks.clone()
     other[0, 5] = (other[0, 5] + 1) % 12
     assert (denoiser(other, s, denoiser.encode_condition(y)) - base)[0, 0].abs().max() > 1e-6
-
-
-def test_every_weight_gets_a_gradient(denoiser):
     ks, s = torch.arange(12).view(2, 6), torch.tensor([1, 8])
     denoiser(ks, s, denoiser.encode_condition(torch.randn(2, 5, 20))).square().mean().backward()
     # keys' biases shift all scores of a query alike: softmax does not see them
@@ -64,19 +56,19 @@ def test_bad_input_is_named(denoiser, as_user):
     condition = denoiser.encode_condition(torch.randn(2, 5, 20))
     with pytest.raises(InputError, match=r"\(B, L, 20\)"):
         denoiser.encode_condition(torch.randn(2, 5, 21))
-    with pytest.raises(InputError, match="3 token rows cannot be shared out over 2 images"):
-        denoiser(ks, s, condition)
-    with pytest.raises(InputError, match=r"\(B, 6\)"):
-        denoiser(ks[:2, :5], s[:2], condition)
-    with pytest.raises(InputError, match=r"0\.\.11"):
-        denoiser(ks[:2] + 12, s[:2], condition)
-    with pytest.raises(InputError, match=r"1\.\.8"):
-        denoiser(ks[:2], s[:2] * 0, condition)
+    for tokens, steps, message in (
+        (ks, s, "3 token rows cannot be shared out over 2 images"),
+        (ks[:2, :5], s[:2], r"\(B, 6\)"),
+        (ks[:2] + 12, s[:2], r"0\.\.11"),
+        (ks[:2], s[:2] * 0, r"1\.\.8"),
+    ):
+        with pytest.raises(InputError, match=message):
+            denoiser(tokens, steps, condition)
     with pytest.raises(InputError, match="multiple of heads"):
         DenoiserConfig(width=30, heads=4)
 
 
-@pytest.mark.parametrize("asked", [[0], [1, 7, 30], [3, 4, 12, 13, 14, 35], list(range(36)), list(range(6, 12))])
+@pytest.mark.parametrize("asked", [[1, 7, 30], list(range(36)), list(range(6, 12))])
 def test_lazy_p0_of_some_tokens_is_that_of_the_whole_pass(denoiser, asked, monkeypatch):
     """For any number of the tokens of a row, at a step that all rows share, in blocks of rows."""
     ks, condition = inputs(6)[0], denoiser.encode_condition(torch.randn(2, 5, 20))

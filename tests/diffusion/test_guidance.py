@@ -40,11 +40,6 @@ def test_a_pinned_joint_comes_to_its_place_and_tokens_that_do_not_make_it_stay_a
     assert torch.allclose(after.sum(-1), torch.ones(B, N))
 
 
-def test_nothing_pinned_changes_nothing(decode):
-    after = towards_pins(uncertain, decode, torch.zeros(B, J, 3), torch.zeros(B, J, dtype=torch.bool))(*ANY)
-    assert torch.allclose(after, uncertain(*ANY), atol=1e-3)
-
-
 def test_rows_are_steered_each_on_its_own(decode):
     pins = decode(torch.nn.functional.one_hot(torch.tensor([[2, 1, 0, 3], [5, 5, 1, 0], [0, 0, 0, 0]]), C).float())
     pinned = torch.tensor([[True, False, False, False, False], [False] * J, [False, True, True, False, False]])
@@ -55,7 +50,9 @@ def test_rows_are_steered_each_on_its_own(decode):
         assert torch.allclose(together[row], alone[0], atol=1e-5)
 
 
-def test_pins_without_a_fitting_mask_are_refused(decode, as_user):
+def test_nothing_pinned_changes_nothing_and_a_mask_must_fit(decode, as_user):
+    after = towards_pins(uncertain, decode, torch.zeros(B, J, 3), torch.zeros(B, J, dtype=torch.bool))(*ANY)
+    assert torch.allclose(after, uncertain(*ANY), atol=1e-3)
     with pytest.raises(InputError, match="mask"):
         towards_pins(uncertain, decode, torch.zeros(B, J, 3), torch.zeros(B, J - 1, dtype=torch.bool))
 

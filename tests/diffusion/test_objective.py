@@ -22,11 +22,11 @@ def brute_kl(logits, k0, k_s, s, schedule):
 
 
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("codes", [2, 5])
+@pytest.mark.parametrize("codes", [2, 4])
 def test_vlb_equals_the_brute_force_kl_in_value_and_gradient(codes, rate):
-    schedule = Schedule(codes, 4, rate)
+    schedule = Schedule(codes, 3, rate)
     logits = 3 * torch.randn(codes, codes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    for s in range(1, 5):
+    for s in range(1, 4):
         for k_s in (k for k in range(codes + 1) if possible(k, s, schedule)):
             leaf, other = (logits.clone().unsqueeze(0).requires_grad_() for _ in range(2))
             k0, ks = torch.arange(codes).unsqueeze(0), torch.full((1, codes), k_s)
@@ -54,26 +54,18 @@ def test_at_step_one_the_kl_is_the_negative_log_likelihood():
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.9, 1.0])
-@pytest.mark.parametrize("scale", [1.0, 30.0])
-def test_gradients_are_finite_at_the_papers_size(rate, scale):
+def test_gradients_are_finite_at_the_papers_size_also_under_bf16_autocast(rate):
     generator = torch.Generator().manual_seed(0)
     schedule = Schedule(4375, 100, rate)
     s = torch.tensor([1, 2, 50, 100])
-    k0 = torch.randint(4375, (4, 20), generator=generator)
+    k0 = torch.randint(4375, (4, 6), generator=generator)
     ks = forward_sample(k0, s, schedule, generator)
-    logits = (scale * torch.randn(4, 20, 4375, generator=generator)).requires_grad_()
-    diffusion_loss(logits, k0, ks, s, schedule, 5e-4)["loss"].backward()
-    assert logits.grad.isfinite().all()
-    assert logits.grad.abs().sum() > 0
-
-
-def test_gradients_are_finite_under_bf16_autocast():
-    generator = torch.Generator().manual_seed(0)
-    schedule = Schedule(4375)
-    s = torch.tensor([1, 60])
-    k0 = torch.randint(4375, (2, 3), generator=generator)
-    ks = forward_sample(k0, s, schedule, generator)
-    head, x = torch.nn.Linear(8, 4375), torch.randn(2, 3, 8, generator=generator)
+    for scale in (1.0, 30.0):
+        logits = (scale * torch.randn(4, 6, 4375, generator=generator)).requires_grad_()
+        diffusion_loss(logits, k0, ks, s, schedule, 5e-4)["loss"].backward()
+        assert logits.grad.isfinite().all()
+        assert logits.grad.abs().sum() > 0
+    head, x = torch.nn.Linear(8, 4375), torch.randn(4, 6, 8, generator=generator)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = head(x)
         assert logits.dtype == torch.bfloat16

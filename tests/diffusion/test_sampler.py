@@ -1,3 +1,6 @@
+"""The schedule, and Algorithm 2 as it is written."""
+
+import numpy as np
 import pytest
 import torch
 
@@ -16,12 +19,12 @@ def oracle(k0, codes):
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.9, 1.0])
-@pytest.mark.parametrize("steps", [100, 25, 4, 1])
+@pytest.mark.parametrize("steps", [20, 3, 1])
 def test_an_oracle_denoiser_recovers_k0_exactly(steps, rate):
     generator = torch.Generator().manual_seed(steps)
-    schedule = Schedule(4375, 100, rate)
-    k0 = torch.randint(4375, (2, 8), generator=generator)
-    states = list(sample(oracle(k0, 4375), schedule, steps, (2, 8), generator))
+    schedule = Schedule(500, 20, rate)
+    k0 = torch.randint(500, (2, 8), generator=generator)
+    states = list(sample(oracle(k0, 500), schedule, steps, (2, 8), generator))
     assert len(states) == steps + 1
     assert torch.equal(states[-1], k0)
 
@@ -74,8 +77,30 @@ def test_a_row_is_the_same_in_any_batch():
     *_, together = sample(predict, schedule, 5, (6, 4), hypothesis_generators(0, ["a", "b", "c"], 2))
     *_, alone = sample(predict, schedule, 5, (2, 4), hypothesis_generators(0, ["b"], 2))
     assert torch.equal(together[2:4], alone)
-
-
-def test_a_wrong_predictor_is_named():
     with pytest.raises(InputError, match=r"must return shape \(1, 2, 5\)"):
         list(sample(lambda ks, s: torch.ones(1, 2, 6) / 6, Schedule(5, 10, 0.5), 5, (1, 2), torch.Generator()))
+
+
+@pytest.mark.parametrize("final_occlude", [0.0, 0.3, 1.0])
+def test_probabilities_are_exact_at_both_ends_and_sum_to_one(final_occlude):
+    schedule = Schedule(4375, 100, final_occlude)
+    arrays = schedule.keep, schedule.replace, schedule.occlude
+    assert all(a.dtype == np.float64 and a.shape == (101,) for a in arrays)
+    assert [a[0].item() for a in arrays] == [1, 0, 0]
+    assert schedule.keep[100] == 0
+    assert schedule.occlude[100] == final_occlude
+    assert schedule.replace[100] == 1 - final_occlude
+    np.testing.assert_allclose(sum(arrays), 1, atol=1e-15, rtol=0)
+
+
+def test_steps_compose():
+    schedule = Schedule(5, 20, 0.6)
+    for r in range(20):
+        later = np.arange(r + 1, 21)
+        keep, replace, occlude = schedule.between(r, later)
+        np.testing.assert_allclose(keep + replace + occlude, 1, atol=1e-14, rtol=0)
+        np.testing.assert_allclose(schedule.keep[r] * keep, schedule.keep[later], atol=1e-15)
+        assert (replace >= 0).all()
+    for impossible in ((1, 10, 0.5), (5, 0, 0.5), (5, 10, -0.1), (5, 10, 1.1)):
+        with pytest.raises(InputError):
+            Schedule(*impossible)

@@ -15,20 +15,13 @@ def all_rows(codes: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize(("codes", "steps"), [(2, 20), (5, 8), (12, 4)])
-def test_forward_probs_equal_the_product_of_one_step_matrices(codes, steps, rate):
-    schedule = Schedule(codes, steps, rate)
+@pytest.mark.parametrize(("codes", "steps"), [(2, 7), (5, 4)])
+def test_forward_probs_and_posterior_equal_bayes_on_dense_matrices_for_every_jump(codes, steps, rate):
+    schedule, rows = Schedule(codes, steps, rate), all_rows(codes)
     k0 = torch.arange(codes).unsqueeze(0)
     for s in range(steps + 1):
         dense = transition(schedule, 0, s)[:, :codes].T.unsqueeze(0)
         torch.testing.assert_close(forward_probs(k0, s, schedule), dense, atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize(("codes", "steps"), [(2, 20), (5, 8), (12, 4)])
-def test_posterior_equals_bayes_on_dense_matrices_for_every_jump(codes, steps, rate):
-    schedule = Schedule(codes, steps, rate)
-    rows = all_rows(codes)
     checked = 0
     for s in range(1, steps + 1):
         # every k_s that Bayes can decide; the others are decided by rule and tested below
@@ -46,29 +39,25 @@ def test_posterior_equals_bayes_on_dense_matrices_for_every_jump(codes, steps, r
 
 
 @pytest.mark.parametrize("rate", RATES)
-def test_posterior_rows_sum_to_one_at_the_papers_size(rate):
-    schedule = Schedule(4375, 100, rate)
+def test_posterior_rows_sum_to_one_for_many_codes(rate):
+    schedule = Schedule(1000, 100, rate)
     generator = torch.Generator().manual_seed(0)
-    p0 = (4 * torch.randn(6, 5, 4375, generator=generator)).softmax(-1)
-    p0[0] = torch.nn.functional.one_hot(torch.arange(5), 4375).float()
+    p0 = (4 * torch.randn(6, 5, 1000, generator=generator)).softmax(-1)
+    p0[0] = torch.nn.functional.one_hot(torch.arange(5), 1000).float()
     for r, s in [(0, 1), (1, 2), (49, 50), (24, 96), (0, 100), (99, 100)]:
         ks = forward_sample(torch.arange(30).view(6, 5), s, schedule, generator)
         torch.testing.assert_close(posterior(p0, ks, r, s, schedule).sum(-1), torch.ones(6, 5), atol=1e-5, rtol=0)
 
 
-def test_occlude_only_a_visible_token_is_certain_whatever_p0_says():
+def test_an_impossible_or_certain_token_is_decided_by_rule():
     schedule = Schedule(5, 10, 1.0)
     p0 = torch.full((1, 2, 5), 0.2, requires_grad=True)
     probs = posterior(p0, torch.tensor([[3, 5]]), 4, 8, schedule)
     assert probs[0, 0].tolist() == [0, 0, 0, 1, 0, 0]
     (gradient,) = torch.autograd.grad(probs[0, 0].square().sum(), p0)
     assert gradient.abs().max() == 0
-
-
-def test_an_occ_token_where_none_can_be_is_refused():
-    schedule = Schedule(5, 10, 0.0)
     with pytest.raises(ValueError, match=r"occlude\[s\] is 0"):
-        posterior(torch.full((1, 1, 5), 0.2), torch.tensor([[5]]), 1, 2, schedule)
+        posterior(torch.full((1, 1, 5), 0.2), torch.tensor([[5]]), 1, 2, Schedule(5, 10, 0.0))
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -88,19 +77,15 @@ def test_forward_sample_follows_forward_probs(rate):
 def test_bad_input_is_named(as_user):
     schedule = Schedule(5, 10, 0.5)
     p0, ks = torch.full((2, 3, 5), 0.2), torch.zeros(2, 3, dtype=torch.int64)
-    with pytest.raises(InputError, match="earlier r < s"):
-        posterior(p0, ks, 4, 4, schedule)
-    with pytest.raises(InputError, match=r"0\.\.10, got 11"):
-        posterior(p0, ks, 4, 11, schedule)
-    with pytest.raises(InputError, match=r"\(B, N, 5\)"):
-        posterior(p0[..., :4], ks, 3, 4, schedule)
-    with pytest.raises(InputError, match=r"0\.\.5, got 0\.\.6"):
-        posterior(p0, ks + torch.tensor([0, 0, 6]), 3, 4, schedule)
-    with pytest.raises(InputError, match=r"0\.\.4, got 5"):
-        forward_sample(ks + 5, 3, schedule, torch.Generator())
-    with pytest.raises(InputError, match="integers"):
-        forward_probs(ks.float(), 3, schedule)
-    with pytest.raises(InputError, match=r"\(2,\)"):
-        posterior(p0, ks, 1, torch.tensor([2, 3, 4]), schedule)
-    with pytest.raises(InputError, match="one for each of the 2 rows"):
-        forward_sample(ks, 3, schedule, [torch.Generator()])
+    for call, message in (
+        (lambda: posterior(p0, ks, 4, 4, schedule), "earlier r < s"),
+        (lambda: posterior(p0, ks, 4, 11, schedule), r"0\.\.10, got 11"),
+        (lambda: posterior(p0[..., :4], ks, 3, 4, schedule), r"\(B, N, 5\)"),
+        (lambda: posterior(p0, ks + torch.tensor([0, 0, 6]), 3, 4, schedule), r"0\.\.5, got 0\.\.6"),
+        (lambda: posterior(p0, ks, 1, torch.tensor([2, 3, 4]), schedule), r"\(2,\)"),
+        (lambda: forward_sample(ks + 5, 3, schedule, torch.Generator()), r"0\.\.4, got 5"),
+        (lambda: forward_sample(ks, 3, schedule, [torch.Generator()]), "one for each of the 2 rows"),
+        (lambda: forward_probs(ks.float(), 3, schedule), "integers"),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()

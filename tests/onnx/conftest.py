@@ -1,7 +1,5 @@
 """The shipped model as an ONNX folder, by the command; the same model in PyTorch; real pictures."""
 
-import subprocess
-import sys
 from contextlib import closing
 
 import pytest
@@ -9,6 +7,7 @@ from PIL import Image
 
 from di2pose import Di2Pose
 from di2pose.assets import extract, fetch
+from di2pose.cli import main
 from di2pose.data.frames import Video
 from di2pose.image.read import read_image
 from di2pose.onnx import OnnxPredictor
@@ -21,7 +20,7 @@ CLIP = "Sports2D/Demo/demo.mp4"
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("onnx") / "small"
-    subprocess.run([sys.executable, "-m", "di2pose", "export", "small", "--onnx", str(out)], check=True)
+    assert main(["export", "small", "--onnx", str(out)]) == 0
     return out
 
 

@@ -10,8 +10,6 @@ import pytest
 
 from di2pose import Result
 from di2pose.errors import InputError
-from di2pose.model import NumpyModel
-from di2pose.noise import hypothesis_generators
 from di2pose.onnx import OnnxModel, OnnxPredictor
 from di2pose.onnx.model import PARTS
 
@@ -51,16 +49,10 @@ def test_the_folder_has_the_difference_of_every_network_from_pytorch(folder):
     assert any(each["largest_difference"] > 0 for each in about["files"].values())  # they were compared at all
 
 
-def test_one_person_is_the_same(ours, theirs, walker):
-    check_same(ours(walker, hypotheses=4), theirs(walker, hypotheses=4))
-
-
-def test_so_are_several_with_something_hidden(ours, theirs, group):
-    boxes = [(20.0, 20.0, 380.0, 530.0), (600.0, 15.0, 840.0, 500.0)]
-    options = {"boxes": boxes, "occluded": [(600.0, 330.0, 840.0, 530.0)], "second_look": False}
-    here, there = (model(group, **options, seed=3, hypotheses=2) for model in (ours, theirs))
+def test_several_people_with_something_hidden_are_the_same(ours, theirs, group):
+    here, there = (model(group, hypotheses=2, occluded=[(600.0, 330.0, 840.0, 530.0)]) for model in (ours, theirs))
     check_same(here, there)
-    assert here.people[1]["left_ankle"].state == "occluded"
+    assert any(person["left_ankle"].state == "occluded" for person in here.people)
 
 
 def test_kept_tokens_stay(ours, theirs, walker):
@@ -74,46 +66,25 @@ def test_an_empty_picture_has_no_people(ours):
     assert ours(np.full((300, 400, 3), 90, dtype=np.uint8)).people == ()
 
 
-def without_torch(program):
-    command = [sys.executable, "-W", "error", "-c", WITHOUT_TORCH + program]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_model_runs_where_pytorch_cannot_be_imported(ours, folder, tmp_path):
-    features = np.random.default_rng(0).normal(size=(2, *ours.model.config.feature_size)).astype(np.float32)
-    np.save(tmp_path / "features.npy", features)
-    without_torch(f"""
-import numpy as np
-from di2pose.onnx.model import OnnxModel
-from di2pose.noise import hypothesis_generators
-model, features = OnnxModel({str(folder)!r}, threads=1), np.load({str(tmp_path / "features.npy")!r})
-found = model.predict(features, 2, 4, hypothesis_generators(0, "ab", 2)).joints_mm
-np.savez({str(tmp_path / "found.npz")!r}, found=found, certainty=model.certainty(features))
-assert "torch" not in sys.modules
-""")
-    found = np.load(tmp_path / "found.npz")
-    wanted = ours.model.predict(features, 2, 4, hypothesis_generators(0, "ab", 2)).joints_mm
-    np.testing.assert_allclose(found["found"], wanted, atol=0.01)
-    np.testing.assert_allclose(found["certainty"], ours.model.certainty(features), atol=1e-4)
-
-
 def test_a_photo_needs_no_pytorch(ours, folder, walker, tmp_path):
     walker.save(tmp_path / "walker.png")
-    without_torch(f"""
+    program = f"""
 from di2pose.onnx import OnnxPredictor
-result = OnnxPredictor({str(folder)!r}, threads=1)({str(tmp_path / "walker.png")!r}, boxes=[{WALKER!r}], hypotheses=2)
+model = OnnxPredictor({str(folder)!r}, threads=1)
+result = model({str(tmp_path / "walker.png")!r}, boxes=[{WALKER!r}], hypotheses=2)
 for ending in ("json", "html", "jpg", "trc"):
     result.save({str(tmp_path)!r} + "/walker." + ending)
 assert "torch" not in sys.modules
-""")
+"""
+    command = [sys.executable, "-W", "error", "-c", WITHOUT_TORCH + program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     (here,), (there,) = Result.load(tmp_path / "walker.json").people, ours(walker, boxes=[WALKER], hypotheses=2).people
     np.testing.assert_allclose(here.joints_mm, there.joints_mm, atol=0.02)  # the file has few decimals
     assert all((tmp_path / f"walker.{ending}").stat().st_size > 0 for ending in ("html", "jpg", "trc"))
 
 
 def test_pins_are_refused(ours, walker):
-    assert isinstance(ours.model, NumpyModel)
     with pytest.raises(InputError, match=r"pins need gradients.*use di2pose.Di2Pose"):
         ours(walker, boxes=[WALKER], second_look=False, pin={"left_wrist": (0.0, 0.0, 100.0)})
 

@@ -71,7 +71,7 @@ def test_nothing_is_learned_in_use():
         vq(torch.randn(9, 3))
 
 
-def test_a_tokenizer_with_it_learns_decodes_softly_and_comes_back_strictly(tmp_path):
+def test_a_tokenizer_with_it_learns_decodes_softly_and_comes_back_strictly(tmp_path, as_user):
     torch.manual_seed(0)
     model, joints = PoseTokenizer(TINY).train(), 300 * torch.randn(16, 17, 3)
     optimiser = torch.optim.Adam(model.parameters(), 3e-3)

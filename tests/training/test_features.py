@@ -23,7 +23,7 @@ from di2pose.pose.skeleton import H36M_17
 from di2pose.training.features import NUMBERS, DatasetCrops, PatchedCrops, PeopleCrops, features, labelled
 
 LIMBS = list(H36M_17.indices(*LIMB_12))
-COUNT = 12
+COUNT = 5
 CAMERA = Camera((900.0, 900.0), (320.0, 240.0), (640, 480))
 
 
@@ -189,9 +189,9 @@ def test_a_killed_run_goes_on_to_the_identical_files(tmp_path):
 
 def test_workers_give_the_identical_files_and_their_errors(prepared, tmp_path):
     write(tmp_path / "alone")
-    write(tmp_path / "workers", workers=3)
+    write(tmp_path / "workers", workers=2)
     assert content(tmp_path / "alone") == content(tmp_path / "workers")
-    boxed = [replace(sample, box=(90.0, 80.0, 210.0, 300.0)) for sample in people(3)]
+    boxed = [replace(sample, box=(90.0, 80.0, 210.0, 300.0)) for sample in people(2)]
     write_set(tmp_path / "boxed", boxed, image_root=str(prepared.parent / "images"))
     for workers in (0, 2):  # workers have a detector of their own
         features(tmp_path / "boxed", tmp_path / f"{workers}", "blazepose-lite", detect=True, workers=workers)

@@ -8,10 +8,12 @@ from torch import Tensor, nn
 from di2pose.diffusion.adapter import Adapter
 from di2pose.errors import InputError
 from di2pose.model import Constraints, check_hypotheses
+from di2pose.pose.skeleton import Skeleton
 
 
 class Baseline(nn.Module):
     kind: ClassVar[str]
+    skeleton: Skeleton
 
     def prepare(self, features: Float[Tensor, "n L F"]) -> None:
         """Before the first step: set the adapter's mean and scale from some training features."""
@@ -27,5 +29,5 @@ class Baseline(nn.Module):
     def certainty(self, features: Float[Tensor, "B L F"]) -> Float[Tensor, " B"] | None:
         return None
 
-    def tokens_of(self, joints_mm: Float[Tensor, "B H 17 3"]) -> None:
+    def tokens_of(self, joints_mm: Float[Tensor, "B H J 3"]) -> None:
         return None

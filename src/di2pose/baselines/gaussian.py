@@ -1,8 +1,8 @@
-"""Continuous diffusion on root-relative joints: DDPM's training, DDIM's sampling, Di2Pose's trunk over the 17 joints.
+"""Continuous diffusion on root-relative joints: DDPM's training, DDIM's sampling, Di2Pose's trunk over the joints.
 
     x_s = signal[s] x_0 + noise[s] eps,     signal^2 + noise^2 = 1,     eps ~ N(0, 1),     steps 0..S, step 0 is data
 
-B crops, H hypotheses, L image tokens of width F.
+B crops, H hypotheses, J joints, L image tokens of width F.
 """
 
 import math
@@ -16,14 +16,15 @@ from torch import Tensor, nn
 
 from di2pose import recipes
 from di2pose.baselines.baseline import Baseline
-from di2pose.config import TrainingConfig, TrunkConfig
+from di2pose.config import TrainingConfig, TrunkConfig, added, model_skeleton
 from di2pose.diffusion.adapter import with_adapter_losses
 from di2pose.diffusion.denoiser import Condition, Trunk, initialise
 from di2pose.errors import InputError
 from di2pose.interruption import check
 from di2pose.model import Constraints, Prediction
 from di2pose.noise import Noise, normal, uniform_integers
-from di2pose.tokenizer.tokenizer import JOINTS, MM_PER_METRE
+from di2pose.pose.skeleton import H36M_17
+from di2pose.tokenizer.tokenizer import MM_PER_METRE
 
 Shape = Literal["cosine", "linear"]
 Target = Literal["x0", "eps"]
@@ -126,12 +127,14 @@ class GaussianConfig:
     aligned_weight: float = 10.0
     visibility_weight: float = 0.5
     sample_steps: int = 10
+    skeleton: str = added(H36M_17.name)
 
     def __post_init__(self) -> None:
-        if self.trunk.tokens != JOINTS or self.trunk.hint_channels not in (0, 3):
+        joints, trunk = model_skeleton(self.skeleton).count, self.trunk
+        if (trunk.tokens, trunk.joints) != (joints, joints) or trunk.hint_channels not in (0, 3):
             raise InputError(
-                f"trunk.tokens must be {JOINTS}, the joints, and trunk.hint_channels 3, or 0 for no hint, "
-                f"got {self.trunk.tokens} and {self.trunk.hint_channels}"
+                f"trunk.tokens and trunk.joints must be {joints}, and trunk.hint_channels 3, or 0 for no hint, "
+                f"got {trunk.tokens}, {trunk.joints} and {trunk.hint_channels}"
             )
         if not 0 <= self.eta <= 1 or self.scale_mm <= 0:
             raise InputError(f"eta must lie in [0, 1] and scale_mm above 0, got {self.eta} and {self.scale_mm}")
@@ -152,6 +155,7 @@ class Gaussian(Baseline):
     def __init__(self, config: GaussianConfig) -> None:
         super().__init__()
         self.config = config
+        self.skeleton = model_skeleton(config.skeleton)
         self.schedule = GaussianSchedule(config.trunk.steps, config.schedule)
         self.joint_embed = nn.Linear(3, config.trunk.width)
         self.to_joints = nn.Linear(config.trunk.width, 3)
@@ -162,17 +166,17 @@ class Gaussian(Baseline):
     def recipe(cls, encoder: str, feature_tokens: int, feature_width: int) -> GaussianConfig:
         """Of the size of `recipes.compare`."""
         base = recipes.compare(feature_width, feature_tokens)
-        trunk = recipes.trunk_of(base, tokens=JOINTS, hint_channels=3)
+        trunk = recipes.trunk_of(base, tokens=base.skeleton.count, hint_channels=3)
         return GaussianConfig("gaussian", encoder, trunk, base.denoiser_training)
 
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
         """`diffusion`, the mean square error of the network's target, and the adapter's losses."""
         joints_mm = batch["joints_mm"]
-        x0 = (joints_mm - joints_mm[:, :1]) / self.config.scale_mm                      # B 17 3
+        x0 = (joints_mm - joints_mm[:, :1]) / self.config.scale_mm                      # B J 3
         s = 1 + uniform_integers((len(x0),), self.schedule.steps, generator, x0.device)
-        eps = normal(x0.shape, generator, x0.device)                                    # B 17 3
+        eps = normal(x0.shape, generator, x0.device)                                    # B J 3
         condition = self.condition(batch["features"], generator if self.training else None)
-        output = self(self.schedule.noised(x0, s, eps), s, condition)                   # B 17 3
+        output = self(self.schedule.noised(x0, s, eps), s, condition)                   # B J 3
         loss = ((output - (x0 if self.config.target == "x0" else eps)) ** 2).mean()
         return with_adapter_losses({"loss": loss, "diffusion": loss}, condition, batch, self.config)
 
@@ -181,32 +185,28 @@ class Gaussian(Baseline):
         return self.trunk.encode_condition(features, noise, lambda joints_mm: joints_mm / MM_PER_METRE)
 
     def forward(
-        self, xs: Float[Tensor, "BH 17 3"], s: Int[Tensor, " BH"], condition: Condition
-    ) -> Float[Tensor, "BH 17 3"]:
+        self, xs: Float[Tensor, "BH J 3"], s: Int[Tensor, " BH"], condition: Condition
+    ) -> Float[Tensor, "BH J 3"]:
         return self.to_joints(self.trunk(self.joint_embed(xs), s, condition)).float()
 
     @torch.no_grad()
     def predict(
-        self,
-        features: Float[Tensor, "B L F"],
-        hypotheses: int,
-        steps: int,
-        generator: Noise,
+        self, features: Float[Tensor, "B L F"], hypotheses: int, steps: int, generator: Noise,
         constraints: Constraints | None = None,
-    ) -> Prediction:
+    ) -> Prediction:  # fmt: skip
         self.check_call(hypotheses, constraints)
         condition = self.condition(features)
 
         def predict_x0(xs: Tensor, s: Tensor) -> Tensor:
             return x0_of(self(xs, s, condition), xs, s, self.schedule, self.config.target)
 
-        shape = (len(features) * hypotheses, JOINTS, 3)
+        shape = (len(features) * hypotheses, self.skeleton.count, 3)
         x = ddim(predict_x0, self.schedule, steps, shape, generator, self.config.eta, features.device)
         joints_mm = ((x - x[:, :1]) * self.config.scale_mm).unflatten(0, (len(features), hypotheses))
         return Prediction(joints_mm, condition.visibility)
 
     @torch.no_grad()
-    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
+    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B J 3"]]:
         joints_mm = self.trunk.encode_condition(features).joints_mm
         return {} if joints_mm is None else {"regression": joints_mm}
 

@@ -1,7 +1,7 @@
 """PCT: the tokens of a pose are classified in one pass, each independently, and decoded by their probabilities.
 
 Di2Pose's trunk, without noise and without steps, on a frozen tokenizer: PCT's own has Mixer blocks and a VQ codebook.
-B crops, H hypotheses, N tokens, C codes, L image tokens of width F.
+B crops, H hypotheses, J joints, N tokens, C codes, L image tokens of width F.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from di2pose import recipes
 from di2pose.baselines.baseline import Baseline
-from di2pose.config import TokenizerConfig, TrainingConfig, TrunkConfig
+from di2pose.config import TokenizerConfig, TrainingConfig, TrunkConfig, model_skeleton
 from di2pose.diffusion.adapter import with_adapter_losses
 from di2pose.diffusion.denoiser import Condition, Trunk, initialise
 from di2pose.diffusion.fast_sampler import draw_codes
@@ -43,11 +43,12 @@ class PCTConfig:
     sample_steps: int = 1
 
     def __post_init__(self) -> None:
-        found = (self.trunk.tokens, self.trunk.steps)
-        if found != (self.tokenizer.tokens, 1) or self.trunk.hint_channels not in (0, self.tokenizer.channels):
+        joints, trunk, tokenizer = model_skeleton(self.tokenizer.skeleton).count, self.trunk, self.tokenizer
+        found = (trunk.tokens, trunk.steps, trunk.joints)
+        if found != (tokenizer.tokens, 1, joints) or trunk.hint_channels not in (0, tokenizer.channels):
             raise InputError(
-                f"trunk.tokens must be the tokenizer's {self.tokenizer.tokens}, trunk.steps 1 and trunk.hint_channels "
-                f"{self.tokenizer.channels} or 0, got {found[0]}, {found[1]} and {self.trunk.hint_channels}"
+                f"trunk.tokens must be the tokenizer's {tokenizer.tokens}, trunk.steps 1, trunk.joints {joints} and "
+                f"trunk.hint_channels {tokenizer.channels} or 0, got {found} and {trunk.hint_channels}"
             )
 
     @property
@@ -65,6 +66,7 @@ class PCT(Baseline):
         super().__init__()
         self.config = config
         self.tokenizer = PoseTokenizer(config.tokenizer).requires_grad_(False)
+        self.skeleton = self.tokenizer.skeleton
         self.trunk = Trunk(config.trunk)
         self.to_logits = nn.Linear(config.trunk.width, config.tokenizer.codes)
         initialise(self.to_logits)
@@ -75,7 +77,8 @@ class PCT(Baseline):
     ) -> PCTConfig:
         """Of the size of `recipes.compare`."""
         base = recipes.compare(feature_width, feature_tokens)
-        trunk = recipes.trunk_of(base, tokens=tokenizer.tokens, steps=1, hint_channels=tokenizer.channels)
+        joints, hint = model_skeleton(tokenizer.skeleton).count, tokenizer.channels
+        trunk = recipes.trunk_of(base, tokens=tokenizer.tokens, steps=1, hint_channels=hint, joints=joints)
         return PCTConfig("pct", encoder, tokenizer, trunk, base.denoiser_training)
 
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
@@ -104,13 +107,9 @@ class PCT(Baseline):
 
     @torch.no_grad()
     def predict(
-        self,
-        features: Float[Tensor, "B L F"],
-        hypotheses: int,
-        steps: int,
-        generator: Noise,
+        self, features: Float[Tensor, "B L F"], hypotheses: int, steps: int, generator: Noise,
         constraints: Constraints | None = None,
-    ) -> Prediction:
+    ) -> Prediction:  # fmt: skip
         """Each token is drawn independently of the others, in one step."""
         self.check_call(hypotheses, constraints)
         condition = self.condition(features)
@@ -122,7 +121,7 @@ class PCT(Baseline):
         return Prediction(joints_mm, condition.visibility)
 
     @torch.no_grad()
-    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
+    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B J 3"]]:
         """The adapter's regression, and PCT's own estimate: the probabilities, decoded softly."""
         condition = self.condition(features)
         found = {} if condition.joints_mm is None else {"regression": condition.joints_mm}

@@ -1,6 +1,6 @@
 """Regression: one network from features to a pose. No hypotheses, no spread.
 
-The adapter of Di2Pose's denoiser, alone. B crops, L image tokens of width F.
+The adapter of Di2Pose's denoiser, alone. B crops, J joints, L image tokens of width F.
 """
 
 from dataclasses import dataclass, fields
@@ -11,10 +11,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from di2pose.baselines.baseline import Baseline
-from di2pose.config import TrainingConfig, TrunkConfig, added
+from di2pose.config import TrainingConfig, TrunkConfig, added, model_skeleton
 from di2pose.diffusion.adapter import Adapter, adapter_losses
 from di2pose.model import Constraints, Prediction
 from di2pose.noise import Noise
+from di2pose.pose.skeleton import H36M_17
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class RegressionConfig:
     aligned_weight: float = added(0.0)
     observer_tokens: int = added(0)
     observer_dropout: float = added(0.0)
+    skeleton: str = added(H36M_17.name)
 
     @property
     def feature_size(self) -> tuple[int, int]:
@@ -44,7 +46,7 @@ class RegressionConfig:
     @property
     def adapter(self) -> TrunkConfig:
         sizes = {each.name: getattr(self, each.name) for each in fields(TrunkConfig) if hasattr(self, each.name)}
-        return TrunkConfig(adapter_tokens=1, **sizes)
+        return TrunkConfig(adapter_tokens=1, joints=model_skeleton(self.skeleton).count, **sizes)
 
 
 class Regression(Baseline):
@@ -56,6 +58,7 @@ class Regression(Baseline):
     def __init__(self, config: RegressionConfig) -> None:
         super().__init__()
         self.config = config
+        self.skeleton = model_skeleton(config.skeleton)
         self.adapter = Adapter(config.adapter)
 
     @classmethod
@@ -65,22 +68,18 @@ class Regression(Baseline):
 
     def loss(self, batch: dict[str, Tensor], generator: Noise) -> dict[str, Tensor]:
         output = self.adapter(batch["features"], generator if self.training else None)
-        return adapter_losses(output.joints_mm, output.visibility_logits, batch, self.config)
+        return adapter_losses(output, batch, self.config)
 
     @torch.no_grad()
     def predict(
-        self,
-        features: Float[Tensor, "B L F"],
-        hypotheses: int,
-        steps: int,
-        generator: Noise,
+        self, features: Float[Tensor, "B L F"], hypotheses: int, steps: int, generator: Noise,
         constraints: Constraints | None = None,
-    ) -> Prediction:
+    ) -> Prediction:  # fmt: skip
         self.check_call(hypotheses, constraints)
         output = self.adapter(features)
         return Prediction(output.joints_mm[:, None].repeat(1, hypotheses, 1, 1), output.visibility_logits.softmax(-1))
 
-    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B 17 3"]]:
+    def point_estimates(self, features: Float[Tensor, "B L F"]) -> dict[str, Float[Tensor, "B J 3"]]:
         return {}
 
     def parts(self) -> dict[str, nn.Module]:

@@ -1,4 +1,4 @@
-"""Adapter: one network over the whole feature sequence.  B images, L image tokens of width F, W width.
+"""Adapter: one network over the whole feature sequence.  B images, J joints, L image tokens of width F, W width.
 
 An extension of the paper, whose denoiser attends to the backbone's features as they are (`adapter_layers = 0`). Each
 image token is standardised and narrowed; all of them, concatenated in order, go through a few wide residual layers. The
@@ -19,7 +19,7 @@ from di2pose.device import in_float32
 from di2pose.errors import InputError
 from di2pose.noise import Noise, uniform
 from di2pose.pose.metrics import mpjpe, similarity
-from di2pose.tokenizer.tokenizer import JOINTS, MM_PER_METRE
+from di2pose.tokenizer.tokenizer import MM_PER_METRE
 
 VISIBILITIES = 4
 """Seen, hidden by the body itself, hidden by something else, out of the frame: 0 to 3, as in `data.sample`."""
@@ -30,9 +30,9 @@ SILENT = 1e-3
 class AdapterOutput(NamedTuple):
     summary: Float[Tensor, "B W"]
     """For the denoiser."""
-    joints_mm: Float[Tensor, "B 17 3"]
-    """Direct regression: root-relative millimetres, pelvis exactly 0."""
-    visibility_logits: Float[Tensor, "B 17 4"]
+    joints_mm: Float[Tensor, "B J 3"]
+    """Direct regression: root-relative millimetres, root exactly 0."""
+    visibility_logits: Float[Tensor, "B J 4"]
 
 
 class Adapter(nn.Module):
@@ -44,6 +44,7 @@ class Adapter(nn.Module):
     def __init__(self, config: TrunkConfig) -> None:
         super().__init__()
         L, inner = config.feature_tokens, config.adapter_width
+        self.joints = config.joints
         self.dropout, self.observer_dropout = config.adapter_dropout, config.observer_dropout
         self.first = L - config.observer_tokens  # tokens that are never missing
         self.register_buffer("mean", torch.zeros(L, config.feature_width))
@@ -52,8 +53,8 @@ class Adapter(nn.Module):
         self.join = nn.Linear(L * config.adapter_channels, inner)
         self.layers = nn.ModuleList(AdapterLayer(inner, self.dropout) for _ in range(config.adapter_layers))
         self.norm = nn.LayerNorm(inner)
-        self.to_joints = nn.Linear(inner, JOINTS * 3)
-        self.to_visibility = nn.Linear(inner, JOINTS * VISIBILITIES)
+        self.to_joints = nn.Linear(inner, self.joints * 3)
+        self.to_visibility = nn.Linear(inner, self.joints * VISIBILITIES)
 
     @torch.no_grad()
     def standardise(self, features: Float[Tensor, "n L F"]) -> None:
@@ -77,8 +78,8 @@ class Adapter(nn.Module):
         for layer in self.layers:
             x = layer(x, noise)                                                         # B W
         x = self.norm(x)                                                                # B W
-        joints = self.to_joints(x).float().unflatten(1, (JOINTS, 3))                    # B 17 3, metres
-        visibility = self.to_visibility(x).float().unflatten(1, (JOINTS, VISIBILITIES))  # B 17 4
+        joints = self.to_joints(x).float().unflatten(1, (self.joints, 3))               # B J 3, metres; the root first
+        visibility = self.to_visibility(x).float().unflatten(1, (self.joints, VISIBILITIES))  # B J 4
         return AdapterOutput(x, (joints - joints[:, :1]) * MM_PER_METRE, visibility)
 
     def _check(self, y: Tensor) -> None:
@@ -118,22 +119,18 @@ def drop(x: Float[Tensor, "B D"], share: float, noise: Noise | None) -> Float[Te
     return x * (uniform(x.shape, noise, x.device) >= share) / (1 - share)
 
 
-def adapter_losses(
-    joints_mm: Float[Tensor, "B 17 3"],
-    visibility_logits: Float[Tensor, "B 17 4"],
-    batch: Mapping[str, Tensor],
-    weights: Any,
-) -> dict[str, Tensor]:
+def adapter_losses(output: Any, batch: Mapping[str, Tensor], weights: Any) -> dict[str, Tensor]:
     """`regression`, the mean joint error in metres; `aligned`, the same after Procrustes alignment, where its weight is
     above 0; `visibility`, cross-entropy, where the batch has visibilities; and their weighted sum, `loss`.
 
+    output: with `joints_mm` and `visibility_logits`
     weights: a configuration with `regression_weight`, `aligned_weight` and `visibility_weight`
     """
-    losses = {"regression": mpjpe(joints_mm, batch["joints_mm"], root=0).mean() / MM_PER_METRE}
+    losses = {"regression": mpjpe(output.joints_mm, batch["joints_mm"], root=0).mean() / MM_PER_METRE}
     if weights.aligned_weight:
-        losses["aligned"] = aligned_error(joints_mm, batch["joints_mm"]).mean() / MM_PER_METRE
+        losses["aligned"] = aligned_error(output.joints_mm, batch["joints_mm"]).mean() / MM_PER_METRE
     if "visibility" in batch:
-        losses["visibility"] = visibility_loss(visibility_logits, batch["visibility"])
+        losses["visibility"] = visibility_loss(output.visibility_logits, batch["visibility"])
     total = sum(getattr(weights, f"{name}_weight") * value for name, value in losses.items())
     return losses | {"loss": torch.as_tensor(total)}
 
@@ -144,7 +141,7 @@ def with_adapter_losses(
     """The losses with those of the adapter whose outputs the condition has, if it has any; summed in `loss`."""
     if condition.joints_mm is None:
         return losses
-    own = adapter_losses(condition.joints_mm, condition.visibility_logits, batch, weights)
+    own = adapter_losses(condition, batch, weights)
     return losses | own | {"loss": losses["loss"] + own["loss"]}
 
 

@@ -1,7 +1,7 @@
 """Pose denoiser, the network of stage 2, in one file: Denoiser, Trunk, Block, AdaptiveNorm, Attention.
 
-B images, H hypotheses, N tokens, A some of their B * H * N, L image tokens of width F, Q of an adapter, D width,
-E = D / heads, C codes, T steps.
+B images, H hypotheses, J joints, N tokens, A some of their B * H * N, L image tokens of width F, Q of an adapter,
+D width, E = D / heads, C codes, T steps.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ from di2pose.tokenizer.fsq import check_tokens
 MANY = 0.8
 """Share of a row's tokens above which the last block computes all of them."""
 ToLatents = Callable[[Tensor], Tensor]
-"""Joints (B, 17, 3) in mm -> latents (B, N, d) of the self-condition."""
+"""Joints (B, J, 3) in mm -> latents (B, N, d) of the self-condition."""
 StepNorms = list[tuple[Tensor, Tensor]]
 """For each block, scale and shift (T, 2 D) of its norm before self-attention and of that before cross-attention."""
 
@@ -34,9 +34,9 @@ class Condition(NamedTuple):
 
     keys: list[Float[Tensor, "B heads L E"]]
     values: list[Float[Tensor, "B heads L E"]]
-    joints_mm: Float[Tensor, "B 17 3"] | None = None
+    joints_mm: Float[Tensor, "B J 3"] | None = None
     """The adapter's direct regression, where there is an adapter."""
-    visibility_logits: Float[Tensor, "B 17 4"] | None = None
+    visibility_logits: Float[Tensor, "B J 4"] | None = None
     self_condition: Float[Tensor, "B N D"] | None = None
     """Embedding of the adapter's own pose, added to each token."""
 
@@ -45,7 +45,7 @@ class Condition(NamedTuple):
         return len(self.keys[0])
 
     @property
-    def visibility(self) -> Float[Tensor, "B 17 4"] | None:
+    def visibility(self) -> Float[Tensor, "B J 4"] | None:
         return None if self.visibility_logits is None else self.visibility_logits.softmax(-1)
 
 
@@ -86,7 +86,7 @@ class Trunk(nn.Module):
         if y.ndim != 3 or y.shape[2] != self.config.feature_width:
             raise InputError(f"features must have shape (B, L, {self.config.feature_width}), got {tuple(y.shape)}")
         if self.adapter is not None and self.unpack is not None:
-            summary, joints_mm, visibility_logits = self.adapter(y, noise)              # B W, B 17 3, B 17 4
+            summary, joints_mm, visibility_logits = self.adapter(y, noise)              # B W, B J 3, B J 4
             y = self.unpack(summary).reshape(summary.shape[0], -1, width)              # B Q D
         pairs = [block.cross_attention.keys_and_values(y) for block in self._blocks()]
         condition = Condition([k for k, _ in pairs], [v for _, v in pairs], joints_mm, visibility_logits)

@@ -1,6 +1,7 @@
 """Write an ONNX folder; each network is checked against PyTorch's own answers before the folder counts.
 
-B images, H hypotheses, N tokens, A some of their B * H * N, L image tokens of width F, Q keys of D = heads * E, R rows.
+B images, H hypotheses, J joints, N tokens, A some of their B * H * N, L image tokens of width F, Q keys of
+D = heads * E, R rows.
 """
 
 import hashlib
@@ -30,7 +31,6 @@ from di2pose.network import Di2PoseNetwork
 from di2pose.noise import generator_of
 from di2pose.onnx.model import DESCRIPTION, FORMAT_VERSION, start_session
 from di2pose.pipeline.pipeline import Di2Pose
-from di2pose.pose.skeleton import H36M_17
 
 OPSET = 18
 LEAST_HALVED = 1024
@@ -75,7 +75,7 @@ def export_onnx(pipeline: Di2Pose, folder: Path) -> Json:
         "version": __version__,
         "made_with": {"torch": torch.__version__, "opset": OPSET},
         "config": to_json(model.config),
-        "joints": list(H36M_17.joints),
+        "joints": list(model.skeleton.joints),
         "calibration": None if pipeline.calibration is None else to_json(pipeline.calibration),
         "files": {},
     }
@@ -110,7 +110,7 @@ def parts_of(model: Di2PoseNetwork) -> list[Part]:
     names = ("keys", "values", *(name for there, name in extras if there))
 
     def condition(features: Tensor) -> tuple[Tensor, ...]:
-        """(B, L, F) -> keys and values (layers, B, heads, Q, E), visibility (B, 17, 4), self_condition (B, N, D)."""
+        """(B, L, F) -> keys and values (layers, B, heads, Q, E), visibility (B, J, 4), self_condition (B, N, D)."""
         found = model.condition(features)
         parts = (torch.stack(found.keys), torch.stack(found.values), found.visibility, found.self_condition)
         return tuple(part for part in parts if part is not None)
@@ -126,7 +126,7 @@ def parts_of(model: Di2PoseNetwork) -> list[Part]:
     codebook = tokenizer.codebook()
 
     def decode(tokens: Tensor) -> tuple[Tensor]:
-        """(R, N) -> joints (R, 17, 3) in mm. The embeddings of all codes are computed once."""
+        """(R, N) -> joints (R, J, 3) in mm. The embeddings of all codes are computed once."""
         return (tokenizer.decode_embedded(F.embedding(tokens, codebook)),)
 
     known = dict(zip(names, condition(features), strict=True))

@@ -1,4 +1,4 @@
-"""A model in an ONNX folder: the networks and onnx.json, which describes them.  B crops, H hypotheses, N tokens."""
+"""A model in an ONNX folder: the networks, and onnx.json.  B crops, H hypotheses, J joints, N tokens."""
 
 import hashlib
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from di2pose.diffusion.schedule import Schedule, step_grid
 from di2pose.errors import InputError, require
 from di2pose.files import Json, read_json
 from di2pose.model import Constraints, Prediction, check_hypotheses
-from di2pose.noise import antithetic_mirrored, antithetic_uniform
+from di2pose.noise import antithetic_uniform, mirrored
 
 FORMAT_VERSION = 2
 """1 had encoder and detectors, too, and the denoiser in two networks."""
@@ -38,6 +38,7 @@ class OnnxModel:
         self.folder, self.threads = Path(folder), threads
         self.description = _describe(self.folder)
         self.config = from_json(Config, self.description["config"])
+        self.skeleton = self.config.skeleton
         known = self.description["calibration"]
         self.calibration = None if known is None else from_json(Calibration, known)
         noise = self.config.diffusion
@@ -45,13 +46,9 @@ class OnnxModel:
         self._sessions: dict[str, Any] = {}
 
     def predict(
-        self,
-        features: Float[np.ndarray, "B L F"],
-        hypotheses: int,
-        steps: int,
-        generator: Any,
+        self, features: Float[np.ndarray, "B L F"], hypotheses: int, steps: int, generator: Any,
         constraints: Constraints | None = None,
-    ) -> Prediction:
+    ) -> Prediction:  # fmt: skip
         """As `Di2PoseNetwork.predict`; the noise is that of `spread.hypothesis_generators`."""
         check_hypotheses(hypotheses)
         known = constraints or Constraints()
@@ -67,7 +64,7 @@ class OnnxModel:
             step_grid(steps, self.schedule),
             (len(features) * hypotheses, self.config.tokenizer.tokens),
             partial(antithetic_uniform, rows=generator),
-            partial(antithetic_mirrored, rows=generator),
+            partial(mirrored, noise=generator),
             self.config.tokenizer.digits,
             kept,
         )
@@ -86,7 +83,7 @@ class OnnxModel:
         p0 = np.concatenate(list(self._p0(condition, ks, self.schedule.steps, np.arange(ks.size))))
         return (p0 * np.log(np.maximum(p0, 1e-12))).sum(-1).reshape(ks.shape).mean(-1)
 
-    def tokens_of(self, joints_mm: Float[np.ndarray, "B H 17 3"]) -> Int[np.ndarray, "B H N"]:
+    def tokens_of(self, joints_mm: Float[np.ndarray, "B H J 3"]) -> Int[np.ndarray, "B H N"]:
         poses = joints_mm.reshape(-1, *joints_mm.shape[2:])
         return self.run("tokens", joints_mm=poses)["tokens"].astype(np.int64).reshape(*joints_mm.shape[:2], -1)
 

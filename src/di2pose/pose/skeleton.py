@@ -195,8 +195,13 @@ MPI_INF_3DHP_17 = _tree(
     left_shoulder:neck left_elbow:left_shoulder left_wrist:left_elbow right_hip:pelvis right_knee:right_hip
     right_ankle:right_knee left_hip:pelvis left_knee:left_hip left_ankle:left_knee pelvis spine:pelvis head:neck""",
 )
-SKELETONS = {tree.name: tree for tree in (H36M_17, H36M_21, LSP_14, COCO_17, COCO_18, BODY_25, HALPE_26, MPII_16)}
-SKELETONS |= {tree.name: tree for tree in (SMPL_24, BODY_25B, BLAZEPOSE_33, MPI_INF_3DHP_28, MPI_INF_3DHP_17)}
+SKELETONS: dict[str, Skeleton] = {
+    skeleton.name: skeleton
+    for skeleton in (
+        H36M_17, H36M_21, LSP_14, COCO_17, COCO_18, BODY_25, HALPE_26, MPII_16, SMPL_24, BODY_25B,
+        BLAZEPOSE_33, MPI_INF_3DHP_28, MPI_INF_3DHP_17,
+    )
+}
 
 # Joints that are not named after the point they stand for. Elsewhere name = point: "neck" is the base of the neck,
 # "head" the mocap joint at the base of the skull, "head_top" the top of the skull, "nose" the tip of the nose. H36M's

@@ -16,30 +16,18 @@ import tyro
 
 from di2pose import checkpoint, recipes
 from di2pose.config import Config, TokenizerConfig, TrainingConfig
+from di2pose.data.feature_cache import FeatureCache
 from di2pose.diffusion.adapter import Adapter
 from di2pose.errors import InputError
 from di2pose.files import Json
-from di2pose.model import KINDS, Recipe, TokenRecipe, find_model, kind_of, training_of
+from di2pose.model import KINDS, Recipe, TokenRecipe, TorchModel, find_model, kind_of
 from di2pose.network import Di2PoseNetwork
 from di2pose.recipes import RecipeName
 from di2pose.tokenizer.tokenizer import PoseTokenizer
+from di2pose.training import stages
 from di2pose.training.loop import Job, RecordSource, train
 from di2pose.training.options import RunOptions, StageOptions, overridden
-from di2pose.training.sources import FeatureSource, feature_sources, pose_sources
-from di2pose.training.stages import (
-    AdapterStage,
-    Measure,
-    TokenizerStage,
-    digest,
-    held_out_figures,
-    load_adapter,
-    load_denoiser,
-    prediction_mm,
-    reconstruction_mm,
-    regression_mm,
-    run_identity,
-    standard_features,
-)
+from di2pose.training.sources import feature_sources, fullest, open_caches, pose_sources
 
 Stage = Annotated[StageOptions, tyro.conf.arg(name="")]
 How = Annotated[RunOptions, tyro.conf.arg(name="")]
@@ -63,18 +51,18 @@ def train_tokenizer(
         data: prepared datasets, rendered people or feature caches; split train is learned from, the rest measured on
         out: folder of the run
         recipe: the configuration to start from
-        share: of the training poses to learn from, chosen by their ids: of feature caches the same as for the denoiser
+        share: of the training records to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
     config = overridden(recipes.named(recipe), stage.settings)
     config = replace(config, tokenizer_training=stage.over(config.tokenizer_training))
-    sources = pose_sources(data, share)
+    sources = pose_sources(data, share, config.skeleton)
     torch.manual_seed(stage.seed)
-    model = TokenizerStage(config)
-    identity = run_identity("tokenizer", config, stage.seed, sources[0], share)
+    model = stages.TokenizerStage(config)
+    identity = stages.run_identity("tokenizer", config, stage.seed, sources[0], share)
     if stage.init is not None:
         checkpoint.load(find_model(stage.init), model.parts())
-        identity["init"] = digest(model.tokenizer)
-    return _run(model, sources, config.tokenizer_training, identity, reconstruction_mm, out, options)
+        identity["init"] = stages.digest(model.tokenizer)
+    return _run(model, sources, config.tokenizer_training, identity, stages.reconstruction_mm, out, options)
 
 
 def train_adapter(
@@ -94,22 +82,23 @@ def train_adapter(
         features: caches of `di2pose features`; split train is learned from, the rest measured on
         out: folder of the run
         recipe: the configuration to start from
-        share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
+        share: of the training records to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
     config = overridden(recipes.named(recipe), stage.settings)
     if not config.denoiser.adapter_layers:
         raise InputError(f"the recipe {config.name} has no adapter (adapter_layers is 0): train its denoiser at once")
-    sources = feature_sources(features, share)
-    config = adopt(config, sources[0])
+    caches = open_caches(features)
+    config = adopt(config, fullest(caches))
+    sources = feature_sources(caches, share, config.skeleton)
     config = replace(config, adapter_training=stage.over(config.adapter_training))
     torch.manual_seed(stage.seed)
-    model = AdapterStage(config)
-    identity = run_identity("adapter", config, stage.seed, sources[0], share)
-    model.adapter.standardise(standard_features(sources[0]))
+    model = stages.AdapterStage(config)
+    identity = stages.run_identity("adapter", config, stage.seed, sources[0], share)
+    model.adapter.standardise(stages.standard_features(sources[0]))
     if stage.init is not None:
-        load_adapter(model.adapter, find_model(stage.init))
-        identity["init"] = digest(model.adapter)
-    return _run(model, sources, config.adapter_training, identity, regression_mm, out, options)
+        stages.load_adapter(model.adapter, find_model(stage.init))
+        identity["init"] = stages.digest(model.adapter)
+    return _run(model, sources, config.adapter_training, identity, stages.regression_mm, out, options)
 
 
 def train_denoiser(
@@ -134,35 +123,36 @@ def train_denoiser(
         recipe: the configuration to start from; the tokenizer's part is the tokenizer run's own
         adapter: run of `di2pose train adapter`, for recipes with an adapter; it stays as it is, and takes the place of
             that in --init. Left out: it is trained along
-        share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
+        share: of the training records to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
     config = overridden(recipes.named(recipe), stage.settings)
     trained = checkpoint.read_config(find_model(tokenizer))
     _check_tokenizer(config, trained.tokenizer, stage.settings)
     if adapter is not None and not config.denoiser.adapter_layers:
         raise InputError(f"--adapter {adapter} cannot be used: the recipe {recipe} has no adapter; leave it out")
-    sources = feature_sources(features, share)
-    config = adopt(config, sources[0], trained)
+    caches = open_caches(features)
+    config = adopt(config, fullest(caches), trained)
+    sources = feature_sources(caches, share, config.skeleton)
     config = replace(config, denoiser_training=stage.over(config.denoiser_training))
     torch.manual_seed(stage.seed)
     model = Di2PoseNetwork(config)
     checkpoint.load(find_model(tokenizer), {"tokenizer": model.tokenizer})
     if stage.init is not None:
         _check_same_tokenizer(model, find_model(stage.init))
-        load_denoiser(model.denoiser, find_model(stage.init))
+        stages.load_denoiser(model.denoiser, find_model(stage.init))
     if (reader := getattr(model.denoiser, "adapter", None)) is not None:
         if adapter is not None:
-            load_adapter(reader, find_model(adapter))
+            stages.load_adapter(reader, find_model(adapter))
         elif stage.init is None:
-            reader.standardise(standard_features(sources[0]))
+            reader.standardise(stages.standard_features(sources[0]))
         # One that comes trained stays as it is. What it drops in training it drops here too: self-conditions are then
         # as wrong as on new crops.
         reader.requires_grad_(adapter is None and stage.init is None)
-    identity = run_identity("denoiser", config, stage.seed, sources[0], share)
-    identity["tokenizer"] = digest(model.tokenizer)
+    identity = stages.run_identity("denoiser", config, stage.seed, sources[0], share)
+    identity["tokenizer"] = stages.digest(model.tokenizer)
     if stage.init is not None or adapter is not None:
-        identity["init"] = digest(model.denoiser)
-    return _run(model, sources, config.denoiser_training, identity, prediction_mm, out, options)
+        identity["init"] = stages.digest(model.denoiser)
+    return _run(model, sources, config.denoiser_training, identity, stages.prediction_mm, out, options)
 
 
 def train_model(
@@ -186,32 +176,33 @@ def train_model(
         tokenizer: for kinds that stand on one (pct): run of `di2pose train tokenizer`; it stays as it is
         adapter: for kinds with Di2Pose's trunk (gaussian, pct): run of `di2pose train adapter --recipe compare`; it
             stays as it is. Left out: it is trained along
-        share: of the training crops to learn from, chosen by their ids; a smaller share is a part of a larger one
+        share: of the training records to learn from, chosen by their ids; a smaller share is a part of a larger one
     """
-    sources = feature_sources(features, share)
-    config = _kind_recipe(kind, sources[0], tokenizer, stage.settings)
-    config = replace(config, training=stage.over(training_of(config)))
+    caches = open_caches(features)
+    config = _kind_recipe(kind, fullest(caches), tokenizer, stage.settings)
+    config = replace(config, training=stage.over(config.training))
     torch.manual_seed(stage.seed)
     model: Any = kind_of(kind)(config)
-    identity = run_identity(kind, config, stage.seed, sources[0], share)
+    sources = feature_sources(caches, share, TorchModel(model).skeleton)
+    identity = stages.run_identity(kind, config, stage.seed, sources[0], share)
     if tokenizer is not None:
         checkpoint.load(find_model(tokenizer), {"tokenizer": model.parts()["tokenizer"]})
-        identity["tokenizer"] = digest(model.parts()["tokenizer"])
+        identity["tokenizer"] = stages.digest(model.parts()["tokenizer"])
     if stage.init is not None:
         if (other := checkpoint.read_kind(find_model(stage.init))[0]) != kind:
             raise InputError(f"--init {stage.init} holds a model of kind '{other}', expected one of '{kind}'")
         checkpoint.load(find_model(stage.init), model.parts())
-        identity["init"] = digest(model)
+        identity["init"] = stages.digest(model)
     elif hasattr(model, "prepare"):
-        model.prepare(standard_features(sources[0]))
+        model.prepare(stages.standard_features(sources[0]))
     if adapter is not None:
         reader = getattr(model.parts().get("trunk"), "adapter", None)
         if not isinstance(reader, Adapter):
             raise InputError(f"--adapter {adapter} cannot be used: this model of kind '{kind}' has no place for one")
-        load_adapter(reader, find_model(adapter))
+        stages.load_adapter(reader, find_model(adapter))
         reader.requires_grad_(False)
-        identity["adapter"] = digest(reader)
-    return _run(model, sources, config.training, identity, prediction_mm, out, options)
+        identity["adapter"] = stages.digest(reader)
+    return _run(model, sources, config.training, identity, stages.prediction_mm, out, options)
 
 
 def _run(
@@ -219,7 +210,7 @@ def _run(
     sources: tuple[RecordSource, RecordSource],
     training: TrainingConfig,
     identity: Json,
-    measure: Measure,
+    measure: stages.Measure,
     out: Path,
     options: RunOptions,
 ) -> int:
@@ -232,7 +223,7 @@ def _run(
     def export(averaged: Any, notes: Mapping[str, float], folder: str) -> None:
         checkpoint.save(out / folder, averaged.config, averaged.parts(), {**notes, **count}, kind=averaged.kind)
 
-    validate = partial(held_out_figures, held_out=held_out, measure=measure, seed=seed)
+    validate = partial(stages.held_out_figures, held_out=held_out, measure=measure, seed=seed)
     job = Job(name, model, source, training, seed, validate, export, identity)
     stopped = train(job, out, options)
     if int(os.environ.get("RANK", "0")) == 0:
@@ -242,9 +233,9 @@ def _run(
     return 128 + stopped if stopped else 0
 
 
-def _kind_recipe(kind: str, source: FeatureSource, tokenizer: Path | None, settings: Sequence[str]) -> Any:
+def _kind_recipe(kind: str, cache: FeatureCache, tokenizer: Path | None, settings: Sequence[str]) -> Any:
     """The kind's own configuration for such features, with the settings."""
-    cls, sizes = kind_of(kind), (source.encoder, source.layout.length, source.layout.width)
+    cls, sizes = kind_of(kind), (str(cache.header["encoder"]), cache.layout.length, cache.layout.width)
     if isinstance(cls, TokenRecipe):
         if tokenizer is None:
             raise InputError(f"a model of kind '{kind}' needs --tokenizer: a run of `di2pose train tokenizer`")
@@ -262,22 +253,23 @@ def _kind_recipe(kind: str, source: FeatureSource, tokenizer: Path | None, setti
     )
 
 
-def adopt(recipe: Config, source: FeatureSource, tokenizer: Config | None = None) -> Config:
+def adopt(recipe: Config, cache: FeatureCache, tokenizer: Config | None = None) -> Config:
     """The recipe with the features that there are, and with the tokenizer that was trained."""
     if tokenizer is not None:
         part = tokenizer.tokenizer
         hint = part.channels if recipe.denoiser.hint_channels else 0
-        denoiser = replace(recipe.denoiser, tokens=part.tokens, codes=part.codes, hint_channels=hint)
+        joints = tokenizer.skeleton.count
+        denoiser = replace(recipe.denoiser, tokens=part.tokens, codes=part.codes, hint_channels=hint, joints=joints)
         training = tokenizer.tokenizer_training
         recipe = replace(recipe, tokenizer=part, tokenizer_training=training, denoiser=denoiser)
-    layout = source.layout
+    layout = cache.layout
     denoiser = replace(
         recipe.denoiser,
         feature_width=layout.width,
         feature_tokens=layout.length,
         observer_tokens=layout.observer_tokens if recipe.denoiser.observer_dropout else 0,
     )
-    return replace(recipe, denoiser=denoiser, encoder=source.encoder)
+    return replace(recipe, denoiser=denoiser, encoder=str(cache.header["encoder"]))
 
 
 def _check_tokenizer(config: Any, tokenizer: TokenizerConfig, settings: Sequence[str]) -> None:
@@ -291,7 +283,7 @@ def _check_same_tokenizer(model: Di2PoseNetwork, init: Path) -> None:
     """Refuse a denoiser that learned the tokens of another tokenizer: it cannot read those of this one."""
     other = PoseTokenizer(checkpoint.read_config(init).tokenizer)
     checkpoint.load(init, {"tokenizer": other})
-    if digest(other) != digest(model.tokenizer):
+    if stages.digest(other) != stages.digest(model.tokenizer):
         raise InputError(
             f"--init {init} was trained with another tokenizer: give --tokenizer {init}, or leave --init out"
         )

@@ -11,6 +11,7 @@ import numpy as np
 import tyro
 from PIL import Image
 
+from di2pose.data import feature_cache
 from di2pose.data.feature_cache import BATCH, TEXT, Crop, write_features
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, Dataset, Sample
 from di2pose.device import choose_device
@@ -21,7 +22,7 @@ from di2pose.image.crop import ROI_MARGIN, Roi, apply, crop_camera, invert, roi_
 from di2pose.image.detect import Detection, PersonMatcher
 from di2pose.image.encoder import DEFAULT_ENCODER, Encoder, crop_pixels, load_encoder
 from di2pose.occlusion.protocols import occlude_limb
-from di2pose.pose.skeleton import H36M_17, Skeleton
+from di2pose.pose.skeleton import H36M_17, Skeleton, get
 
 OcclusionProtocol = Literal["occ-40", "occ-80"]
 PATCH_SEED = 0
@@ -36,14 +37,10 @@ BODY_TO_SIDE = 1.15
 
 
 @runtime_checkable
-class CropSource(Protocol):
+class CropSource(feature_cache.CropSource, Protocol):
     """Crops by number, and what a cache's header says of them."""
 
     about: Json
-
-    def __len__(self) -> int: ...
-
-    def crop(self, i: int) -> Crop: ...
 
 
 class DatasetCrops:
@@ -141,7 +138,7 @@ class PeopleCrops:
 
     def __init__(self, people: Dataset) -> None:
         self.people = people
-        self.about = about_people(people.header["settings"])
+        self.about = about_people(people.header["settings"], people.skeleton)
 
     def __len__(self) -> int:
         return len(self.people)
@@ -159,7 +156,7 @@ class PatchedCrops:
     """
 
     def __init__(self, source: CropSource, protocol: OcclusionProtocol) -> None:
-        self.source, self.size = source, patch_size(protocol)
+        self.source, self.size, self.skeleton = source, patch_size(protocol), get(source.about["skeleton"])
         self.about = {**source.about, "occlusion": protocol}
 
     def __len__(self) -> int:
@@ -171,7 +168,7 @@ class PatchedCrops:
         points = np.where(outside[:, None], np.nan, labels["joints_2d"])
         record = Sample(texts["id"], labels["joints_mm"], joints_2d=points)
         whole = Roi((CROP / 2, CROP / 2), CROP, 0.0)
-        made = occlude_limb(Image.fromarray(pixels), record, H36M_17, self.size, PATCH_SEED, roi=whole)
+        made = occlude_limb(Image.fromarray(pixels), record, self.skeleton, self.size, PATCH_SEED, roi=whole)
         visibility = np.where(made.hidden, OCCLUDED, labels["visibility"]).astype(np.int8)
         hidden = np.asarray((visibility >= OCCLUDED).mean(), np.float32)
         return np.asarray(made.image), {**labels, "visibility": visibility, "hidden": hidden}, texts
@@ -182,8 +179,8 @@ def patch_size(protocol: OcclusionProtocol) -> int:
     return int(protocol.removeprefix("occ-"))
 
 
-def about_people(settings: Json) -> Json:
-    return {"source": "people", "people": settings, "skeleton": "h36m_17"}
+def about_people(settings: Json, skeleton: Skeleton = H36M_17) -> Json:
+    return {"source": "people", "people": settings, "skeleton": skeleton.name}
 
 
 def person_crop(picture: Image.Image, sample: Sample, settings: Json) -> Crop:
@@ -240,19 +237,16 @@ def features(
         raise InputError(f"--workers must be 0 or more, got {workers}")
     place = choose_device(device)
     network = load_encoder(encoder, place)
-    source = _source(folder, images, network, detect, occlusion)
+    dataset = Dataset(folder, images)
+    source: CropSource
+    if dataset.name == "people" and network.size == (CROP, CROP):
+        if detect:
+            raise InputError(f"{folder} holds crops of rendered people: there is no picture for --detect to look at")
+        source = PeopleCrops(dataset)  # they are such crops already, with labels of their own
+        source = source if occlusion is None else PatchedCrops(source, occlusion)
+    else:
+        find = PersonMatcher() if detect or occlusion is not None else None
+        source = DatasetCrops(dataset, network, find, occlusion)
     batch = GPU_BATCH if place.type == "cuda" else BATCH
     about = {"runtime": "litert" if encoder.startswith("blazepose") else "torch", **source.about}
     write_features(source, network, out, about, flip, batch=batch, workers=workers)
-
-
-def _source(
-    folder: Path, images: Path | None, encoder: Encoder, detect: bool, occlusion: OcclusionProtocol | None
-) -> CropSource:
-    dataset = Dataset(folder, images)
-    if dataset.name == "people" and encoder.size == (CROP, CROP):
-        if detect:
-            raise InputError(f"{folder} holds crops of rendered people: there is no picture for --detect to look at")
-        people = PeopleCrops(dataset)  # they are such crops already, with labels of their own
-        return people if occlusion is None else PatchedCrops(people, occlusion)
-    return DatasetCrops(dataset, encoder, PersonMatcher() if detect or occlusion is not None else None, occlusion)

@@ -1,14 +1,12 @@
-"""The log of a run: metrics.jsonl, metrics.csv, a progress bar, and TensorBoard files on request."""
+"""The log of a run: metrics.jsonl, metrics.csv, a progress bar."""
 
 import csv
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
-from di2pose.errors import require
 from di2pose.files import reading, replacing, write_text
 
 Row = dict[str, float]
@@ -17,23 +15,14 @@ Row = dict[str, float]
 class Log:
     """Rows of numbers, one per line. A run that goes on drops what was logged after its checkpoint."""
 
-    def __init__(self, folder: Path, iteration: int, tensorboard: bool) -> None:
+    def __init__(self, folder: Path, iteration: int) -> None:
         self.folder, self.path = folder, folder / "metrics.jsonl"
         kept = [row for row in read_rows(self.path) if row["iteration"] <= iteration] if iteration else []
         write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
-        self._board: Any = None
-        if tensorboard:
-            require("tensorboard", extra="tensorboard")
-            self._board = require("torch.utils.tensorboard", extra="tensorboard").SummaryWriter(
-                str(folder / "tensorboard"), purge_step=iteration
-            )
 
     def write(self, row: Row) -> None:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-        if self._board is not None:
-            for name, value in row.items():
-                self._board.add_scalar(name, value, int(row["iteration"]))
 
     def finish(self) -> None:
         """metrics.csv of all rows."""
@@ -46,8 +35,6 @@ class Log:
             writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows(rows)
-        if self._board is not None:
-            self._board.close()
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -56,13 +43,9 @@ def read_rows(path: Path) -> list[Row]:
         return []
     with reading(path, "delete it; the run goes on without what was logged before"):
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
-        if not all(isinstance(row["iteration"], int) and all(map(_is_number, row.values())) for row in rows):
+        if not all(isinstance(row["iteration"], int) and {*map(type, row.values())} <= {int, float} for row in rows):
             raise ValueError("every line must hold numbers, and the iteration")
     return rows
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def progress_bar(name: str, done: int, total: int, shown: bool) -> tqdm:

@@ -31,21 +31,12 @@ from di2pose.config import TrainingConfig
 from di2pose.device import autocast, choose_device, precision_of
 from di2pose.diffusion.denoiser import Block
 from di2pose.errors import InputError
+from di2pose.files import Json
 from di2pose.noise import Noise, training_generators
 from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock
+from di2pose.training import state
 from di2pose.training.log import Log, progress_bar
 from di2pose.training.options import RunOptions, stop_signals
-from di2pose.training.state import (
-    EMA,
-    EpochSampler,
-    adamw,
-    check_identity,
-    learning_rate,
-    load_optimiser,
-    optimiser_tensors,
-    read_state,
-    write_state,
-)
 
 Batch = dict[str, Tensor]
 VALIDATIONS, LEAST_INTERVAL = 50, 500
@@ -134,8 +125,7 @@ class _Loss(nn.Module):
         self.model = model
 
     def forward(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
-        losses: dict[str, Tensor] = self.model.loss(batch, generator)
-        return losses
+        return self.model.loss(batch, generator)
 
 
 def train(job: Job, out: Path, options: RunOptions) -> int:
@@ -165,14 +155,14 @@ class _Trainer:
         self.model: Any = job.model.to(ranks.device).train()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         # The average reaches back over a tenth of the run at most: more would drag the first weights into the last.
-        self.average = EMA(self.model, min(job.training.ema, max(0.0, 1 - 10 / job.iterations)))
+        self.average = state.EMA(self.model, min(job.training.ema, max(0.0, 1 - 10 / job.iterations)))
         if options.compile:  # block by block: alike, they are compiled once; names of weights stay as they are
             for block in (module for module in self.model.modules() if isinstance(module, BLOCKS)):
                 block.compile()
-        self.optimiser = adamw(self.model, job.training)
+        self.optimiser = state.adamw(self.model, job.training)
         half = precision_of(options.precision, ranks.device) == torch.float16
         self.scaler = torch.amp.GradScaler(ranks.device.type, enabled=half)
-        self.sampler = EpochSampler(len(job.source), job.seed)
+        self.sampler = state.EpochSampler(len(job.source), job.seed)
         self.iteration, self.saved, self.seconds = 0, 0, 0.0
         self.sums: dict[str, float] = {}  # of the losses since the last row of the log
         self.figures: dict[str, float] = {}  # of the last validation
@@ -190,7 +180,7 @@ class _Trainer:
 
     def run(self, signals: list[int]) -> int:
         total, lead = self.job.iterations, self.ranks.rank == 0
-        log = Log(self.out, self.iteration, self.options.tensorboard) if lead else None
+        log = Log(self.out, self.iteration) if lead else None
         if self.iteration >= total:
             if log:  # it may have been killed after its last checkpoint, before its model and its log were written
                 self._export()
@@ -276,7 +266,7 @@ class _Trainer:
     def _update(self) -> float:
         """One step of AdamW and of the average; the norm of the gradient before clipping."""
         for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.iteration, self.job.iterations, self.job.training)
+            group["lr"] = state.learning_rate(self.iteration, self.job.iterations, self.job.training)
         self.scaler.unscale_(self.optimiser)
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.job.training.clip))
         if not self.scaler.is_enabled():  # a scaler skips such a step and lowers its scale
@@ -321,10 +311,11 @@ class _Trainer:
         groups = {
             "model": self.model.state_dict(),
             "average": self.average.model.state_dict(),
-            "optimiser": optimiser_tensors(self.model, self.optimiser),
+            "optimiser": state.optimiser_tensors(self.model, self.optimiser),
         }
-        facts = {name: getattr(self, name) for name in ("iteration", "seconds", "sums", "figures", "best_mm")}
-        write_state(self.path, groups, {"identity": self.job.identity, **facts, "scaler": self.scaler.state_dict()})
+        facts: Json = {name: getattr(self, name) for name in ("iteration", "seconds", "sums", "figures", "best_mm")}
+        facts |= {"identity": self.job.identity, "scaler": self.scaler.state_dict()}
+        state.write_state(self.path, groups, facts)
         self.saved = self.iteration
         self._export()
 
@@ -333,13 +324,13 @@ class _Trainer:
         self.job.export(self.average.model, notes | {f"held_out_{k}": v for k, v in self.figures.items()}, name)
 
     def _restore(self) -> None:
-        groups, facts = read_state(self.path)
-        check_identity(self.path, facts["identity"], self.job.identity)
+        groups, facts = state.read_state(self.path)
+        state.check_identity(self.path, facts["identity"], self.job.identity)
         for name, module in (("model", self.model), ("average", self.average.model)):
             check_state(groups[name], module.state_dict(), self.path)
             module.load_state_dict(groups[name])
         if facts["iteration"]:
-            load_optimiser(self.model, self.optimiser, groups.get("optimiser", {}), self.path)
+            state.load_optimiser(self.model, self.optimiser, groups.get("optimiser", {}), self.path)
         if facts["scaler"]:
             self.scaler.load_state_dict(facts["scaler"])
         self.iteration = self.saved = facts["iteration"]

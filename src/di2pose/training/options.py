@@ -4,7 +4,7 @@ import json
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from di2pose.config import Config, TokenizerConfig, TrainingConfig, from_json, to_json
+from di2pose.config import Config, TokenizerConfig, TrainingConfig, from_json, model_skeleton, to_json
 from di2pose.device import Precision
 from di2pose.errors import InputError
 
@@ -66,8 +66,6 @@ class RunOptions:
     """iterations from one validation to the next; left out: a fiftieth of the run, 500 at least"""
     save_minutes: float = 10.0
     """time from one checkpoint to the next; there is always one at the end and at a stop"""
-    tensorboard: bool = False
-    """write TensorBoard files too"""
     resume: bool = True
     """go on where RUN/last.safetensors stands; --no-resume starts over"""
 
@@ -95,10 +93,15 @@ def overridden(config: C, settings: Sequence[str]) -> C:
         if not equals or isinstance(part.get(name, {}), dict):
             fields = ", ".join(part)
             raise InputError(f"--set {setting}: expected KEY=VALUE, as in tokenizer.tokens=48; keys there: {fields}")
-        part[name] = _value(text)
+        part[name] = text
+        with suppress(json.JSONDecodeError):
+            part[name] = json.loads(text)
         given.add(path)
     if isinstance(config, Config):
         _derive(data, given)
+    elif "skeleton" in given and "trunk" in data:  # of a diffusion over the joints themselves
+        joints = model_skeleton(data["skeleton"]).count
+        data["trunk"] |= {name: joints for name in ("tokens", "joints") if f"trunk.{name}" not in given}
     return from_json(type(config), data)
 
 
@@ -107,16 +110,10 @@ def _derive(data: dict[str, Any], given: set[str]) -> None:
     denoiser, steps = data["denoiser"], data["diffusion"]["steps"]
     hint = tokenizer.channels if denoiser["hint_channels"] and denoiser["adapter_layers"] else 0
     derived = {"tokens": tokenizer.tokens, "codes": tokenizer.codes, "steps": steps, "hint_channels": hint}
+    derived["joints"] = model_skeleton(tokenizer.skeleton).count
     denoiser |= {name: value for name, value in derived.items() if f"denoiser.{name}" not in given}
     if "sample_steps" not in given and isinstance(steps, int):
         data["sample_steps"] = min(data["sample_steps"], steps)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 @contextmanager

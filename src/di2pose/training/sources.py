@@ -1,27 +1,29 @@
-"""Training records by number: poses for the tokenizer, cached features with poses for the denoiser."""
+"""Training records by number: poses for the tokenizer, cached features with poses for the denoiser.  n records, J
+joints of the model's skeleton."""
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from di2pose.data.feature_cache import FeatureCache
-from di2pose.data.poses import dataset_poses, whole_poses
+from di2pose.data.poses import whole_poses
 from di2pose.data.sample import UNKNOWN, Dataset
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout
 from di2pose.noise import seed_of
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_17, Skeleton, convert, same_points
 
 TRAIN = "train"
 
 
 class MemorySource:
-    """Records in memory, each tensor with a row a record; poses are `joints_mm` (n, 17, 3)."""
+    """Records in memory, each tensor with a row a record; poses are `joints_mm` (n, J, 3)."""
 
     def __init__(self, **records: Tensor) -> None:
         self.records = records
@@ -37,23 +39,34 @@ class MemorySource:
         return {name: tensor[torch.from_numpy(rows)] for name, tensor in self.records.items()}
 
 
-def read_poses(folder: Path) -> tuple[Float[np.ndarray, "n 17 3"], np.ndarray, np.ndarray]:
-    """Root-relative poses, their splits and ids, of a prepared dataset, of rendered people or of a feature cache."""
-    if (folder / "features.json").is_file():
-        cache = FeatureCache(folder)
-        joints, rows = whole_poses(cache.column("joints_mm"), cache.skeleton)
-        splits, ids = (np.array([line[name] for line in cache.index])[rows] for name in ("split", "id"))
-        return joints, splits, ids
-    return dataset_poses(Dataset(folder))
+def read_poses(
+    records: Dataset | FeatureCache, target: Skeleton = H36M_17
+) -> tuple[Float32[np.ndarray, "n J 3"], Int64[np.ndarray, " n"], np.ndarray, np.ndarray]:
+    """Root-relative poses on the target's joints; the number, split and id of each one's record. Records on a skeleton
+    that has not all joints of the target, nor others to make them of, are refused."""
+    skeleton = records.skeleton
+    known = convert(np.zeros((skeleton.count, 3), np.float32), skeleton, target)[1]
+    if missing := [name for name, there in zip(target.joints, known, strict=True) if not there]:
+        lacking = f"{target.name} needs {', '.join(missing)}, too"
+        raise InputError(f"{records.folder} has the joints of {skeleton.name}: {lacking}")
+    joints_mm = records.joints_mm if isinstance(records, Dataset) else records.column("joints_mm")
+    joints, rows = whole_poses(joints_mm, skeleton, target)
+    lines: list[Any] = [records.index[row] for row in rows.tolist()]
+    splits, ids = (np.array([str(line[name]) for line in lines]) for name in ("split", "id"))
+    return joints, rows, splits, ids
 
 
-def pose_sources(folders: Sequence[Path], share: float = 1.0) -> tuple[MemorySource, MemorySource]:
+def pose_sources(
+    folders: Sequence[Path], share: float = 1.0, target: Skeleton = H36M_17
+) -> tuple[MemorySource, MemorySource]:
     """All poses of split `train`, or a share of them, and all others: of feature caches the same as `feature_sources`
     chooses."""
     if not folders:
         raise InputError("--data needs one folder or more: prepared datasets, rendered people, feature caches")
-    joints, splits, ids = (np.concatenate(parts) for parts in zip(*map(read_poses, folders), strict=True))
-    poses = torch.from_numpy(joints.astype(np.float32))
+    opened = [FeatureCache(each) if (each / "features.json").is_file() else Dataset(each) for each in folders]
+    parts = [read_poses(records, target) for records in opened]
+    joints, _, splits, ids = (np.concatenate(each) for each in zip(*parts, strict=True))
+    poses = torch.from_numpy(joints)
     train, held_out = _split(splits, ids, share, folders)
     return MemorySource(joints_mm=poses[train]), MemorySource(joints_mm=poses[held_out])
 
@@ -82,25 +95,24 @@ class FeatureSource:
     the memory map batch by batch."""
 
     def __init__(
-        self, caches: Sequence[FeatureCache], places: Int64[np.ndarray, "n 2"], joints_mm: Float32[np.ndarray, "n 17 3"]
+        self,
+        caches: Sequence[FeatureCache],
+        places: Int64[np.ndarray, "n 2"],
+        joints_mm: Float32[np.ndarray, "n J 3"],
+        target: Skeleton = H36M_17,
     ) -> None:
         self.caches = list(caches)
         self.places = places
         """(number of the cache, number of the crop in it) of each record."""
         self.joints_mm = torch.from_numpy(joints_mm)
-        self.visibility = torch.from_numpy(_visibility(self.caches, places))
+        self.visibility = torch.from_numpy(_visibility(self.caches, places, target))
 
     def __len__(self) -> int:
         return len(self.places)
 
     @property
-    def encoder(self) -> str:
-        """Name of the encoder that made the features."""
-        return str(_fullest(self.caches).header["encoder"])
-
-    @property
     def layout(self) -> FeatureLayout:
-        return _fullest(self.caches).layout
+        return fullest(self.caches).layout
 
     @property
     def fingerprint(self) -> str:
@@ -116,33 +128,40 @@ class FeatureSource:
         return {"features": features, "joints_mm": self.joints_mm[chosen], "visibility": self.visibility[chosen]}
 
 
-def feature_sources(folders: Sequence[Path], share: float = 1.0) -> tuple[FeatureSource, FeatureSource]:
-    """All crops of split `train`, or a share of them, and all others."""
+def open_caches(folders: Sequence[Path]) -> list[FeatureCache]:
+    """Feature caches of the same kind of features."""
     if not folders:
         raise InputError("--features needs one folder or more, as `di2pose features` makes them")
     caches = [FeatureCache(folder) for folder in folders]
-    if not all(_fullest(caches).layout.extends(cache.layout) for cache in caches):
+    if not all(fullest(caches).layout.extends(cache.layout) for cache in caches):
         named = ", ".join(map(str, folders))
         raise InputError(f"the features of {named} differ in kind: make them all with the same encoder options")
-    found = [whole_poses(cache.column("joints_mm"), cache.skeleton) for cache in caches]
-    joints = np.concatenate([poses for poses, _ in found])
-    places = np.concatenate([np.stack([np.full(len(rows), k), rows], 1) for k, (_, rows) in enumerate(found)])
-    index = [caches[number].index[row] for number, row in places.tolist()]
-    splits, ids = (np.array([str(line[name]) for line in index]) for name in ("split", "id"))
-    one, other = _split(splits, ids, share, folders)
-    return FeatureSource(caches, places[one], joints[one]), FeatureSource(caches, places[other], joints[other])
+    return caches
 
 
-def _fullest(caches: Sequence[FeatureCache]) -> FeatureCache:
+def feature_sources(
+    caches: Sequence[FeatureCache], share: float = 1.0, target: Skeleton = H36M_17
+) -> tuple[FeatureSource, FeatureSource]:
+    """All crops of split `train`, or a share of them, and all others."""
+    found = [read_poses(cache, target) for cache in caches]
+    joints, rows, splits, ids = (np.concatenate(each) for each in zip(*found, strict=True))
+    places = np.stack([np.repeat(np.arange(len(found)), [len(poses) for poses, *_ in found]), rows], 1)
+    parts = _split(splits, ids, share, [cache.folder for cache in caches])
+    one, other = (FeatureSource(caches, places[rows], joints[rows], target) for rows in parts)
+    return one, other
+
+
+def fullest(caches: Sequence[FeatureCache]) -> FeatureCache:
     """The cache of the most features."""
     return max(caches, key=lambda cache: cache.layout.length)
 
 
-def _visibility(caches: Sequence[FeatureCache], places: np.ndarray) -> np.ndarray:
-    """(n, 17) visibility of H36M's joints; UNKNOWN where a cache has none, or other joints."""
-    found = np.full((len(places), H36M_17.count), UNKNOWN, np.int64)
+def _visibility(caches: Sequence[FeatureCache], places: np.ndarray, target: Skeleton) -> Int64[np.ndarray, "n J"]:
+    """Of the target's joints; UNKNOWN where a cache has none, or not that joint."""
+    found = np.full((len(places), target.count), UNKNOWN, np.int64)
     for number, cache in enumerate(caches):
-        mine = places[:, 0] == number
-        if "visibility" in cache.fields and cache.skeleton == H36M_17:
-            found[mine] = cache.column("visibility")[places[mine, 1]]
+        mine = np.flatnonzero(places[:, 0] == number)
+        if "visibility" in cache.fields:
+            there, here = same_points(cache.skeleton, target)
+            found[mine[:, None], here] = cache.column("visibility")[places[mine, 1]][:, there]
     return found

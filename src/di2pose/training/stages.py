@@ -43,7 +43,9 @@ class TokenizerStage(nn.Module):
 
     @in_float32
     def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
-        poses = augment(batch["joints_mm"], generator) if self.config.tokenizer.augment else batch["joints_mm"]
+        poses = batch["joints_mm"]
+        if self.config.tokenizer.augment:
+            poses = augment(poses, generator, self.config.skeleton)
         return self.tokenizer.loss(poses)
 
     def update_codebook(self) -> None:
@@ -76,7 +78,7 @@ class AdapterStage(nn.Module):
 
     def loss(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
         output = self.adapter(batch["features"], generator if self.training else None)
-        return adapter_losses(output.joints_mm, output.visibility_logits, batch, self.config.diffusion)
+        return adapter_losses(output, batch, self.config.diffusion)
 
     def parts(self) -> dict[str, nn.Module]:
         return {"adapter": self.adapter}
@@ -122,9 +124,9 @@ HELD_OUT: dict[Measure, int] = {reconstruction_mm: 2000, regression_mm: 1024, pr
 """Most records of a validation."""
 
 
-def run_identity(stage: str, config: object, seed: int, train: MemorySource | FeatureSource, share: float) -> Json:
+def run_identity(name: str, config: object, seed: int, source: MemorySource | FeatureSource, share: float) -> Json:
     """What makes a run the same run."""
-    whole = {"stage": stage, "config": to_json(config), "seed": seed, "data": train.fingerprint}
+    whole = {"stage": name, "config": to_json(config), "seed": seed, "data": source.fingerprint}
     return whole if share == 1 else whole | {"share": share}
 
 

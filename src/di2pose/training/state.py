@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from di2pose.checkpoint import check_state
-from di2pose.config import TrainingConfig
+from di2pose.config import TrainingConfig, without_later
 from di2pose.errors import InputError
 from di2pose.files import Json, replacing
 from di2pose.noise import seed_of
@@ -123,9 +123,9 @@ def read_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], Json]:
     return groups, facts
 
 
-def check_identity(path: Path, found: Mapping[str, object], wanted: Mapping[str, object]) -> None:
+def check_identity(path: Path, found: Json, wanted: Mapping[str, object]) -> None:
     """Refuse to go on with a run that was started otherwise, and name what differs."""
-    old, new = _flat("", found), _flat("", json.loads(json.dumps(wanted)))
+    old, new = (_flat("", without_later(each)) for each in (found, json.loads(json.dumps(wanted))))
     differing = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
     if differing:
         shown = "; ".join(f"{key} was {old.get(key)}, is {new.get(key)}" for key in differing[:6])
