@@ -15,7 +15,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def service(model):
-    with running(model) as service:
+    with running(model, hosts=("pose.example",)) as service:
         yield service
 
 

@@ -1,10 +1,13 @@
 """/openapi.json and /docs, both made of the tables in `schema`."""
 
+import json
 import re
 from collections.abc import Sequence
 from importlib.resources import files
 from string import Template
 from typing import Any
+
+from tabulate import tabulate
 
 from di2pose import __version__
 from di2pose.options import VIDEO_OPTIONS
@@ -13,7 +16,7 @@ from di2pose.result import STATES
 from di2pose.serve.guard import OPEN
 from di2pose.serve.limits import CODES, Limits
 from di2pose.serve.media import media_type
-from di2pose.serve.schema import LAB, PICTURE, ROUTES, VIDEO, Route, expected, request_model
+from di2pose.serve.schema import LAB, PICTURE, ROUTES, VIDEO, Route, request_model
 
 Schema = dict[str, Any]
 OF_UPLOADS = (400, 408, 413, 415, 422, 503, 504)
@@ -70,7 +73,8 @@ COMPONENTS: dict[str, Schema] = {
 """Schemas of the answers. docs/guide.md describes the result's keys."""
 ANSWERS = {
     "health": _ref("Health"), "about": _ref("Model"), "examples": _ref("Examples"), "predict": _ref("Result"),
-    "video": _ref("Result"), "reveal": _ref("Reveal"), "lab": {"anyOf": [_ref("Lab"), _ref("Result")]},
+    "video": _ref("Result"), "files": _ref("Result"), "reveal": _ref("Reveal"),
+    "lab": {"anyOf": [_ref("Lab"), _ref("Result")]},
 }  # fmt: skip
 """Endpoint of a route -> schema of its JSON answer."""
 
@@ -113,10 +117,12 @@ def _operation(route: Route, limits: Limits, formats: Sequence[str]) -> Schema:
 
 def _answer(route: Route, formats: Sequence[str]) -> Schema:
     """Media type -> schema; a file that is no JSON has none."""
-    if route.endpoint != "files":
-        return {route.answer: {"schema": ANSWERS[route.endpoint]} if route.endpoint in ANSWERS else {}}
-    kinds: Schema = {media_type(ending): {} for ending in formats} | {"application/zip": {}}
-    return kinds | {"application/json": {"schema": ANSWERS["predict"]}}
+    if route.endpoint == "example":
+        return {"image/jpeg": {}}
+    others: Schema = {}
+    if route.endpoint == "files":
+        others = {media_type(ending): {} for ending in formats} | {"application/zip": {}}
+    return others | {"application/json": {"schema": ANSWERS[route.endpoint]}}
 
 
 def _content(route: Route, limits: Limits) -> Schema:
@@ -141,22 +147,22 @@ def _properties(names: tuple[str, ...], limits: Limits) -> dict[str, Any]:
 def page(limits: Limits) -> str:
     """/docs: the same to read, without a script."""
     routes = [[f"<code>{route.method} {route.path}</code>", route.text, " or ".join(route.files)] for route in ROUTES]
-    taken = [
-        [f"<code>{name}</code>", schema["description"], expected(name, schema),
-         "photo, video" if name in VIDEO_OPTIONS else "photo"]
-        for name, schema in _properties(LAB, limits).items()
-    ]  # fmt: skip
+    taken = []
+    for name, schema in _properties(LAB, limits).items():
+        kind = schema.get("anyOf", [schema])[0]
+        values = f"{kind['minimum']} to {kind['maximum']}" if "minimum" in kind else kind["type"]
+        of = "photo, video" if name in VIDEO_OPTIONS else "photo"
+        taken.append([f"<code>{name}</code>", schema["description"], values, json.dumps(schema["default"]), of])
     template = files("di2pose.serve").joinpath("static/docs.html").read_text(encoding="utf-8")
     return Template(template).substitute(
         version=__version__,
         address="http://127.0.0.1:8000",
         routes=_table(["route", "answer", "file"], routes),
-        fields=_table(["field", "meaning", "JSON", "of a"], taken),
+        fields=_table(["field", "meaning", "values", "left out", "of a"], taken),
         limits=_table(["what", "at most"], [[name, f"{value:.10g}"] for name, value in limits.public().items()]),
         errors=_table(["status", "code"], [[str(status), code] for status, code in CODES.items()]),
     )
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{cells}</table>"
+    return str(tabulate(rows, head, "unsafehtml", disable_numparse=True))

@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from di2pose.serve.limits import ApiError, Limits
+from di2pose.serve.limits import ApiError
 from di2pose.serve.schema import PICTURE, VIDEO
 
 MOST_PARTS, MOST_HEADER, MOST_FIELD = 32, 4_000, 200_000
@@ -36,23 +36,22 @@ class UploadBudget:
         self.most, self.now = most, 0
 
     @asynccontextmanager
-    async def reading(self, request: Request, limits: Limits, most: int) -> AsyncIterator[bytes]:
+    async def reading(self, request: Request, seconds: float, most: int) -> AsyncIterator[bytes]:
         """The whole body, for as long as it is needed."""
         body, taken = bytearray(), 0
         try:
             try:
-                async with asyncio.timeout(limits.upload_s):
+                async with asyncio.timeout(seconds):
                     async for chunk in request.stream():
                         self.now += len(chunk)
                         taken += len(chunk)
                         if taken > most:
                             raise ApiError(413, f"such a request may have {most} bytes, more came: send a smaller file")
                         if self.now > self.most:
-                            raise ApiError(503, "too many requests are in memory: try again soon", retry_after_s=5)
+                            raise ApiError(503, "too many requests are in memory: try again soon", 5)
                         body += chunk
             except TimeoutError as error:
-                late = f"the request did not arrive within {limits.upload_s:g} s: send it again"
-                raise ApiError(408, late) from error
+                raise ApiError(408, f"the request did not arrive within {seconds:g} s: send it again") from error
             request.state.whole = True
             content = bytes(body)
             body.clear()  # else it would be in memory twice

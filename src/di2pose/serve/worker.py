@@ -235,4 +235,4 @@ def _gone() -> ApiError:
 
 
 def _ending() -> ApiError:
-    return ApiError(503, "the service ends: try another", retry_after_s=LONGEST_RETRY_S)
+    return ApiError(503, "the service ends: try another", LONGEST_RETRY_S)
