@@ -78,7 +78,7 @@ def test_what_waits_is_refused_at_once_and_what_has_begun_is_finished(photos, en
             fields = QUICK | {"boxes": [BOX]}
             first = pool.submit(service.post, "/v1/predict", photos[0], **fields)
             assert process.stdout.readline() == "begun\n"
-            others = [pool.submit(service.post, "/v1/predict", photos[4], **fields) for _ in range(2)]
+            others = [pool.submit(service.post, "/v1/predict", photos[1], **fields) for _ in range(2)]
             until(lambda: service.get("/v1/health").json["waiting"] == 2)
             process.send_signal(ending)
             for other in others:

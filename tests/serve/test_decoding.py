@@ -27,7 +27,7 @@ def test_what_takes_too_long_or_dies_is_an_answer_and_the_next_call_is_answered(
     with pytest.raises(ApiError, match=r"^422: .*longer than 0\.1 s"):
         process.run(time.sleep, 600)
     monkeypatch.undo()
-    with pytest.raises(ApiError, match="^422: the decoder ended at this file"):
+    with pytest.raises(ApiError, match=r"^422: the decoder ended at this file"):
         process.run(os._exit, 7)
     first = process.run(os.getpid)
     (idle,) = process._pool._processes.values()
@@ -40,7 +40,7 @@ def test_pictures_and_errors_come_back_as_they_are(process, photos):
     here, there = decode_picture(photos[0]), process.run(decode_picture, photos[0])
     assert (there.mode, there.size, there.info) == (here.mode, here.size, here.info)
     assert there.tobytes() == here.tobytes()
-    with pytest.raises(ApiError, match="^422: .*damaged"):
+    with pytest.raises(ApiError, match=r"^422: .*damaged"):
         process.run(decode_picture, photos[0][:2000])
     with pytest.raises(ZeroDivisionError):
         process.run(divmod, 1, 0)

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import time
+from dataclasses import asdict
 
 import pytest
 from serve.proxy import behind_nginx
@@ -64,7 +65,7 @@ def test_a_token_is_asked_of_all_but_health_and_the_page(model, photos):
             service.headers = given
             for path in ("/v1/model", "/v1/examples", "/v1/nowhere"):
                 assert service.get(path).error == "unauthorised"
-            answer = service.post("/v1/predict", photos[4], **QUICK)
+            answer = service.post("/v1/predict", photos[1], **QUICK)
             assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
             for host in ("127.0.0.1/a?", "127.0.0.1/a#", "localhost/v1/health?", "127.0.0.1\\"):  # no way round it
                 assert service.get("/v1/model", **given, Host=host).status in (401, 403)
@@ -79,7 +80,7 @@ def test_the_page_may_ask_through_the_documented_proxy(service, photos, tmp_path
         assert proxy.get(path).body == service.get("/").body
         assert proxy.get(f"{path}static/app.js").body == service.get("/static/app.js").body
         for origin, status in ((f"http://pose.example:{port}", 200), ("http://evil.example", 403)):
-            answer = proxy.post(f"{path}v1/predict", photos[4], headers={"Origin": origin}, **QUICK)
+            answer = proxy.post(f"{path}v1/predict", photos[1], headers={"Origin": origin}, **QUICK)
             assert answer.status == status
         if path != "/":
             moved = proxy.get(path.rstrip("/"))
@@ -107,7 +108,7 @@ def test_a_wrong_method_is_told_the_right_ones(service):
 
 
 def test_compressed_bodies_are_refused_as_such(service, photos):
-    body = gzip.compress(json.dumps({"image": base64.b64encode(photos[4]).decode()}).encode())
+    body = gzip.compress(json.dumps({"image": base64.b64encode(photos[1]).decode()}).encode())
     for coding in ("gzip", "identity, gzip"):
         answer = service.ask("POST", "/v1/predict", body, JSON | {"Content-Encoding": coding})
         assert (answer.status, answer.error) == (415, "unsupported_media")
@@ -117,8 +118,8 @@ def test_compressed_bodies_are_refused_as_such(service, photos):
 
 
 def test_base64_may_be_wrapped_and_a_data_uri(service, photos):
-    one = base64.b64encode(photos[4]).decode()
-    wrapped = base64.encodebytes(photos[4]).decode()
+    one = base64.b64encode(photos[1]).decode()
+    wrapped = base64.encodebytes(photos[1]).decode()
     for text, status in (
         (f"data:image/png;base64,{one}", 200), (f"DATA:;base64,{wrapped}".replace("\n", "\r\n"), 200),
         (f"data:image/png,{one}", 400), (f"{one[:40]}*{one[40:]}", 400), (one[:-1], 400),
@@ -135,7 +136,7 @@ def test_what_is_too_large_is_told_before_and_while_it_is_read(model, photos):
         parts = (bytes(10_000) for _ in range(40))
         streamed = service.ask("POST", "/v1/predict", parts, FORM)  # chunked: nobody said how much comes
         assert (streamed.status, streamed.error) == (413, "too_large")
-        many = service.post("/v1/predict", photos[4])
+        many = service.post("/v1/predict", photos[1])
         assert many.error == "too_large"
         assert "200x160" in many.json["error"]["message"]
         full = service.post("/v1/video", bytes(600_000), "video")
@@ -179,7 +180,7 @@ def test_wrong_requests_are_told_what_is_wrong(service, photos):
         ({"pin": {"nose": [0, -500, 0]}, "boxes": two}, 400, "give one box in 'boxes', got 2"),
         ({"pin": {"nose": [0, -500, 0]}}, 422, "one person in one picture, got 0 people"),
     ):
-        answer = service.post("/v1/predict", photos[4], **QUICK | fields)
+        answer = service.post("/v1/predict", photos[1], **QUICK | fields)
         assert answer.status == status
         assert message in answer.json["error"]["message"]
     assert service.ask("POST", "/v1/predict", b"x", {"Content-Type": "text/plain"}).error == "unsupported_media"
@@ -193,11 +194,20 @@ def test_wrong_requests_are_told_what_is_wrong(service, photos):
 
 def test_nothing_of_a_request_is_logged(service, photos, capfd, caplog):
     caplog.set_level(0)
-    service.post("/v1/predict?name=secret-name", photos[4], **QUICK)
+    service.post("/v1/predict?name=secret-name", photos[1], **QUICK)
     service.post("/v1/predict?name=secret-name", photos[0][:3000], **QUICK)
     out, err = capfd.readouterr()
     assert "secret" not in out + err + caplog.text
     assert "predict" not in out + err + caplog.text
+
+
+def test_the_model_tells_what_a_page_needs(service, model):
+    about = service.get("/v1/model").json
+    assert (about["name"], about["kind"], about["diffusion_steps"]) == ("small", "di2pose", 100)
+    assert about["defaults"] == {"hypotheses": 8, "steps": model.config.sample_steps, "seed": 0, "max_people": 8}
+    assert (len(about["joints"]), len(about["bones"])) == (17, 16)
+    assert about["limits"] == asdict(Limits())
+    assert about["formats"] == media.formats()
 
 
 def test_examples_are_fetched_once_and_can_be_predicted(tmp_path, monkeypatch, service):

@@ -29,7 +29,7 @@ ERROR = "#/components/schemas/Error"
 BOX = [1, 2, 30, 40]
 VALID, INVALID = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 SETTINGS = settings(
-    max_examples=3, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=2, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
 LIMITS = Limits(price=4321, video_price=87654)
 DOCUMENT = openapi.document(LIMITS, formats())

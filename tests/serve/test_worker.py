@@ -130,7 +130,7 @@ def test_a_request_whose_client_has_gone_leaves_the_queue_or_stops_within_a_step
     go.set()
     until(lambda: not service.worker.busy)
     assert len(steps) == 3
-    assert service.post("/v1/predict", photos[4], **QUICK).status == 200
+    assert service.post("/v1/predict", photos[1], **QUICK).status == 200
 
 
 def test_time_that_is_up_stops_the_work_within_a_step(worker):
@@ -262,7 +262,7 @@ def test_a_video_gives_way_to_a_reveal_and_a_lab(service, astronaut, photos, tmp
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.x.x.x")
 def test_a_full_queue_says_when_to_come_again(model, photos):
     def ask(client="127.0.0.1"):
-        return service.post("/v1/predict", photos[4], client=client, **QUICK)
+        return service.post("/v1/predict", photos[1], client=client, **QUICK)
 
     with running(model, waiting=3, a_client=2) as service, ThreadPoolExecutor(3) as pool, service.held():
         asked = [pool.submit(ask) for _ in range(2)]

@@ -5,7 +5,7 @@ import io
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -142,7 +142,7 @@ class Service:
             "bones": [[names[parent], names[child]] for child, parent in H36M_17.bones],
             "defaults": {"hypotheses": own.hypotheses, "steps": self.own_steps, "seed": own.seed,
                          "max_people": own.max_people},
-            "limits": self.limits.public(),
+            "limits": asdict(self.limits),
             "formats": formats(),
             "diffusion_steps": self.diffusion_steps,
         })  # fmt: skip

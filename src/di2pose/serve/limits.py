@@ -60,9 +60,3 @@ class Limits:
     """Of a picture, a frame of a video, or the check of either before it is queued."""
     video_work_s: Suppress[float] = 900.0
     """Of the work on a video or a lab, without the turns of other requests."""
-
-    def public(self) -> dict[str, float]:
-        """What the page needs to know."""
-        names = ("bytes", "pixels", "hypotheses", "steps", "people", "price", "video_bytes", "video_seconds",
-                 "video_price", "grid")  # fmt: skip
-        return {name: getattr(self, name) for name in names}

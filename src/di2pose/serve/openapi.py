@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -127,28 +128,24 @@ def _answer(route: Route, formats: Sequence[str]) -> Schema:
 
 def _content(route: Route, limits: Limits) -> Schema:
     """The same fields as a form, where each is JSON text, and as JSON, where the file is base64."""
-    others = _properties(route.fields_of(route.files[0]), limits)
-    file: Schema = {name: {"type": "string", "description": FILES[name]} for name in route.files}
-    form = {name: schema | {"format": "binary"} for name, schema in file.items()}
-    text = {name: schema | {"contentEncoding": "base64"} for name, schema in file.items()}
+    others = request_model(route.fields_of(route.files[0]), limits).model_json_schema()["properties"]
     needed = [{"required": [name]} for name in route.files]
-    whole: Schema = {"type": "object", "additionalProperties": False, "oneOf": needed}
-    encoding = {name: {"contentType": "application/json"} for name in others}
-    return {
-        "multipart/form-data": {"schema": whole | {"properties": form | others}, "encoding": encoding},
-        "application/json": {"schema": whole | {"properties": text | others}},
-    }
-
-
-def _properties(names: tuple[str, ...], limits: Limits) -> dict[str, Any]:
-    return dict(request_model(names, limits).model_json_schema()["properties"])
+    content: Schema = {}
+    for kind, coding in (
+        ("multipart/form-data", {"format": "binary"}), ("application/json", {"contentEncoding": "base64"}),
+    ):  # fmt: skip
+        file = {name: {"type": "string", "description": FILES[name], **coding} for name in route.files}
+        schema = {"type": "object", "additionalProperties": False, "oneOf": needed, "properties": file | others}
+        content[kind] = {"schema": schema}
+    content["multipart/form-data"]["encoding"] = {name: {"contentType": "application/json"} for name in others}
+    return content
 
 
 def page(limits: Limits) -> str:
     """/docs: the same to read, without a script."""
     routes = [[f"<code>{route.method} {route.path}</code>", route.text, " or ".join(route.files)] for route in ROUTES]
     taken = []
-    for name, schema in _properties(LAB, limits).items():
+    for name, schema in request_model(LAB, limits).model_json_schema()["properties"].items():
         kind = schema.get("anyOf", [schema])[0]
         values = f"{kind['minimum']} to {kind['maximum']}" if "minimum" in kind else kind["type"]
         of = "photo, video" if name in VIDEO_OPTIONS else "photo"
@@ -159,7 +156,7 @@ def page(limits: Limits) -> str:
         address="http://127.0.0.1:8000",
         routes=_table(["route", "answer", "file"], routes),
         fields=_table(["field", "meaning", "values", "left out", "of a"], taken),
-        limits=_table(["what", "at most"], [[name, f"{value:.10g}"] for name, value in limits.public().items()]),
+        limits=_table(["what", "at most"], [[name, f"{value:.10g}"] for name, value in asdict(limits).items()]),
         errors=_table(["status", "code"], [[str(status), code] for status, code in CODES.items()]),
     )
 

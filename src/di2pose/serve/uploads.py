@@ -22,7 +22,7 @@ MOST_PARTS, MOST_HEADER, MOST_FIELD = 32, 4_000, 200_000
 """Parts of a form; bytes of one part's headers, and of a text field."""
 DRAIN_BYTES, DRAIN_S = 128_000_000, 10.0
 """Read and thrown away of a refused request, for a client that is still sending does not read its answer."""
-DATA_URI = re.compile(r"data:[^,]{,200};base64,", re.IGNORECASE)
+DATA_URI = re.compile(r"\Adata:[^,]{,200};base64,", re.IGNORECASE)
 KINDS = (
     "send multipart/form-data with the file in the field 'image' (or 'video'), or application/json with the file as "
     "base64 under 'image'"
@@ -111,25 +111,19 @@ def _parse_header(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _read_json(body: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The files are base64, in one line or wrapped, with or without the head of a data: URI."""
     record = parse_json(body, "the request")
     if not isinstance(record, dict):
         raise ApiError(400, f"the request must be a JSON object, got {type(record).__name__}")
     files = {}
-    for name in (PICTURE, VIDEO):
-        if name in record:
-            try:
-                files[name] = _decode_base64(record.pop(name))
-            except (TypeError, ValueError) as error:
-                wanted = "as text, alone or as a URI (data:image/png;base64,...)"
-                raise ApiError(400, f"'{name}' must be the file's bytes in base64 {wanted}") from error
+    for name in record.keys() & {PICTURE, VIDEO}:
+        try:
+            digits = DATA_URI.sub("", record.pop(name), count=1).encode("ascii").translate(None, b" \t\r\n")
+            files[name] = base64.b64decode(digits, validate=True)
+        except (TypeError, ValueError) as error:
+            wanted = "as text, alone or as a URI (data:image/png;base64,...)"
+            raise ApiError(400, f"'{name}' must be the file's bytes in base64 {wanted}") from error
     return files, record
-
-
-def _decode_base64(text: str) -> bytes:
-    """Standard base64, in one line or wrapped, with or without the head of a data: URI."""
-    head = DATA_URI.match(text)
-    digits = text[head.end() if head else 0 :].encode("ascii")
-    return base64.b64decode(digits.translate(None, b" \t\r\n"), validate=True)
 
 
 def parse_json(text: bytes, what: str) -> Any:
