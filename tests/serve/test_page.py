@@ -361,7 +361,9 @@ def test_the_view_is_framed_round_the_main_people_and_everybody_is_a_choice(page
     picture = frames[0].copy()
     tiny = frames[0].crop((105, 25, 226, 236)).resize((28, 50))
     picture.paste(tiny, (6, 20))
-    page.open().drop(jpeg(picture))
+    page.open().set("hypotheses", 2)
+    page.set("second_look", False)
+    page.drop(jpeg(picture), quick=False)
     assert "2 people" in page.text("subtitle")
     view, pressed = "return {...document.getElementById('view').dataset}", "[aria-pressed=true]#everybody"
     high = []
