@@ -15,7 +15,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def service(model):
-    with running(model) as service:
+    with running(model, hosts=("pose.example",)) as service:
         yield service
 
 
@@ -27,8 +27,5 @@ def astronaut():
 
 @pytest.fixture(scope="session")
 def photos(astronaut):
-    """Files of different pictures of somebody, small, and of one without anybody."""
-    whole = astronaut.resize((256, 256))
-    turned = whole.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    pictures = [whole, turned, astronaut.crop((40, 0, 420, 300)), astronaut.crop((0, 30, 470, 512))]
-    return [file_of(picture) for picture in (*pictures, Image.new("RGB", (200, 160), (90, 120, 160)))]
+    """Files of two small pictures: of somebody, and of nobody."""
+    return [file_of(picture) for picture in (astronaut.resize((256, 256)), Image.new("RGB", (200, 160), "grey"))]

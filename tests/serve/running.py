@@ -99,12 +99,17 @@ class Running:
         finally:
             self.worker.run = run
 
-    def wait_for(self, count, timeout=60):
+    def wait_for(self, count):
         """Until so many requests wait."""
-        end = time.monotonic() + timeout
-        while self.worker.waiting != count:
-            assert time.monotonic() < end, f"{self.worker.waiting} requests wait, not {count}"
-            time.sleep(0.01)
+        until(lambda: self.worker.waiting == count)
+
+
+def until(condition):
+    """Wait for a condition, for at most a minute."""
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def form(files, fields):
@@ -135,13 +140,6 @@ def running(model, limits=None, waiting=64, a_client=64, token=None, hosts=()):
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
             worker.close()
-
-
-def work_for_ever(between):
-    """The work of a long job."""
-    while True:
-        between()
-        time.sleep(0.01)
 
 
 def file_of(picture, kind="PNG", **options):

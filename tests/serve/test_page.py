@@ -1,14 +1,10 @@
 """The page of `di2pose serve` in a real headless Chromium, with the packaged model behind it: every feature, at desk
-and phone width. DI2POSE_SHOTS=FOLDER keeps pictures of it."""
+and phone width. DI2POSE_SHOTS=FOLDER keeps a picture of the end of each test."""
 
 import base64
 import io
 import os
 import re
-import subprocess
-import sys
-import time
-import zipfile
 from contextlib import closing
 from importlib import resources
 from pathlib import Path
@@ -18,7 +14,7 @@ import pytest
 from output.browser import CHROMEDRIVER, CHROMIUM, Browser
 from PIL import Image
 from serve.proxy import behind_nginx
-from serve.running import running
+from serve.running import running, until
 from video.films import write_film
 
 from di2pose.assets import extract
@@ -26,13 +22,15 @@ from di2pose.data.demo_footage import CLIP, FRAME, REGION
 from di2pose.data.frames import Video
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Result
+from di2pose.serve.limits import Limits
+from di2pose.serve.media import Examples, formats
 
 pytest.importorskip("starlette", reason="the page needs the extra serve")
 TOKEN = "a-secret"
 DESK, PHONE = {"width": 1400, "height": 900}, {"width": 360, "height": 780, "phone": True}
 SIZE = (325, 265)
 """Of the test pictures, pixels."""
-FRAMES = 6
+FRAMES = 4
 ANSWERS = "Number(document.getElementById('stage').dataset.answers ?? 0)"
 TEXT = "document.getElementById('{}').textContent"
 TABLE = "return [...document.querySelectorAll('#rows tr')].map(r => [...r.cells].map(c => c.textContent))"
@@ -50,17 +48,10 @@ WIDE = """return [document.documentElement.scrollWidth, ...[...document.querySel
 
 
 @pytest.fixture(scope="module")
-def site():
-    """The command itself, with the model inside the package. It asks for a token, and takes small pictures."""
-    command = [sys.executable, "-m", "di2pose", "serve", "--port", "0", "--token", TOKEN, "--max-pixels", "320000"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
-    try:
-        yield next(m[0] for line in server.stdout if (m := re.search(r"http://[^ ]+/", line)))
-    finally:
-        server.terminate()
-        server.wait(20)
-        server.stdout.close()
+def site(model):
+    """A service that asks for a token, and takes small pictures."""
+    with running(model, Limits(pixels=320_000), token=TOKEN) as service:
+        yield f"http://127.0.0.1:{service.port}/"
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +80,10 @@ def browser(frames, tmp_path_factory):
 
 
 class Page:
-    """The page in the browser; `shoot` keeps a picture where the environment asks for it."""
+    """The page in the browser."""
 
     def __init__(self, browser, site):
-        self.browser, self.site, self.folder = browser, site, os.environ.get("DI2POSE_SHOTS")
+        self.browser, self.site = browser, site
         self.run, self.click, self.press = browser.run, browser.click, browser.press
 
     def open(self, token=TOKEN, **look):
@@ -113,9 +104,9 @@ class Page:
         self.until(f"{ANSWERS} > {before} && !document.body.classList.contains('busy')")
 
     def drop(self, content, name="walker.jpg", kind="image/jpeg", quick=True):
-        """A picture, answered; `quick`: by few hypotheses and one look."""
+        """A picture, answered; `quick`: by one hypothesis and one look."""
         if quick:
-            self.run(SET, "hypotheses", 2)
+            self.run(SET, "hypotheses", 1)
             self.run(SET, "second_look", False)
         self.answer(lambda: self.run(DROP, name, kind, base64.b64encode(content).decode()))
         return self
@@ -148,19 +139,16 @@ class Page:
     def draw(self, x0, y0, x1, y1, kind="mouse"):
         self.browser.drag(self.on_photo(x0, y0), self.on_photo(x1, y1), kind)
 
-    def shoot(self, name):
-        if self.folder:
-            time.sleep(0.6)  # for what scrolls smoothly
-            Path(self.folder).mkdir(parents=True, exist_ok=True)
-            self.browser.screenshot(Path(self.folder) / f"{name}.png")
-
     def fits(self, width=360):
         assert max(self.run(WIDE)) <= width + 0.5
 
 
 @pytest.fixture
-def page(browser, site):
+def page(browser, site, request):
     yield Page(browser, site)
+    if folder := os.environ.get("DI2POSE_SHOTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        browser.screenshot(Path(folder) / f"{request.node.name}.png")
     # A refused request (401, 422) is an error to the browser, too; the page tells it in words.
     assert [message for message in browser.messages() if "the server responded with a status of 4" not in message] == []
     assert set(browser.run("return Object.keys(localStorage)")) <= {"theme"}
@@ -174,7 +162,7 @@ def jpeg(picture):
 
 
 def test_a_dropped_photo_becomes_a_pose_to_turn(page, walker):
-    page.open().shoot("desk-start")
+    page.open()
     page.drop(walker, quick=False)
     assert page.text("subtitle").startswith("walker.jpg · 1 person · 8 hypotheses")
     assert len(page.run(PLACES.format("view"))) == 17
@@ -182,18 +170,40 @@ def test_a_dropped_photo_becomes_a_pose_to_turn(page, walker):
     assert (on_photo > 0).all()
     assert (on_photo < x0[2:]).all()
     assert "1 person" in page.text("live")
-    page.shoot("desk-result")
     before = page.run(PLACES.format("view"))
     page.run("document.getElementById('view').focus()")
     page.press("right", "right")
     assert page.run(PLACES.format("view")) != before
-    page.tab("joints")
+    page.run("document.getElementById('tab-sample').focus()")
+    page.press("right")
+    assert page.run("return document.activeElement.id") == "tab-joints"
+    assert page.run("return document.querySelectorAll('[role=tabpanel]:not([hidden])').length") == 1
     assert page.joint("pelvis")[0][:3] == [0, 0, 0]
-    page.shoot("desk-joints")
+    page.tab("angles")
+    rows = page.run(TABLE.replace("#rows", "#angles tbody"))
+    knee = next(row for row in rows if "knee" in row[0])
+    assert all(re.match(r"\u2212?\d+°", cell) for cell in knee[1:3])  # left against right
+
+
+def test_keys_help_theme_and_names(page):
+    page.open().press("?")
+    assert page.run("return document.getElementById('help').open")
+    page.press("\ue00c")
+    background = "return getComputedStyle(document.body).backgroundColor"
+    light = page.run(background)
+    page.press("t", "t")
+    assert page.run("return localStorage.getItem('theme')") == "dark"
+    assert page.run(background) != light
+    nameless = """return [...document.querySelectorAll('button, select, input, canvas, section, dialog')].filter(
+        e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML)"""
+    assert page.run(nameless) == []
+    page.open()
+    assert page.run("return document.documentElement.dataset.theme") == "dark"
 
 
 def test_paste_chooser_camera_and_examples_are_ways_in(page, walker, tmp_path):
     page.open().set("hypotheses", 1)
+    page.set("second_look", False)
     page.answer(lambda: page.run(PASTE, "image.png", "image/jpeg", base64.b64encode(walker).decode()))
     assert page.text("subtitle").startswith("image.png · 1 person")
     page.click("#restart")
@@ -204,7 +214,6 @@ def test_paste_chooser_camera_and_examples_are_ways_in(page, walker, tmp_path):
     page.click("#restart")
     page.click("#cameraButton")
     page.until("document.getElementById('cameraVideo').videoWidth > 0")
-    page.shoot("desk-camera")
     page.answer(lambda: page.click("#shoot"))
     assert page.text("subtitle").startswith("camera.jpg · 1 person")
     assert page.run("return document.getElementById('cameraVideo').srcObject") is None
@@ -216,13 +225,18 @@ def test_paste_chooser_camera_and_examples_are_ways_in(page, walker, tmp_path):
     assert "made smaller" in page.text("mediaNote")  # 650 x 530 pixels are too many here
 
 
-def test_examples_of_a_new_service_come_without_a_reload(browser, model, tmp_path, monkeypatch):
-    monkeypatch.setenv("DI2POSE_CACHE", str(tmp_path))
-    with running(model) as service:
-        Page(browser, f"http://127.0.0.1:{service.port}/").open().until("document.querySelector('#exampleList button')")
+def test_examples_of_a_new_service_come_without_a_reload(page, monkeypatch):
+    found, asked = Examples.all, []
+
+    def later(examples):
+        asked.append(1)
+        return found(examples) if len(asked) > 1 else {}
+
+    monkeypatch.setattr(Examples, "all", later)
+    page.open().until("document.querySelector('#exampleList button')")
 
 
-def test_sliders_and_seed_draw_anew(page, walker):
+def test_sliders_and_seed_draw_anew_and_a_hidden_region_is_not_looked_at(page, walker):
     page.open().drop(walker)
     first = page.run(TABLE)
     page.answer(lambda: page.set("hypotheses", 3))
@@ -232,15 +246,27 @@ def test_sliders_and_seed_draw_anew(page, walker):
     assert "seed 1" in page.text("subtitle")
     assert page.run(TABLE) != first
     page.set("auto", False)
-    page.set("hypotheses", 2)
+    page.set("hypotheses", 1)
     page.set("steps", int(re.search(r"(\d+) steps", page.text("subtitle"))[1]) - 2)
     page.set("seed", 0)
     assert "Resample" in page.text("live")
     page.answer(lambda: page.click("#resample"))
     assert page.run(TABLE) == first
+    page.set("auto", True)
+    assert {page.joint(name)[1] for name in ("left_knee", "right_knee", "head")} == {"seen"}
+    page.click("[data-tool=hide]")
+    page.answer(lambda: page.draw(0.05, 0.6, 0.95, 0.98))
+    assert page.joint("left_knee")[1] == page.joint("right_knee")[1] == "occluded"
+    assert page.joint("head")[1] == "seen"
+    page.answer(lambda: page.click("#rectChips .chip"))
+    assert page.joint("left_knee")[1] == "seen"
+    page.press("h")  # by keys alone
+    page.press("down", "down", "right", "left")
+    page.answer(lambda: page.press("\ue007"))
+    assert page.text("rectChips") == "hidden region×"
 
 
-def test_a_joint_is_dragged_clicked_and_let_go(page, walker):
+def test_a_joint_is_dragged_clicked_let_go_and_taken_back(page, walker):
     page.open().drop(walker)
     if page.run("return document.querySelector('[data-tool=pin]').getAttribute('aria-pressed')") == "false":
         page.press("p")
@@ -254,46 +280,29 @@ def test_a_joint_is_dragged_clicked_and_let_go(page, walker):
     assert z1 == pytest.approx(z, abs=1.5)
     moved = page.spot("photo", "left_wrist")
     assert np.hypot(moved[0] - at[0] - 24, moved[1] - at[1] + 36) < 16  # where they stand is estimated anew
-    page.shoot("desk-pinned")
     assert page.text("pinChips") == "left wrist×"
     at = page.spot("view", "right_ankle")
     page.answer(lambda: page.browser.drag(at, (at[0] - 20, at[1] - 30)))  # in the 3D view
     assert page.joint("right_ankle")[1] == page.joint("left_wrist")[1] == "pinned"
-    at = page.spot("photo", "head")
-    page.answer(lambda: page.browser.drag(at, at))  # a click
-    assert page.joint("head")[1] == "pinned"
-    at = page.spot("photo", "head")
-    page.answer(lambda: page.browser.drag(at, at))
-    assert page.joint("head")[1] != "pinned"
+    for pinned in (True, False):  # a click holds it, another lets it go
+        at = page.spot("photo", "head")
+        page.answer(lambda at=at: page.browser.drag(at, at))
+        assert (page.joint("head")[1] == "pinned") == pinned
     page.answer(lambda: page.click("#pinChips .chip"))
     assert page.joint("left_wrist")[1] != "pinned"
     page.set("pinJoint", "left_knee")  # and by numbers
     page.set("pinZ", 150)
     page.answer(lambda: page.click("#pinForm button"))
-    assert page.joint("left_knee")[0][2] == pytest.approx(150, abs=1)
-    assert page.run("return document.querySelectorAll('#pinChips .chip').length") == 2
-
-
-def test_a_pin_out_of_reach_is_taken_back(page, walker):
-    page.open().drop(walker)
-    before = page.run(TABLE)
-    page.set("pinJoint", "left_wrist")
-    page.set("pinX", 5000)
+    knee, table = page.joint("left_knee"), page.run(TABLE)
+    assert knee[0][2] == pytest.approx(150, abs=1)
+    page.set("pinJoint", "left_knee")
+    page.set("pinY", -4000)  # out of reach: it goes back to where it was
     page.answer(lambda: page.click("#pinForm button"))
-    expected = "Pin taken back (left wrist): the pin 'left_wrist' must be within 1500 mm of the pelvis"
+    expected = "Pin taken back (left knee): 'pin.left_knee': must be within 1500 mm of the pelvis"
     assert page.text("alertText").startswith(expected)
-    page.shoot("desk-pin-back")
-    assert (page.run(TABLE), page.text("pinChips")) == (before, "")
-    page.answer(lambda: page.set("hypotheses", 3))  # later changes are answered
+    assert (page.run(TABLE), page.text("pinChips")) == (table, "right ankle×left knee×")
+    page.answer(lambda: page.set("hypotheses", 2))  # later changes are answered
     assert page.run("return document.getElementById('alert').hidden")
-    page.set("pinJoint", "left_knee")  # a pin that was good goes back to where it was
-    page.answer(lambda: page.click("#pinForm button"))
-    pinned = page.joint("left_knee")
-    page.set("pinY", -4000)
-    page.answer(lambda: page.click("#pinForm button"))
-    assert page.text("alertText").startswith("Pin taken back (left knee): ")
-    assert (page.joint("left_knee"), page.text("pinChips")) == (pinned, "left knee×")
-    assert pinned[1] == "pinned"
 
 
 def test_the_page_works_behind_a_proxy_under_a_path(page, tmp_path):
@@ -303,10 +312,11 @@ def test_the_page_works_behind_a_proxy_under_a_path(page, tmp_path):
     with behind_nginx(folder, int(page.site.rstrip("/").rpartition(":")[2]), "/pose/") as port:
         page.site = f"http://127.0.0.1:{port}/pose/"
         page.open().set("hypotheses", 1)
+        page.set("second_look", False)
+        page.set("grid", 2)
         page.until("document.querySelectorAll('#exampleList button').length > 1")
         page.answer(lambda: page.click("#exampleList button"))
         assert page.text("subtitle").startswith("walker · 1 person")
-        page.shoot("desk-path")
         page.tab("files")
         page.click("[data-format=json]")
         page.until("document.getElementById('live').textContent === 'Saved walker.json'")
@@ -318,22 +328,6 @@ def test_the_page_works_behind_a_proxy_under_a_path(page, tmp_path):
             page.browser.open(page.run(f"return document.querySelector('[href$=\"{name}\"]').href"))
             assert page.run("return location.href") == page.site + name
             assert "/v1/predict" in page.run("return document.body.textContent")
-
-
-def test_a_hidden_region_is_not_looked_at(page, walker):
-    page.open().drop(walker)
-    assert {page.joint(name)[1] for name in ("left_knee", "right_knee", "head")} == {"seen"}
-    page.click("[data-tool=hide]")
-    page.answer(lambda: page.draw(0.05, 0.6, 0.95, 0.98))
-    page.shoot("desk-hidden")
-    assert page.joint("left_knee")[1] == page.joint("right_knee")[1] == "occluded"
-    assert page.joint("head")[1] == "seen"
-    page.answer(lambda: page.click("#rectChips .chip"))
-    assert page.joint("left_knee")[1] == "seen"
-    page.press("h")  # by keys alone
-    page.press("down", "down", "right", "left")
-    page.answer(lambda: page.press("\ue007"))
-    assert page.text("rectChips") == "hidden region×"
 
 
 def test_somebody_who_was_missed_gets_a_box(page, frames):
@@ -354,7 +348,6 @@ def test_somebody_who_was_missed_gets_a_box(page, frames):
     one = page.run(TABLE)
     page.press("2")
     assert page.run(TABLE) != one
-    page.shoot("desk-two")
     # A pin is about one person; the other stays.
     page.press("p")
     at = page.spot("photo", "left_wrist")
@@ -362,14 +355,15 @@ def test_somebody_who_was_missed_gets_a_box(page, frames):
     assert page.joint("left_wrist")[1] == "pinned"
     page.press("1")
     assert page.run(TABLE) == one
-    page.answer(lambda: page.click("#rectChips .chip"))
 
 
 def test_the_view_is_framed_round_the_main_people_and_everybody_is_a_choice(page, frames):
     picture = frames[0].copy()
     tiny = frames[0].crop((105, 25, 226, 236)).resize((28, 50))
     picture.paste(tiny, (6, 20))
-    page.open().drop(jpeg(picture))
+    page.open().set("hypotheses", 2)
+    page.set("second_look", False)
+    page.drop(jpeg(picture), quick=False)
     assert "2 people" in page.text("subtitle")
     view, pressed = "return {...document.getElementById('view').dataset}", "[aria-pressed=true]#everybody"
     high = []
@@ -377,13 +371,12 @@ def test_the_view_is_framed_round_the_main_people_and_everybody_is_a_choice(page
         assert page.run(view)["shown"] == shown
         assert page.run("return document.querySelectorAll(arguments[0]).length", pressed) == int(shown) - 1
         high.append(np.ptp(np.array(page.run(PLACES.format("view"))), axis=0).max())
-        page.shoot(f"desk-far-{shown}")
         page.press("e")
     assert high[0] == high[2] > 0.4 * page.run(BOX, "view")[3]
     assert high[1] < 0.5 * high[0]
 
 
-def test_reveal_shows_the_tokens_step_by_step(page, walker):
+def test_reveal_and_lab(page, walker):
     page.open().drop(walker)
     estimate = page.run(PLACES.format("view"))
     page.tab("reveal")
@@ -401,18 +394,12 @@ def test_reveal_shows_the_tokens_step_by_step(page, walker):
         assert len(cells) == int(told[2])
         assert sum(c != "cell" for c in cells) == int(told[1])
         done.append(int(told[1]))
-        if step == last // 2:
-            page.shoot("desk-reveal")
     assert done[0] < done[1] < done[2] == int(told[2])
     assert page.run(PLACES.format("view")) != estimate
     page.click("#revealPlay")
     page.until("document.getElementById('revealPlay').textContent === 'Pause'")
     page.click("#revealDone")
     assert page.run(PLACES.format("view")) == estimate
-
-
-def test_the_lab_covers_and_maps(page, walker):
-    page.open().drop(walker)
     clean = page.run(TABLE)
     page.tab("lab")
     page.set("patch", 30)
@@ -421,49 +408,33 @@ def test_the_lab_covers_and_maps(page, walker):
     page.until("!document.getElementById('patchText').hidden")
     assert int(re.search(r"by (\d+) mm", page.text("patchText"))[1]) > 0
     assert page.run(TABLE) != clean
-    page.shoot("desk-patch")
     page.click("#patchOff")
     assert page.run(TABLE) == clean
-    page.set("grid", 3)
+    page.set("grid", 2)
     plain = page.run("return document.getElementById('photo').toDataURL()")
     page.click("#heatRun")
     page.until("!document.getElementById('heatShow').hidden")
     assert page.text("heatText").startswith(f"The worst place moves the joints by {page.text('rampHigh')}")
     assert page.run("return document.getElementById('photo').toDataURL()") != plain
-    page.shoot("desk-lab")
     page.click("#heatOff")
     assert page.run("return document.getElementById('photo').toDataURL()") == plain
 
 
-def test_angles_stand_left_against_right(page, walker):
-    page.open().drop(walker).tab("angles")
-    rows = page.run(TABLE.replace("#rows", "#angles tbody"))
-    knee = next(row for row in rows if "knee" in row[0])
-    assert all(re.match(r"\u2212?\d+°", cell) for cell in knee[1:3])
-    page.shoot("desk-angles")
-
-
-def test_every_format_is_saved(page, walker, tmp_path):
+def test_files_are_saved(page, walker, tmp_path):
     page.browser.devtools("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     page.open().drop(walker).tab("files")
-    page.shoot("desk-files")
-    formats = page.run("return [...document.querySelectorAll('#formats button')].map(b => b.dataset.format)")
-    assert {"json", "csv", "npz", "trc", "c3d", "bvh", "html", "png", "jpg"} <= set(formats)
-    for ending in formats:
+    shown = page.run("return [...document.querySelectorAll('#formats button')].map(b => b.dataset.format)")
+    assert sorted(shown) == sorted(formats())
+    for ending in ("json", "jpg"):
         page.click(f"[data-format='{ending}']")
         page.until(f"document.getElementById('live').textContent === 'Saved walker.{ending}'")
-    deadline = time.monotonic() + 10
-    while len(list(tmp_path.glob("walker.*[!d]"))) < len(formats) and time.monotonic() < deadline:
-        time.sleep(0.05)
+        until((tmp_path / f"walker.{ending}").exists)
     saved = Result.load(tmp_path / "walker.json")
-    assert saved.hypotheses == 2
-    rows = page.run(TABLE)
-    for j, row in enumerate(rows):
+    assert saved.hypotheses == 1
+    for j, row in enumerate(page.run(TABLE)):
         numbers = [float(cell.replace("\u2212", "-")) for cell in row[1:4]]
         np.testing.assert_allclose(numbers, saved.people[0].joints_mm[j], atol=0.56)
-    assert zipfile.is_zipfile(tmp_path / "walker.npz")
-    for ending in ("jpg", "png"):
-        Image.open(tmp_path / f"walker.{ending}").verify()
+    Image.open(tmp_path / "walker.jpg").verify()
 
 
 def test_a_video_plays_and_a_frame_becomes_a_photo(page, frames, tmp_path):
@@ -477,10 +448,9 @@ def test_a_video_plays_and_a_frame_becomes_a_photo(page, frames, tmp_path):
     assert page.run(TABLE) != first
     page.tab("angles")
     assert page.run("return document.querySelectorAll('#angles svg polyline').length") >= 2
-    page.shoot("desk-video")
     page.run("document.activeElement.blur()")
     page.press(" ")
-    page.until("document.getElementById('view').dataset.frame === '5'")
+    page.until(f"document.getElementById('view').dataset.frame === '{FRAMES - 1}'")
     page.press(" ")
     assert page.run("return document.getElementById('tab-lab').disabled")
     page.set("slider", 2)
@@ -489,8 +459,15 @@ def test_a_video_plays_and_a_frame_becomes_a_photo(page, frames, tmp_path):
     assert not page.run("return document.getElementById('tab-lab').disabled")
 
 
-def test_work_is_cancelled_and_errors_are_told(page, walker):
-    page.open().drop(walker)
+def test_the_token_is_asked_for_work_is_cancelled_and_errors_are_told(page, walker):
+    page.open(token=None)
+    page.until("document.getElementById('tokenDialog').open")
+    for word in ("wrong", TOKEN):
+        page.until("document.getElementById('tokenDialog').open")
+        page.browser.type("#token", word)
+        page.click("#tokenForm .main")
+    page.until("document.getElementById('limits').textContent")
+    page.drop(walker)
     page.run("document.getElementById('another').click()")
     page.until("document.body.classList.contains('busy')")
     page.press("\ue00c")
@@ -499,7 +476,6 @@ def test_work_is_cancelled_and_errors_are_told(page, walker):
     page.run(DROP, "broken.jpg", "image/jpeg", base64.b64encode(walker[:200]).decode())
     page.until("!document.getElementById('alert').hidden")
     assert len(page.text("alertText")) > 20
-    page.shoot("desk-error")
     page.click("#alertClose")
     page.run(DROP, "empty.jpg", "image/jpeg", "")
     assert page.text("alertText") == "The file is empty."
@@ -507,62 +483,24 @@ def test_work_is_cancelled_and_errors_are_told(page, walker):
     page.drop(blank, "blank.jpg")
     assert "Nobody was found. Draw a box" in page.text("alertText")
     assert page.run("return document.querySelector('[data-tool=add]').getAttribute('aria-pressed')") == "true"
-
-
-def test_the_token_is_asked_for_once(page, walker):
-    page.open(token=None)
-    page.until("document.getElementById('tokenDialog').open")
-    page.shoot("desk-token")
-    for word in ("wrong", TOKEN):
-        page.until("document.getElementById('tokenDialog').open")
-        page.browser.type("#token", word)
-        page.click("#tokenForm .main")
-    page.until("document.getElementById('limits').textContent")
-    page.drop(walker)
-    assert "1 person" in page.text("subtitle")
     page.open()
     assert page.run("return location.hash") == ""
 
 
-def test_keys_help_theme_and_names(page, walker):
-    page.open().drop(walker)
-    page.press("?")
-    assert page.run("return document.getElementById('help').open")
-    page.shoot("desk-help")
-    page.press("\ue00c")
-    background = "return getComputedStyle(document.body).backgroundColor"
-    light = page.run(background)
-    page.press("t", "t")
-    assert page.run("return localStorage.getItem('theme')") == "dark"
-    assert page.run(background) != light
-    page.shoot("desk-dark")
-    page.run("document.getElementById('tab-sample').focus()")
-    page.press("right")
-    assert page.run("return document.activeElement.id") == "tab-joints"
-    assert page.run("return document.querySelectorAll('[role=tabpanel]:not([hidden])').length") == 1
-    nameless = """return [...document.querySelectorAll('button, select, input, canvas, section, dialog')].filter(
-        e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML)"""
-    assert page.run(nameless) == []
-    page.open()
-    assert page.run("return document.documentElement.dataset.theme") == "dark"
-    page.shoot("desk-dark-start")
-
-
 def test_a_phone_shows_all_of_it(page, walker):
-    page.open(**PHONE, dark=True).shoot("phone-start")
+    page.open(**PHONE, dark=True)
     page.fits()
     page.drop(walker)
-    page.shoot("phone-result")
     page.fits()
     page.click("[data-tool=pin]")
     at = page.spot("photo", "right_wrist")
     page.answer(lambda: page.browser.drag(at, (at[0] + 12, at[1] - 20), kind="touch"))
     assert page.joint("right_wrist")[1] == "pinned"
+    page.answer(lambda: page.click("#pinChips .chip"))
     page.click("[data-tool=hide]")
     assert page.joint("left_knee")[1] == "seen"
     page.answer(lambda: page.draw(0.1, 0.6, 0.9, 0.95, kind="touch"))
     assert page.joint("left_knee")[1] == "occluded"
-    page.shoot("phone-tools")
     page.fits()
     for tab in ("sample", "joints", "angles", "reveal", "lab", "files"):
         page.tab(tab)
@@ -574,13 +512,11 @@ def test_a_phone_shows_all_of_it(page, walker):
             page.set("grid", 2)
             page.click("#heatRun")
             page.until("!document.getElementById('heatShow').hidden")
-        page.shoot(f"phone-{tab}")
         page.fits()
         scrolls = "const e = document.getElementById(arguments[0]); return e.scrollWidth <= e.clientWidth"
         assert page.run(scrolls, f"pane-{tab}"), tab
         assert page.run("return [...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)")
     page.press("?")
-    page.shoot("phone-help")
     page.fits()
 
 

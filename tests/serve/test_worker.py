@@ -1,38 +1,28 @@
 """The queue: whose turn it is, when work stops, how the service ends; and what a request may cost."""
 
 import asyncio
-import os
-import re
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from serve.running import BOUNDARY, QUICK, Running, form, running
+from serve.running import BOUNDARY, QUICK, form, running, until
 from video.films import write_film
 
 from di2pose.diffusion import fast_sampler
 from di2pose.interruption import check
 from di2pose.serve import worker as worker_module
 from di2pose.serve.limits import ApiError, Limits
+from di2pose.serve.schema import check_price
 from di2pose.serve.worker import PHOTO, Job, Worker
 
 BOX = (20.0, 10.0, 200.0, 250.0)
 DEFAULTS = {"hypotheses": 8, "steps": None, "seed": 0, "max_people": 16}
-DEAR = {"hypotheses": 64, "steps": 100}
-
-
-@pytest.fixture(scope="module")
-def film(tmp_path_factory, astronaut):
-    """The bytes of three frames."""
-    frames = [np.asarray(astronaut.resize((128, 128)).crop((k, 0, 120 + k, 120))) for k in range(3)]
-    return write_film(tmp_path_factory.mktemp("film") / "a.mp4", frames, rate=10).read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -74,49 +64,54 @@ def test_a_request_that_costs_too_much_is_refused_with_the_limit(service, photos
     boxes = [[20 + k, 10, 200, 250] for k in range(16)]
     for route in ("/v1/predict", "/v1/files/csv", "/v1/reveal", "/v1/lab"):
         at = {"at": BOX} if route == "/v1/lab" else {}
-        answer = service.post(route, photos[0], boxes=boxes, **DEAR, **at)
+        answer = service.post(route, photos[0], boxes=boxes, hypotheses=64, steps=100, **at)
         assert (answer.status, answer.error) == (413, "too_large")
         message = answer.json["error"]["message"]
         assert message.startswith("boxes x hypotheses x steps may be 10000 at most, 16 x 64 x 100 = 102400 came: ask")
-    grid = service.post("/v1/lab", photos[0], boxes=boxes[:1], grid=12, hypotheses=64)
-    assert "places x hypotheses x steps may be 10000 at most, 144 x 64 x 4 = 36864" in grid.json["error"]["message"]
-    assert service.worker.waiting == 0
-
-
-def test_the_price_of_a_video_counts_its_frames(model, film):
-    with running(model, Limits(video_price=24)) as service:
-        cheap = {"hypotheses": 2, "steps": 2}
-        assert service.post("/v1/video", film, "video", **cheap, max_people=2).status == 200
-        video = service.post("/v1/video", film, "video", **cheap, max_people=3).json["error"]["message"]
-        assert "frames x max_people x hypotheses x steps may be 24 at most, 3 x 3 x 2 x 2 = 36" in video
 
 
 def test_the_price_counts_each_factor():
     limits = Limits(price=48)
-    assert limits.check_price({"hypotheses": 4, "steps": None, "boxes": [BOX]}, own_steps=12) == 48
-    assert limits.check_price({"hypotheses": 4, "steps": 2, "max_people": 2}, own_steps=12) == 48
+    assert check_price(limits, {"hypotheses": 4, "steps": None, "boxes": [BOX]}, own_steps=12) == 48
+    assert check_price(limits, {"hypotheses": 4, "steps": 2, "max_people": 2}, own_steps=12) == 48
     pinned = {"hypotheses": 4, "steps": 2, "boxes": [BOX], "pin": {"left_wrist": (200, 100, -100)}}
-    for options, message in (
-        ({"hypotheses": 4, "steps": 2, "max_people": 3}, r"\(max_people \+ 4\) x hypotheses x steps may be 48 at most"),
-        (pinned, "boxes x hypotheses x steps x 8 with pins may be 48 at most, 1 x 4 x 2 x 8 = 64 came"),
+    for options, places, message in (
+        ({"hypotheses": 4, "steps": 2, "max_people": 3}, 0, r"\(max_people \+ 4\) x hypotheses x steps may be 48"),
+        (pinned, 0, "boxes x hypotheses x steps x 8 with pins may be 48 at most, 1 x 4 x 2 x 8 = 64 came"),
+        ({"hypotheses": 4, "steps": None}, 4, "places x hypotheses x steps may be 48 at most, 4 x 4 x 12 = 192"),
     ):
         with pytest.raises(ApiError, match=message):
-            limits.check_price(options, own_steps=12)
+            check_price(limits, options, 12, places)
 
 
 def test_what_the_page_asks_for_by_default_is_far_below_the_limit():
     limits = Limits()
     one = DEFAULTS | {"boxes": [BOX]}
     requests = [(DEFAULTS, 0), (one | {"steps": 24}, 0), (one | {"pin": {"nose": (0, 0, 0)}}, 0), (DEFAULTS, 36)]
-    assert max(limits.check_price(options, 4, places) for options, places in requests) < limits.price / 8
+    assert max(check_price(limits, options, 4, places) for options, places in requests) < limits.price / 8
     longest = round(limits.video_seconds * limits.video_rate)
-    assert limits.check_price(DEFAULTS | {"max_people": 8}, 4, frames=longest) < limits.video_price / 2
+    assert check_price(limits, DEFAULTS | {"max_people": 8}, 4, frames=longest) < limits.video_price / 2
 
 
 # Work that stops
 
 
-def test_a_request_whose_client_has_gone_stops_within_a_step(service, photos, monkeypatch):
+@contextmanager
+def connected(service, photo, **fields):
+    """A client that has asked, and goes away at the end of the block."""
+    body = form({"image": photo}, fields)
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+    head += f"Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", service.port)) as connection:
+        connection.sendall(head.encode() + body)
+        yield
+
+
+def test_a_request_whose_client_has_gone_leaves_the_queue_or_stops_within_a_step(service, photos, monkeypatch):
+    with service.held():
+        with connected(service, photos[0]):
+            service.wait_for(1)
+        service.wait_for(0)
     jump, steps, jobs = fast_sampler.jump, [], []
     reached, go = threading.Event(), threading.Event()
 
@@ -128,25 +123,14 @@ def test_a_request_whose_client_has_gone_stops_within_a_step(service, photos, mo
         return jump(*arguments)
 
     monkeypatch.setattr(fast_sampler, "jump", held)
-    body = form({"image": photos[0]}, {"boxes": [BOX], "hypotheses": 1, "steps": 50, "second_look": False})
-    head = f"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
-    head += f"Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n\r\n"
     with service.noting_jobs(jobs.append):
-        with socket.create_connection(("127.0.0.1", service.port)) as connection:
-            connection.sendall(head.encode() + body)
+        with connected(service, photos[0], boxes=[BOX], hypotheses=1, steps=50, second_look=False):
             assert reached.wait(60)
         until(lambda: jobs[0].gone)
     go.set()
     until(lambda: not service.worker.busy)
     assert len(steps) == 3
-    assert service.post("/v1/predict", photos[4], **QUICK).status == 200
-
-
-def until(true):
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    assert service.post("/v1/predict", photos[1], **QUICK).status == 200
 
 
 def test_time_that_is_up_stops_the_work_within_a_step(worker):
@@ -159,14 +143,21 @@ def test_time_that_is_up_stops_the_work_within_a_step(worker):
             job.until = 0.0 if step == 2 else job.until
 
     (error,) = answers(worker, (job, work))
-    assert (error.status, len(steps)) == (504, 3)
+    assert (error.status_code, len(steps)) == (504, 3)
+
+
+def test_a_request_that_waits_too_long_is_given_up(service):
+    with service.held():
+        late = service.submit(Job("a", PHOTO, 0.1, 60), photo("never", []))
+        assert late.exception(60).status_code == 503
+        assert service.worker.waiting == 0
 
 
 def test_a_bug_is_an_answer_and_the_next_job_is_answered(worker, caplog):
     bug, good = answers(
         worker, (Job("a", PHOTO, 60, 60), lambda between: 1 / 0), (Job("a", PHOTO, 60, 60), lambda between: "good")
     )
-    assert (bug.status, good) == (500, "good")
+    assert (bug.status_code, good) == (500, "good")
     assert "a request failed in the program" in caplog.text
 
 
@@ -197,15 +188,12 @@ def test_clients_have_one_turn_after_the_other(worker):
 
 def test_long_jobs_and_photos_take_turns(worker):
     """Two videos and a client with many photos: a frame, a frame, a photo. The first client's second video waits for
-    the end of its first."""
+    the end of its first; so does a third client's, for no more than two of a kind have begun."""
     turns = []
     videos = [(Job(name[0], "video", 60, 60), frames(name, turns)) for name in ("a", "b", "a'")]
     answers(worker, *videos, *[(Job("c", PHOTO, 60, 60), photo("photo", turns)) for _ in range(4)])
     assert turns == ["photo", "a0", "b0", "photo", "a1", "b1", "photo", "a2", "b2", "photo", "a'0", "a'1", "a'2"]
-
-
-def test_no_more_than_two_of_a_kind_have_begun(worker):
-    turns = []
+    turns.clear()
     answers(worker, *[(Job(name, "video", 60, 60), frames(name, turns, 2)) for name in "abc"])
     assert turns == ["a0", "b0", "a1", "b1", "c0", "c1"]
 
@@ -245,12 +233,14 @@ def test_the_clock_of_a_long_job_stands_still_while_others_work(worker, monkeypa
 
     job, other = Job("a", "video", 10_000, 10), Job("b", "lab", 10_000, 5_000)
     late, done = answers(worker, (job, work), (other, hour))
-    assert (late.status, done) == (504, None)
+    assert (late.status_code, done) == (504, None)
     assert left == pytest.approx([6, 6])
 
 
-def test_a_video_gives_way_to_a_reveal_and_a_lab(service, film, photos):
+def test_a_video_gives_way_to_a_reveal_and_a_lab(service, astronaut, photos, tmp_path):
     """Of the same client: each of the three has waited from the beginning."""
+    pictures = [np.asarray(astronaut.resize((128, 128)).crop((k, 0, 120 + k, 120))) for k in range(3)]
+    film = write_film(tmp_path / "a.mp4", pictures, rate=10).read_bytes()
     done = []
 
     def ask(name, *arguments, **fields):
@@ -261,7 +251,7 @@ def test_a_video_gives_way_to_a_reveal_and_a_lab(service, film, photos):
     with ThreadPoolExecutor(3) as pool, service.held():
         asked = [pool.submit(ask, "video", film, "video")]
         service.wait_for(1)
-        asked += [pool.submit(ask, "reveal", photos[0], boxes=[BOX])]
+        asked += [pool.submit(ask, "reveal", photos[0], boxes=[BOX], second_look=False)]
         service.wait_for(2)
         asked += [pool.submit(ask, "lab", photos[0], boxes=[BOX], grid=2, second_look=False)]
         service.wait_for(3)
@@ -272,7 +262,7 @@ def test_a_video_gives_way_to_a_reveal_and_a_lab(service, film, photos):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.x.x.x")
 def test_a_full_queue_says_when_to_come_again(model, photos):
     def ask(client="127.0.0.1"):
-        return service.post("/v1/predict", photos[4], client=client, **QUICK)
+        return service.post("/v1/predict", photos[1], client=client, **QUICK)
 
     with running(model, waiting=3, a_client=2) as service, ThreadPoolExecutor(3) as pool, service.held():
         asked = [pool.submit(ask) for _ in range(2)]
@@ -291,61 +281,6 @@ def test_a_full_queue_says_when_to_come_again(model, photos):
     assert [one.result().status for one in asked] == [200, 200, 200]
 
 
-# The end
-
-
-SERVER = """
-import sys
-from di2pose.diffusion import fast_sampler
-from di2pose.serve import command, server
-
-server.GRACE_S = 60
-jump, first = fast_sampler.jump, [True]
-
-def held(*arguments):
-    if first.pop() if first else False:
-        print("begun", flush=True)
-        sys.stdin.readline()
-    return jump(*arguments)
-
-if __name__ == "__main__":
-    fast_sampler.jump = held
-    command.serve(port=0)
-"""
-
-
-def test_sigterm_refuses_what_waits_at_once_and_finishes_what_has_begun(photos):
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        while not (found := re.search(r"http://[^:]+:(\d+)/", line := process.stdout.readline())):
-            assert line, "it did not start"
-        service = Running(int(found[1]), None)
-        with ThreadPoolExecutor(3) as pool:
-            fields = QUICK | {"boxes": [BOX]}
-            first = pool.submit(service.post, "/v1/predict", photos[0], **fields)
-            assert process.stdout.readline() == "begun\n"
-            others = [pool.submit(service.post, "/v1/predict", photos[4], **fields) for _ in range(2)]
-            until(lambda: service.get("/v1/health").json["waiting"] == 2)
-            process.send_signal(signal.SIGTERM)
-            for other in others:
-                answer = other.result(60)
-                assert (answer.status, answer.error) == (503, "busy")
-                assert "the service ends" in answer.json["error"]["message"]
-            assert not first.done()
-            process.stdin.write("go on\n")
-            process.stdin.flush()
-            answer = first.result(60)
-        assert answer.status == 200
-        assert len(answer.json["frames"][0]["people"]) == 1
-        assert process.wait(60) == -signal.SIGTERM
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def test_a_service_that_ends_refuses_what_comes_later_and_what_needs_too_long():
     worker, begun = Worker(64, 64), threading.Event()
 
@@ -361,5 +296,5 @@ def test_a_service_that_ends_refuses_what_comes_later_and_what_needs_too_long():
         return await asyncio.gather(job, worker.run(Job("b", PHOTO, 60, 60), work), return_exceptions=True)
 
     for error in asyncio.run(run()):
-        assert (error.status, error.message) == (503, "the service ends: try another")
+        assert (error.status_code, error.detail) == (503, "the service ends: try another")
     worker.close()

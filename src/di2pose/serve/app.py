@@ -5,15 +5,14 @@ import io
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from functools import cached_property, partial
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route as StarletteRoute
 from starlette.staticfiles import StaticFiles
 
@@ -25,11 +24,11 @@ from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Motion, Result
 from di2pose.serve import openapi
 from di2pose.serve.decoding import Between, check_picture, check_video
-from di2pose.serve.guard import HEADERS, Guard, error_response
-from di2pose.serve.jobs import estimate_motion, lab_grid, reveal_steps, with_patch
-from di2pose.serve.limits import CODES, ApiError, Limits
+from di2pose.serve.guard import Guard, error_response
+from di2pose.serve.jobs import estimate_motion, lab_grid, patched, reveal_steps
+from di2pose.serve.limits import ApiError, Limits
 from di2pose.serve.media import Examples, formats, media_type
-from di2pose.serve.schema import PICTURE, ROUTES, VIDEO, Route, read_fields
+from di2pose.serve.schema import PICTURE, ROUTES, VIDEO, Route, check_price, read_fields
 from di2pose.serve.uploads import UploadBudget, check_head, read_upload
 from di2pose.serve.worker import PHOTO, Job, Worker
 from di2pose.video.stream import VideoBytes
@@ -59,7 +58,7 @@ class Service:
         """The request's file and its options, in memory for as long as they are worked on."""
         most = self.limits.video_bytes if VIDEO in route.files else self.limits.bytes
         check_head(request, most)
-        async with self.budget.reading(request, self.limits, most) as body:
+        async with self.budget.reading(request, self.limits.upload_s, most) as body:
             kind, content, given = await asyncio.to_thread(read_upload, request, body, route.files)
             if kind == PICTURE and len(body) > self.limits.bytes:
                 raise ApiError(413, f"a request with a picture may have {self.limits.bytes} bytes, {len(body)} came")
@@ -69,9 +68,10 @@ class Service:
             found = await asyncio.to_thread(self.worker.checks.run, check, content, self.limits)
             yield VideoBytes(content, *found) if kind == VIDEO else content, options
 
-    async def work(self, request: Request, kind: str, work_s: float, work: Callable[[Between], Any]) -> Any:
+    async def work(self, request: Request, kind: str, work: Callable[[Between], Any]) -> Any:
         """The answer of a job, which is abandoned where the client goes away."""
         client = "" if request.client is None else request.client.host
+        work_s = self.limits.video_work_s if kind in (VIDEO, "lab") else self.limits.work_s
         job = Job(client, kind, self.limits.work_s, work_s)
         left = asyncio.ensure_future(_disconnected(request))
         left.add_done_callback(lambda _: self.worker.abandon(job))
@@ -82,17 +82,13 @@ class Service:
 
     async def people(self, request: Request, upload: Upload, pictures: bool = False) -> Any:
         """Everybody in a photo or a video: Result or Motion; `pictures`: with thumbnails of a video's frames."""
-        (content, options), limits = upload, self.limits
+        content, options = upload
         if isinstance(content, VideoBytes):
-            limits.check_price(options, self.own_steps, frames=content.frames)
-            run = partial(estimate_motion, self.model, content, options, limits, pictures)
-            return await self.work(request, VIDEO, limits.video_work_s, run)
-        limits.check_price(options, self.own_steps)
-
-        def predict(between: Between) -> Result:
-            return self.model(self.worker.decoded(content), **options)
-
-        return await self.work(request, PHOTO, limits.work_s, predict)
+            check_price(self.limits, options, self.own_steps, frames=content.frames)
+            run = partial(estimate_motion, self.model, content, options, self.limits, pictures)
+            return await self.work(request, VIDEO, run)
+        check_price(self.limits, options, self.own_steps)
+        return await self.work(request, PHOTO, lambda _: self.model(self.worker.decoded(content), **options))
 
     async def predict(self, request: Request, route: Route) -> Response:
         async with self.upload(request, route) as upload:
@@ -109,12 +105,12 @@ class Service:
 
     async def reveal(self, request: Request, route: Route) -> Response:
         async with self.upload(request, route) as (content, options):
-            self.limits.check_price(options, self.own_steps)
+            check_price(self.limits, options, self.own_steps)
 
             def run(between: Between) -> Any:
                 return reveal_steps(self.model, self.worker.decoded(content), options, between)
 
-            return JSONResponse(await self.work(request, "reveal", self.limits.work_s, run))
+            return JSONResponse(await self.work(request, "reveal", run))
 
     async def lab(self, request: Request, route: Route) -> Response:
         async with self.upload(request, route) as (content, options):
@@ -122,27 +118,23 @@ class Service:
             if at is not None and (patch, count) != (None, None):
                 raise ApiError(400, "'at' names one patch, 'patch' and 'grid' many: give one or the other")
             count = count or 6
-            self.limits.check_price(options, self.own_steps, places=0 if at is not None else count**2)
+            check_price(self.limits, options, self.own_steps, places=0 if at is not None else count**2)
 
             def run(between: Between) -> Any:
                 picture = self.worker.decoded(content)
                 if at is not None:
-                    return with_patch(self.model, picture, at, options)
+                    return self.model(patched(picture, at, options["seed"]), **options)
                 return lab_grid(self.model, picture, patch or 0.2, count, options, between)
 
-            found = await self.work(request, "lab", self.limits.video_work_s, run)
+            found = await self.work(request, "lab", run)
             return await written(found, "json", attached=False) if at is not None else JSONResponse(found)
 
     async def health(self, request: Request, route: Route) -> Response:
         return JSONResponse({"status": "ok", "waiting": self.worker.waiting, "busy": self.worker.busy})
 
     async def about(self, request: Request, route: Route) -> Response:
-        return JSONResponse(self.description)
-
-    @cached_property
-    def description(self) -> dict[str, Any]:
         names, own = H36M_17.joints, Options()
-        return {
+        return JSONResponse({
             "name": str(self.model.config.name),
             "kind": self.model.model.kind,
             "version": __version__,
@@ -150,20 +142,21 @@ class Service:
             "bones": [[names[parent], names[child]] for child, parent in H36M_17.bones],
             "defaults": {"hypotheses": own.hypotheses, "steps": self.own_steps, "seed": own.seed,
                          "max_people": own.max_people},
-            "limits": self.limits.public(),
+            "limits": asdict(self.limits),
             "formats": formats(),
             "diffusion_steps": self.diffusion_steps,
-        }  # fmt: skip
+        })  # fmt: skip
 
     async def examples(self, request: Request, route: Route) -> Response:
         found = await asyncio.to_thread(self.shown_examples.all)
-        return JSONResponse([{"name": each.name, "title": each.title} for each in found])
+        return JSONResponse([{"name": name, "title": title} for name, (title, _) in found.items()])
 
     async def example(self, request: Request, route: Route) -> Response:
-        for each in await asyncio.to_thread(self.shown_examples.all):
-            if each.name == request.path_params["name"]:
-                return Response(each.jpeg, media_type="image/jpeg")
-        raise ApiError(404, "no example of this name: GET /v1/examples lists them")
+        found = await asyncio.to_thread(self.shown_examples.all)
+        name = request.path_params["name"]
+        if name not in found:
+            raise ApiError(404, "no example of this name: GET /v1/examples lists them")
+        return Response(found[name][1], media_type="image/jpeg")
 
 
 async def written(found: Result | Motion, ending: str, attached: bool) -> Response:
@@ -191,28 +184,17 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-async def _on_http_error(request: Request, error: Any) -> Response:
-    status = error.status_code if error.status_code in CODES else 400
-    response = await error_response(request, ApiError(status, f"{error.detail}: GET /docs shows what there is"))
-    response.headers.update(error.headers or {})  # Allow, of a 405
-    return response
-
-
-async def _on_gone(request: Request, error: Any) -> Response:
+async def _on_gone(request: Request, error: Exception) -> Response:
     return Response(status_code=GONE)
 
 
-async def _on_bug(request: Request, error: Any) -> Response:
-    return JSONResponse(ApiError(500, "the program failed: please report it").body, 500, HEADERS)
+async def _on_bug(request: Request, error: Exception) -> Response:
+    return await error_response(request, ApiError(500, "the program failed: please report it"))
 
 
-def build_app(service: Service, hosts: tuple[str, ...] = (), token: str | None = None) -> Starlette:
+def build_app(service: Service, hosts: tuple[str, ...] = (), token: str | None = None) -> Guard:
     """The ASGI application: the API, and the page with its files."""
     files = StaticFiles(packages=[("di2pose.serve", "static"), ("di2pose.output", "static")])
-
-    async def answer(request: Request, route: Route) -> Response:
-        response: Response = await getattr(service, route.endpoint)(request, route)
-        return response
 
     async def page(request: Request) -> Response:
         return await files.get_response(request.path_params.get("name", "index.html"), request.scope)
@@ -221,18 +203,14 @@ def build_app(service: Service, hosts: tuple[str, ...] = (), token: str | None =
         return JSONResponse(openapi.document(service.limits, formats()))
 
     async def docs(request: Request) -> Response:
-        return Response(openapi.page(service.limits), media_type="text/html")
+        return HTMLResponse(openapi.page(service.limits))
 
-    app = Starlette(
-        routes=[
-            StarletteRoute("/", page), StarletteRoute("/static/{name}", page),
-            StarletteRoute("/docs", docs), StarletteRoute("/openapi.json", document),
-            *(StarletteRoute(each.path, partial(answer, route=each), methods=[each.method]) for each in ROUTES),
-        ],
-        middleware=[Middleware(Guard, hosts=hosts, token=token)],
-        exception_handlers={
-            ApiError: error_response, HTTPException: _on_http_error, ClientDisconnect: _on_gone, Exception: _on_bug,
-        },
-    )  # fmt: skip
+    pages = {"/": page, "/static/{name}": page, "/docs": docs, "/openapi.json": document}
+    routes = [StarletteRoute(path, endpoint) for path, endpoint in pages.items()]
+    for each in ROUTES:
+        endpoint = partial(getattr(service, each.endpoint), route=each)
+        routes.append(StarletteRoute(each.path, endpoint, methods=[each.method]))
+    handlers = {HTTPException: error_response, ClientDisconnect: _on_gone, Exception: _on_bug}
+    app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False  # it would redirect to the name in the Host header
-    return app
+    return Guard(app, hosts, token)

@@ -85,15 +85,7 @@ def bind(host: str, port: int) -> socket.socket:
         raise InputError(f"cannot listen at {host}, port {port}: a port is a number from 0 to 65535")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        return socket.create_server(address, family=family, backlog=128)
     except (OSError, UnicodeError) as error:
-        raise InputError(f"cannot listen at {host}, port {port}: {error}") from error
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(128)
-    except OSError as error:
-        listening.close()
         advice = "choose another with --port, or 0 for any free one"
-        raise InputError(f"cannot listen at {host}, port {port}: {error.strerror or error}; {advice}") from error
-    return listening
+        raise InputError(f"cannot listen at {host}, port {port}: {error}; {advice}") from error

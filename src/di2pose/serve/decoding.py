@@ -1,6 +1,7 @@
 """Checks and decoders of uploaded pictures and videos, and the process that runs them, so that each can be ended: by
 its time limit, or by its own crash."""
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -85,12 +86,7 @@ def decode_frames(source: VideoBytes, most_pixels: int) -> Iterator[Frame]:
     """The readable frames of a video; ApiError at a frame that is too large."""
     stream = Stream(source, most_pixels=most_pixels)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the readable frames are answered
-            for frame in stream:
-                if stream.oversized:
-                    break
-                yield frame
+        yield from itertools.takewhile(lambda _: not stream.oversized, stream)
     except InputError:
         if not stream.oversized:
             raise
@@ -100,19 +96,18 @@ def decode_frames(source: VideoBytes, most_pixels: int) -> Iterator[Frame]:
 
 
 class WatchedStream(Stream):
-    """A stream that is decoded in a process of its own; calls `between` before each frame, and `seen` with it."""
+    """A stream that is decoded in a process of its own; calls `on_frame` with each frame before it is used."""
 
-    def __init__(self, source: VideoBytes, limits: Limits, between: Between, seen: Callable[[Frame], None]) -> None:
+    def __init__(self, source: VideoBytes, limits: Limits, on_frame: Callable[[Frame], None]) -> None:
         super().__init__(source)
-        self.limits, self.between, self.seen = limits, between, seen
+        self.limits, self.on_frame = limits, on_frame
 
     def __iter__(self) -> Iterator[Frame]:
         process = DecodingProcess(self.limits.decode_s)
         try:
             process.run(_open_frames, self.source, self.limits.pixels)
             while (frame := process.run(_next_frame)) is not None:
-                self.between()
-                self.seen(frame)
+                self.on_frame(frame)
                 yield frame
         finally:
             process.close()
@@ -152,31 +147,30 @@ class DecodingProcess:
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of a module there: its result, or its exception."""
         with self._turn:
-            if not self._runs():
-                self.close()
-                self._open()
-                self._runs()
+            try:
+                self._pool.submit(os.getpid).result(START_S)
+            except (BrokenProcessPool, TimeoutError):  # it ended between two calls, or did not start
+                self._restart()
+                self._pool.submit(os.getpid).result(START_S)
             try:
                 return self._pool.submit(function, *arguments).result(self.seconds)
             except TimeoutError:
                 problem = f"decoding was ended, for it took longer than {self.seconds:g} s"
             except BrokenProcessPool:
                 problem = "the decoder ended at this file"
-            self.close()
-            self._open()
+            self._restart()
         raise ApiError(422, f"{problem}: {ADVICE}")
 
-    def _runs(self) -> bool:
-        """Waits until the process has started; False where it has ended, or does not start."""
-        try:
-            return self._pool.submit(os.getpid).result(START_S) > 0
-        except (BrokenProcessPool, TimeoutError):
-            return False
+    def _restart(self) -> None:
+        self.close()
+        self._open()
 
 
 def _prepare() -> None:
-    """Of a new process: Ctrl-C of a terminal is for its parent alone, with which it ends."""
+    """Of a new process: Ctrl-C of a terminal is for its parent alone, with which it ends. Nothing is printed of damaged
+    files: their readable part is answered."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("ignore")
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     with suppress(ImportError):
         import_module("av")  # not within the time of the first call

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from di2pose.serve.limits import ApiError
+from di2pose.serve.limits import CODES, ApiError
 from di2pose.serve.uploads import drain
 
 HEADERS = {
@@ -31,7 +31,6 @@ HEADERS = {
 OPEN = ("/v1/health",)
 """Routes of /v1 that need no token."""
 HOST = re.compile(r"([\w.-]+|\[[0-9A-Fa-f:.]+\])(:\d+)?", re.ASCII)
-ALWAYS = ("localhost", "127.0.0.1", "::1")
 
 
 class Guard:
@@ -40,7 +39,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str] = (), token: str | None = None) -> None:
         self.app = app
-        self.hosts = {host.lower().strip("[]") for host in (*ALWAYS, *hosts)}
+        self.hosts = {host.lower().strip("[]") for host in ("localhost", *hosts)}
         self.token = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,8 +65,8 @@ class Guard:
 
     def check(self, request: Request) -> None:
         """ApiError where the headers are not acceptable."""
-        host = _name(request.headers.get("host", ""))
-        if host not in self.hosts and not _is_address(host):
+        host = request.headers.get("host", "")
+        if not self._is_own(host):
             raise ApiError(403, f"this service is not called '{host[:60]}': start it with --allow-host {host[:60]}")
         if request.method not in ("GET", "HEAD") and not self._from_here(request):
             raise ApiError(403, "a page of another site may not ask this service")
@@ -76,6 +75,16 @@ class Guard:
             kind, _, given = request.headers.get("authorization", "").partition(" ")
             if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.token):
                 raise ApiError(401, "a token is needed, and it must be the right one: Authorization: Bearer TOKEN")
+
+    def _is_own(self, host: str) -> bool:
+        """Whether a Host header, with or without a port, names this service."""
+        found = HOST.fullmatch(host)
+        name = found[1].strip("[]").lower() if found else ""
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self.hosts
+        return True
 
     def _from_here(self, request: Request) -> bool:
         """Whether the request comes from no page, or from a page of this service. Sec-Fetch-Site is set by the browser,
@@ -87,28 +96,15 @@ class Guard:
 
 
 async def error_response(request: Request, error: Any) -> JSONResponse:
-    """The answer to an ApiError; the rest of the request is thrown away, and the connection ends."""
-    headers = dict(error.headers)
-    if error.status == 401:
+    """The answer to an HTTPException; the rest of the request is thrown away, and the connection ends."""
+    status, headers = error.status_code, dict(error.headers or {})
+    message = error.detail if isinstance(error, ApiError) else f"{error.detail}: GET /docs shows what there is"
+    if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if error.status == 415 and "content-encoding" in request.headers:
+    if status == 415 and "content-encoding" in request.headers:
         headers["Accept-Encoding"] = "identity"
     has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
     if has_body and not getattr(request.state, "whole", False):
         await drain(request)
         headers["Connection"] = "close"
-    return JSONResponse(error.body, error.status, headers)
-
-
-def _name(host: str) -> str:
-    """Host without the port; empty where it is neither name nor address."""
-    found = HOST.fullmatch(host)
-    return found[1].strip("[]").lower() if found else ""
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return JSONResponse({"error": {"code": CODES.get(status, CODES[400]), "message": message}}, status, headers)

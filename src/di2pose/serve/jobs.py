@@ -1,7 +1,7 @@
 """Work for requests other than plain photos: a video, the reveal, the occlusion lab."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from di2pose.errors import InputError
-from di2pose.image.boxes import Box, parse_box
+from di2pose.image.boxes import Box
 from di2pose.image.read import BATCH_PIXELS
 from di2pose.network import Di2PoseNetwork
 from di2pose.noise import hypothesis_generators
@@ -21,7 +21,7 @@ from di2pose.output.media import Thumbnails
 from di2pose.output.tables import plain
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pipeline.request import ImageRequest, open_query
-from di2pose.result import Motion, Result
+from di2pose.result import Motion
 from di2pose.serve.decoding import Between, WatchedStream
 from di2pose.serve.limits import ApiError, Limits
 from di2pose.video.estimate import estimate_video
@@ -40,11 +40,12 @@ def estimate_motion(
     """Everybody in a video. `pictures`: with thumbnails, of as many frames as a page shows."""
     thumbnails, count = Thumbnails(), itertools.count()
 
-    def seen(frame: Frame) -> None:
+    def on_frame(frame: Frame) -> None:
+        between()
         if pictures:
             thumbnails.add(next(count), frame.picture)
 
-    motion = estimate_video(model, WatchedStream(source, limits, between, seen), **options)
+    motion = estimate_video(model, WatchedStream(source, limits, on_frame), **options)
     return thumbnails.on(motion) if pictures else motion
 
 
@@ -71,11 +72,6 @@ def reveal_steps(model: Di2Pose, picture: Image.Image, options: RequestOptions, 
         pose = joints_mm[0].double().cpu().numpy() @ turn
         steps.append({"step": s, "joints_mm": plain(pose), "decided": decided[0].tolist()})
     return {"steps": steps, "box_px": plain(crop.detection.box)}
-
-
-def with_patch(model: Di2Pose, picture: Image.Image, at: Sequence[float], options: RequestOptions) -> Result:
-    """Everybody in the picture with one patch."""
-    return model(patched(picture, parse_box(at), options["seed"]), **options)
 
 
 def lab_grid(

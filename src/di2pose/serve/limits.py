@@ -1,40 +1,24 @@
-"""Limits of a request, and the error that answers one beyond them."""
+"""Limits of a request, and the error that answers one beyond them. Decoding processes import this: it must be quick."""
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
+from starlette.exceptions import HTTPException
 from tyro.conf import Suppress, arg
-
-from di2pose.pipeline.pipeline import SPARE
 
 CODES = {
     400: "bad_request", 401: "unauthorised", 403: "forbidden", 404: "not_found", 405: "method", 408: "timeout",
     413: "too_large", 415: "unsupported_media", 422: "unusable_picture", 500: "internal", 503: "busy", 504: "timeout",
 }  # fmt: skip
 """HTTP status -> the code in the answer."""
-PIN_PRICE = 8
-"""How many times as much a step costs with pinned joints; measured: 5 to 7."""
 
 
-class ApiError(Exception):
+class ApiError(HTTPException):
     """The answer to a request that cannot be served: what was expected, what came, what to do."""
 
     def __init__(self, status: int, message: str, retry_after_s: float | None = None) -> None:
-        super().__init__(status, message, retry_after_s)
-        self.status, self.message, self.retry_after_s = status, message, retry_after_s
-
-    def __str__(self) -> str:
-        return self.message
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {} if self.retry_after_s is None else {"Retry-After": str(max(1, round(self.retry_after_s)))}
-
-    @property
-    def body(self) -> dict[str, dict[str, str]]:
-        return {"error": {"code": CODES[self.status], "message": self.message}}
+        headers = {} if retry_after_s is None else {"Retry-After": str(max(1, round(retry_after_s)))}
+        super().__init__(status, message, headers)
 
 
 @dataclass(frozen=True)
@@ -76,31 +60,3 @@ class Limits:
     """Of a picture, a frame of a video, or the check of either before it is queued."""
     video_work_s: Suppress[float] = 900.0
     """Of the work on a video or a lab, without the turns of other requests."""
-
-    def public(self) -> dict[str, float]:
-        """What the page needs to know."""
-        names = ("bytes", "pixels", "hypotheses", "steps", "people", "price", "video_bytes", "video_seconds",
-                 "video_price", "grid")  # fmt: skip
-        return {name: getattr(self, name) for name in names}
-
-    def check_price(
-        self, options: Mapping[str, Any], own_steps: int, places: int = 0, frames: int | None = None
-    ) -> int:
-        """The price of a request; ApiError where it is above the limit. `own_steps`: the model's default; `places`: of
-        the lab's patch; `frames`: of a video."""
-        if frames is not None:
-            factors = {"frames": frames, "max_people": options["max_people"]}
-        elif places:
-            factors = {"places": places}
-        elif options.get("boxes"):
-            factors = {"boxes": len(options["boxes"])}
-        else:
-            factors = {f"(max_people + {SPARE})": options["max_people"] + SPARE}
-        factors |= {"hypotheses": options["hypotheses"], "steps": options["steps"] or own_steps}
-        factors |= {f"{PIN_PRICE} with pins": PIN_PRICE} if options.get("pin") else {}
-        price, most = math.prod(factors.values()), self.price if frames is None else self.video_price
-        if price > most:
-            came = f"{' x '.join(map(str, factors.values()))} = {price} came"
-            advice = "ask for fewer hypotheses, steps or people"
-            raise ApiError(413, f"{' x '.join(factors)} may be {most} at most, {came}: {advice}")
-        return price

@@ -6,7 +6,7 @@ import threading
 from functools import cache
 from importlib.util import find_spec
 from mimetypes import MimeTypes
-from typing import NamedTuple
+from pathlib import Path
 
 from PIL import Image
 
@@ -33,58 +33,45 @@ def formats() -> list[str]:
     return [ending for ending in endings if ending not in NEEDS or find_spec(NEEDS[ending])]
 
 
-class Example(NamedTuple):
-    """One example picture."""
-
-    name: str
-    title: str
-    jpeg: bytes
-
-
 class Examples:
     """Example people, made of what the cache has. A thread that starts with the service fetches what it lacks; offline
     that is logged, and the service runs without them."""
 
     def __init__(self) -> None:
-        self._made: list[Example] | None = None
-        self._lock = threading.Lock()
+        self.reads_videos = find_spec("av") is not None
         self.fetching = threading.Thread(target=self._fetch, name="di2pose-examples", daemon=True)
-        if not (_has_walker() and state("astronaut") == "ready"):
+        if state("astronaut") != "ready" or (self.reads_videos and extracted("sports2d-demo", CLIP) is None):
             self.fetching.start()
 
-    def all(self) -> list[Example]:
-        """Those that are in the cache now."""
-        with self._lock:
-            if self._made is None:
-                self._made = _make()
-            return self._made
+    def all(self) -> dict[str, tuple[str, bytes]]:
+        """Name -> title and JPEG of those that are in the cache now."""
+        folder = extracted("sports2d-demo", CLIP) if self.reads_videos else None
+        return _walkers(folder) | (_astronaut() if state("astronaut") == "ready" else {})
 
     def _fetch(self) -> None:
         try:
-            if not _has_walker():
+            if self.reads_videos:
                 extract("sports2d-demo", CLIP)
             fetch("astronaut")
         except (InputError, OSError) as error:
             log.warning("the page has no examples, or not all of them: %s", error)
-        with self._lock:
-            self._made = None
 
 
-def _has_walker() -> bool:
-    """Whether its video needs no fetching; also True without a package that reads videos."""
-    return find_spec("av") is None or extracted("sports2d-demo", CLIP) is not None
+@cache
+def _walkers(folder: Path | None) -> dict[str, tuple[str, bytes]]:
+    if folder is None:
+        return {}
+    whole = walker(folder)
+    return {
+        "walker": ("a walker", _jpeg(whole)),
+        "walker-hidden": ("the walker behind a board", _jpeg(hide_legs(whole))),
+    }
 
 
-def _make() -> list[Example]:
-    pictures = []
-    folder = extracted("sports2d-demo", CLIP)
-    if folder is not None and find_spec("av"):
-        whole = walker(folder)
-        pictures += [("walker", "a walker", whole), ("walker-hidden", "the walker behind a board", hide_legs(whole))]
-    if state("astronaut") == "ready":
-        with Image.open(fetch("astronaut")) as picture:
-            pictures.append(("astronaut", "an astronaut, cut by the picture", picture.convert("RGB")))
-    return [Example(name, title, _jpeg(picture)) for name, title, picture in pictures]
+@cache
+def _astronaut() -> dict[str, tuple[str, bytes]]:
+    with Image.open(fetch("astronaut")) as picture:
+        return {"astronaut": ("an astronaut, cut by the picture", _jpeg(picture.convert("RGB")))}
 
 
 def _jpeg(picture: Image.Image) -> bytes:

@@ -1,10 +1,14 @@
 """/openapi.json and /docs, both made of the tables in `schema`."""
 
+import json
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from string import Template
 from typing import Any
+
+from tabulate import tabulate
 
 from di2pose import __version__
 from di2pose.options import VIDEO_OPTIONS
@@ -13,7 +17,7 @@ from di2pose.result import STATES
 from di2pose.serve.guard import OPEN
 from di2pose.serve.limits import CODES, Limits
 from di2pose.serve.media import media_type
-from di2pose.serve.schema import LAB, PICTURE, ROUTES, VIDEO, Route, expected, request_model
+from di2pose.serve.schema import LAB, PICTURE, ROUTES, VIDEO, Route, request_model
 
 Schema = dict[str, Any]
 OF_UPLOADS = (400, 408, 413, 415, 422, 503, 504)
@@ -70,7 +74,8 @@ COMPONENTS: dict[str, Schema] = {
 """Schemas of the answers. docs/guide.md describes the result's keys."""
 ANSWERS = {
     "health": _ref("Health"), "about": _ref("Model"), "examples": _ref("Examples"), "predict": _ref("Result"),
-    "video": _ref("Result"), "reveal": _ref("Reveal"), "lab": {"anyOf": [_ref("Lab"), _ref("Result")]},
+    "video": _ref("Result"), "files": _ref("Result"), "reveal": _ref("Reveal"),
+    "lab": {"anyOf": [_ref("Lab"), _ref("Result")]},
 }  # fmt: skip
 """Endpoint of a route -> schema of its JSON answer."""
 
@@ -113,50 +118,48 @@ def _operation(route: Route, limits: Limits, formats: Sequence[str]) -> Schema:
 
 def _answer(route: Route, formats: Sequence[str]) -> Schema:
     """Media type -> schema; a file that is no JSON has none."""
-    if route.endpoint != "files":
-        return {route.answer: {"schema": ANSWERS[route.endpoint]} if route.endpoint in ANSWERS else {}}
-    kinds: Schema = {media_type(ending): {} for ending in formats} | {"application/zip": {}}
-    return kinds | {"application/json": {"schema": ANSWERS["predict"]}}
+    if route.endpoint == "example":
+        return {"image/jpeg": {}}
+    others: Schema = {}
+    if route.endpoint == "files":
+        others = {media_type(ending): {} for ending in formats} | {"application/zip": {}}
+    return others | {"application/json": {"schema": ANSWERS[route.endpoint]}}
 
 
 def _content(route: Route, limits: Limits) -> Schema:
     """The same fields as a form, where each is JSON text, and as JSON, where the file is base64."""
-    others = _properties(route.fields_of(route.files[0]), limits)
-    file: Schema = {name: {"type": "string", "description": FILES[name]} for name in route.files}
-    form = {name: schema | {"format": "binary"} for name, schema in file.items()}
-    text = {name: schema | {"contentEncoding": "base64"} for name, schema in file.items()}
+    others = request_model(route.fields_of(route.files[0]), limits).model_json_schema()["properties"]
     needed = [{"required": [name]} for name in route.files]
-    whole: Schema = {"type": "object", "additionalProperties": False, "oneOf": needed}
-    encoding = {name: {"contentType": "application/json"} for name in others}
-    return {
-        "multipart/form-data": {"schema": whole | {"properties": form | others}, "encoding": encoding},
-        "application/json": {"schema": whole | {"properties": text | others}},
-    }
-
-
-def _properties(names: tuple[str, ...], limits: Limits) -> dict[str, Any]:
-    return dict(request_model(names, limits).model_json_schema()["properties"])
+    content: Schema = {}
+    for kind, coding in (
+        ("multipart/form-data", {"format": "binary"}), ("application/json", {"contentEncoding": "base64"}),
+    ):  # fmt: skip
+        file = {name: {"type": "string", "description": FILES[name], **coding} for name in route.files}
+        schema = {"type": "object", "additionalProperties": False, "oneOf": needed, "properties": file | others}
+        content[kind] = {"schema": schema}
+    content["multipart/form-data"]["encoding"] = {name: {"contentType": "application/json"} for name in others}
+    return content
 
 
 def page(limits: Limits) -> str:
     """/docs: the same to read, without a script."""
     routes = [[f"<code>{route.method} {route.path}</code>", route.text, " or ".join(route.files)] for route in ROUTES]
-    taken = [
-        [f"<code>{name}</code>", schema["description"], expected(name, schema),
-         "photo, video" if name in VIDEO_OPTIONS else "photo"]
-        for name, schema in _properties(LAB, limits).items()
-    ]  # fmt: skip
+    taken = []
+    for name, schema in request_model(LAB, limits).model_json_schema()["properties"].items():
+        kind = schema.get("anyOf", [schema])[0]
+        values = f"{kind['minimum']} to {kind['maximum']}" if "minimum" in kind else kind["type"]
+        of = "photo, video" if name in VIDEO_OPTIONS else "photo"
+        taken.append([f"<code>{name}</code>", schema["description"], values, json.dumps(schema["default"]), of])
     template = files("di2pose.serve").joinpath("static/docs.html").read_text(encoding="utf-8")
     return Template(template).substitute(
         version=__version__,
         address="http://127.0.0.1:8000",
         routes=_table(["route", "answer", "file"], routes),
-        fields=_table(["field", "meaning", "JSON", "of a"], taken),
-        limits=_table(["what", "at most"], [[name, f"{value:.10g}"] for name, value in limits.public().items()]),
+        fields=_table(["field", "meaning", "values", "left out", "of a"], taken),
+        limits=_table(["what", "at most"], [[name, f"{value:.10g}"] for name, value in asdict(limits).items()]),
         errors=_table(["status", "code"], [[str(status), code] for status, code in CODES.items()]),
     )
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{cells}</table>"
+    return str(tabulate(rows, head, "unsafehtml", disable_numparse=True))

@@ -1,13 +1,12 @@
 """Request fields and routes: requests are checked by these tables, and /openapi.json is made of them."""
 
-import ast
 import inspect
 import math
+import re
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
@@ -16,25 +15,26 @@ from di2pose.options import VIDEO_OPTIONS, Options, is_whole
 from di2pose.pipeline.pipeline import SPARE
 from di2pose.pipeline.request import REACH_MM
 from di2pose.pose.skeleton import H36M_17
-from di2pose.serve.limits import PIN_PRICE, ApiError, Limits
+from di2pose.serve.limits import ApiError, Limits
 
 MOST_SEED = 2**63 - 1
 MOST_PX = 1e6
 """Of a box's coordinates."""
+PIN_PRICE = 8
+"""How many times as much a step costs with pinned joints; measured: 5 to 7."""
 PICTURE, VIDEO = "image", "video"
 """The fields that hold a file."""
 
 
 def _box(values: list[float]) -> tuple[float, ...]:
-    x0, y0, x1, y1 = values
-    if min(x1 - x0, y1 - y0) < 1:
-        raise ValueError
+    if min(values[2] - values[0], values[3] - values[1]) < 1:
+        raise ValueError("must be [x0, y0, x1, y1] in pixels of the picture, at least a pixel wide and high")
     return tuple(values)
 
 
 def _point(values: list[float]) -> tuple[float, ...]:
     if math.hypot(*values) > REACH_MM:
-        raise ValueError
+        raise ValueError(f"must be within {REACH_MM:g} mm of the pelvis")
     return tuple(values)
 
 
@@ -49,28 +49,19 @@ def _whole(low: int, high: int) -> Any:
 
 
 Pixel = Annotated[float, Field(ge=-MOST_PX, le=MOST_PX)]
-Millimetre = Annotated[float, Field(ge=-REACH_MM, le=REACH_MM)]
 BoxField = Annotated[list[Pixel], Field(min_length=4, max_length=4), AfterValidator(_box)]
-PointField = Annotated[list[Millimetre], Field(min_length=3, max_length=3), AfterValidator(_point)]
+PointField = Annotated[list[float], Field(min_length=3, max_length=3), AfterValidator(_point)]
 JointName: Any = Literal[H36M_17.joints]
 Position = Annotated[str, Field(pattern="^[0-9]{1,6}$")]
-BOX = "[x0, y0, x1, y1] in pixels of the picture, x0 < x1 and y0 < y1, at least a pixel wide and high"
 SHARED = (*VIDEO_OPTIONS, "second_look", "boxes", "occluded", "pin", "keep_tokens")
 REVEAL = SHARED[:-2]
 LAB = (*SHARED, "patch", "grid", "at")
 
 
-@cache
 def field_texts(limits: Limits) -> dict[str, str]:
     """Meaning of every field: the docstrings of `Options`, and what only requests have."""
-    (definition,) = ast.parse(inspect.getsource(Options)).body
-    assert isinstance(definition, ast.ClassDef)
-    texts = {
-        each.target.id: " ".join(text.value.value.split())
-        for each, text in pairwise(definition.body)
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
-        and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
-    }  # fmt: skip
+    pattern = re.compile(r"^    (\w+): [^\n]+\n    \"\"\"(.+?)\"\"\"", re.MULTILINE | re.DOTALL)
+    texts = {name: " ".join(text.split()) for name, text in pattern.findall(inspect.getsource(Options))}
     texts["hypotheses"] += (
         f" Limit: people x hypotheses x steps may be {limits.price} at most (people: boxes, or max_people + {SPARE}; "
         f"with pins {PIN_PRICE} times as much; in a lab, places of the patch instead of people); of a video, frames x "
@@ -111,45 +102,44 @@ def request_model(names: tuple[str, ...], limits: Limits) -> type[BaseModel]:
     return create_model("Request", __config__=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False), **shown)
 
 
-def expected(name: str, schema: Mapping[str, Any]) -> str:
-    """The JSON that a field takes, in words."""
-    wanted = {
-        "boxes": f"a list of boxes {BOX}", "occluded": f"a list of boxes {BOX}", "at": f"a box {BOX}",
-        "pin": f'an object like {{"left_wrist": [x, y, z]}} with joints of {", ".join(H36M_17.joints)}',
-        "keep_tokens": 'an object of positions and codes like {"3": 17}',
-        "second_look": "true or false",
-    }  # fmt: skip
-    kinds = schema.get("anyOf", [schema])
-    kind, null = kinds[0], " or null" * (len(kinds) > 1)
-    if name in wanted:
-        most = f" ({kind['maxItems']} at most)" if kind.get("maxItems", 4) != 4 else ""
-        return f"{wanted[name]}{most}{null}"
-    number = "a whole number" if kind["type"] == "integer" else "a number"
-    return f"{number} from {kind['minimum']} to {kind['maximum']}{null}"
-
-
 def read_fields(given: Mapping[str, Any], names: tuple[str, ...], limits: Limits) -> dict[str, Any]:
     """JSON values -> options of a call; ApiError names the field that is wrong."""
-    model = request_model(names, limits)
     try:
-        options = dict(model.model_validate(dict(given)))
+        options = dict(request_model(names, limits).model_validate(dict(given)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        name = str(first["loc"][0])
+        where = ".".join(str(part)[:40] for part in first["loc"])
+        problem = f"'{where}': {first['msg'].removeprefix('Value error, ')}, got {reprlib.repr(first['input'])}"
         if first["type"] == "extra_forbidden":
-            message = f"no field '{name[:40]}' here: such a request has its file and {', '.join(names)}"
-            raise ApiError(400, message) from None
-        inner = first["loc"][1:2]
-        if name == "pin" and inner and inner[0] in H36M_17.joints:
-            wanted, got = f"within {REACH_MM:g} mm of the pelvis, as x, y, z in mm from it", given["pin"][inner[0]]
-            raise ApiError(400, f"the pin '{inner[0]}' must be {wanted}, got {reprlib.repr(got)}") from None
-        where = "".join(f" at {str(part)[:40]!r}" for part in inner)
-        wanted = expected(name, model.model_json_schema()["properties"][name])
-        raise ApiError(400, f"'{name}' must be {wanted}, got {reprlib.repr(first['input'])}{where}") from None
-    boxes = options.get("boxes")
-    if boxes is not None and len(boxes) > 1 and (options.get("pin") or options.get("keep_tokens")):
+            problem = f"no field '{where}' here: such a request has its file and {', '.join(names)}"
+        raise ApiError(400, problem) from None
+    boxes = options.get("boxes") or ()
+    if len(boxes) > 1 and (options.get("pin") or options.get("keep_tokens")):
         raise ApiError(400, f"'pin' and 'keep_tokens' are for one person: give one box in 'boxes', got {len(boxes)}")
     return options
+
+
+def check_price(
+    limits: Limits, options: Mapping[str, Any], own_steps: int, places: int = 0, frames: int | None = None
+) -> int:
+    """The price of a request; ApiError where it is above the limit. `own_steps`: the model's default; `places`: of the
+    lab's patch; `frames`: of a video."""
+    if frames is not None:
+        factors = {"frames": frames, "max_people": options["max_people"]}
+    elif places:
+        factors = {"places": places}
+    elif options.get("boxes"):
+        factors = {"boxes": len(options["boxes"])}
+    else:
+        factors = {f"(max_people + {SPARE})": options["max_people"] + SPARE}
+    factors |= {"hypotheses": options["hypotheses"], "steps": options["steps"] or own_steps}
+    factors |= {f"{PIN_PRICE} with pins": PIN_PRICE} if options.get("pin") else {}
+    price, most = math.prod(factors.values()), limits.price if frames is None else limits.video_price
+    if price > most:
+        came = f"{' x '.join(map(str, factors.values()))} = {price} came"
+        advice = "ask for fewer hypotheses, steps or people"
+        raise ApiError(413, f"{' x '.join(factors)} may be {most} at most, {came}: {advice}")
+    return price
 
 
 @dataclass(frozen=True)
@@ -160,8 +150,6 @@ class Route:
     path: str
     endpoint: str
     text: str
-    answer: str = "application/json"
-    """Media type."""
     files: tuple[str, ...] = ()
     """Fields one of which must hold the file."""
     fields: tuple[str, ...] = ()
@@ -175,15 +163,15 @@ ROUTES = (
     Route("GET", "/v1/health", "health", "whether it works, and how many requests wait"),
     Route("GET", "/v1/model", "about", "the model: joints, bones, defaults, limits, formats"),
     Route("GET", "/v1/examples", "examples", "example people: names and titles"),
-    Route("GET", "/v1/examples/{name}", "example", "the picture of an example", "image/jpeg"),
+    Route("GET", "/v1/examples/{name}", "example", "the picture of an example"),
     Route("POST", "/v1/predict", "predict", "everybody in a photo: the JSON of result.save('x.json')",
-          files=(PICTURE,), fields=SHARED),
+          (PICTURE,), SHARED),
     Route("POST", "/v1/video", "video", "everybody in a short video: the JSON of motion.save('x.json')",
-          files=(VIDEO,), fields=SHARED),
+          (VIDEO,), SHARED),
     Route("POST", "/v1/files/{format}", "files", "the file that result.save('x.FORMAT') writes; where everybody gets a "
-          "file of their own, a ZIP archive of all", "*/*", (PICTURE, VIDEO), SHARED),
+          "file of their own, a ZIP archive of all", (PICTURE, VIDEO), SHARED),
     Route("POST", "/v1/reveal", "reveal", "one person's tokens, recovered step by step, and the pose of each step",
-          files=(PICTURE,), fields=REVEAL),
+          (PICTURE,), REVEAL),
     Route("POST", "/v1/lab", "lab", "occlusion lab: how far a patch moves the estimate, by where it lies; with `at` "
-          "the answer of predict for a picture with that patch", files=(PICTURE,), fields=LAB),
+          "the answer of predict for a picture with that patch", (PICTURE,), LAB),
 )  # fmt: skip

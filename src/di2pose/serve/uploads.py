@@ -15,14 +15,14 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from di2pose.serve.limits import ApiError, Limits
+from di2pose.serve.limits import ApiError
 from di2pose.serve.schema import PICTURE, VIDEO
 
 MOST_PARTS, MOST_HEADER, MOST_FIELD = 32, 4_000, 200_000
 """Parts of a form; bytes of one part's headers, and of a text field."""
 DRAIN_BYTES, DRAIN_S = 128_000_000, 10.0
 """Read and thrown away of a refused request, for a client that is still sending does not read its answer."""
-DATA_URI = re.compile(r"data:[^,]{,200};base64,", re.IGNORECASE)
+DATA_URI = re.compile(r"\Adata:[^,]{,200};base64,", re.IGNORECASE)
 KINDS = (
     "send multipart/form-data with the file in the field 'image' (or 'video'), or application/json with the file as "
     "base64 under 'image'"
@@ -36,23 +36,22 @@ class UploadBudget:
         self.most, self.now = most, 0
 
     @asynccontextmanager
-    async def reading(self, request: Request, limits: Limits, most: int) -> AsyncIterator[bytes]:
+    async def reading(self, request: Request, seconds: float, most: int) -> AsyncIterator[bytes]:
         """The whole body, for as long as it is needed."""
         body, taken = bytearray(), 0
         try:
             try:
-                async with asyncio.timeout(limits.upload_s):
+                async with asyncio.timeout(seconds):
                     async for chunk in request.stream():
                         self.now += len(chunk)
                         taken += len(chunk)
                         if taken > most:
                             raise ApiError(413, f"such a request may have {most} bytes, more came: send a smaller file")
                         if self.now > self.most:
-                            raise ApiError(503, "too many requests are in memory: try again soon", retry_after_s=5)
+                            raise ApiError(503, "too many requests are in memory: try again soon", 5)
                         body += chunk
             except TimeoutError as error:
-                late = f"the request did not arrive within {limits.upload_s:g} s: send it again"
-                raise ApiError(408, late) from error
+                raise ApiError(408, f"the request did not arrive within {seconds:g} s: send it again") from error
             request.state.whole = True
             content = bytes(body)
             body.clear()  # else it would be in memory twice
@@ -112,25 +111,19 @@ def _parse_header(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _read_json(body: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The files are base64, in one line or wrapped, with or without the head of a data: URI."""
     record = parse_json(body, "the request")
     if not isinstance(record, dict):
         raise ApiError(400, f"the request must be a JSON object, got {type(record).__name__}")
     files = {}
-    for name in (PICTURE, VIDEO):
-        if name in record:
-            try:
-                files[name] = _decode_base64(record.pop(name))
-            except (TypeError, ValueError) as error:
-                wanted = "as text, alone or as a URI (data:image/png;base64,...)"
-                raise ApiError(400, f"'{name}' must be the file's bytes in base64 {wanted}") from error
+    for name in record.keys() & {PICTURE, VIDEO}:
+        try:
+            digits = DATA_URI.sub("", record.pop(name), count=1).encode("ascii").translate(None, b" \t\r\n")
+            files[name] = base64.b64decode(digits, validate=True)
+        except (TypeError, ValueError) as error:
+            wanted = "as text, alone or as a URI (data:image/png;base64,...)"
+            raise ApiError(400, f"'{name}' must be the file's bytes in base64 {wanted}") from error
     return files, record
-
-
-def _decode_base64(text: str) -> bytes:
-    """Standard base64, in one line or wrapped, with or without the head of a data: URI."""
-    head = DATA_URI.match(text)
-    digits = text[head.end() if head else 0 :].encode("ascii")
-    return base64.b64decode(digits.translate(None, b" \t\r\n"), validate=True)
 
 
 def parse_json(text: bytes, what: str) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from PIL import Image
@@ -167,20 +168,18 @@ class Worker:
         job.until += job.turn_began - left
 
     def _next_turn(self) -> None:
-        """The first job in the lines that may begin or go on has the next turn."""
-        job = next((job for jobs in self._lines.values() for job in jobs if self._may_work(job)), None)
-        self.busy = job is not None
-        if job is not None and job.turn is not None:
-            self._remove(job)
-            job.turn_began = time.monotonic()
-            if not job.begun:
-                job.begun, job.until = True, job.turn_began + job.work_s
-            job.turn.set_result(None)
-
-    def _may_work(self, job: Job) -> bool:
-        """Whether MOST_BEGUN allows it."""
-        clients = [other.client for other in self._begun if other.kind == job.kind]
-        return job.begun or (len(clients) < MOST_BEGUN and job.client not in clients)
+        """The first job in the lines that may begin (MOST_BEGUN) or go on has the next turn."""
+        self.busy = False
+        for job in chain.from_iterable(self._lines.values()):
+            clients = [other.client for other in self._begun if other.kind == job.kind]
+            if job.turn is not None and (job.begun or (len(clients) < MOST_BEGUN and job.client not in clients)):
+                self.busy = True
+                self._remove(job)
+                job.turn_began = time.monotonic()
+                if not job.begun:
+                    job.begun, job.until = True, job.turn_began + job.work_s
+                job.turn.set_result(None)
+                return
 
     def _refuse(self, job: Job, error: ApiError) -> None:
         """Answer a job that waits."""
@@ -235,4 +234,4 @@ def _gone() -> ApiError:
 
 
 def _ending() -> ApiError:
-    return ApiError(503, "the service ends: try another", retry_after_s=LONGEST_RETRY_S)
+    return ApiError(503, "the service ends: try another", LONGEST_RETRY_S)
