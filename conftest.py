@@ -14,6 +14,12 @@ jaxtyping.install_import_hook(PACKAGES, "beartype.beartype(conf=beartype.Beartyp
 torch.set_num_threads(1)  # tests are small: threads would only wait for each other
 
 
+def pytest_collection_finish():
+    """What was imported stays: the collector need not walk through it after every module."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _freed():
     """After a module, the memory of its fixtures goes back to the system; glibc would keep most of it."""

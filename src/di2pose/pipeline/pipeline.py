@@ -84,7 +84,7 @@ class Di2Pose:
         self.model = model
         self.numpy_model: NumpyModel = TorchModel(model) if isinstance(model, PoseModel) else model
         self.detector, self.calibration, self._observer = detector, calibration, observer
-        self.skeleton: Skeleton = getattr(model, "skeleton", H36M_17)
+        self.skeleton: Skeleton = self.numpy_model.skeleton
         """Of the model's joints: Human3.6M's 17, or these and others."""
         if self.skeleton.root != 0 or not set(H36M_17.joints) <= set(self.skeleton.joints):
             raise InputError(f"a model's skeleton needs the joints of h36m_17, its root first; got {self.skeleton}")
