@@ -63,4 +63,4 @@ PAPER_ABLATIONS: dict[str, Ablation] = {
     "ablation:quantization": {"local": (13.6, 12.5), "pct": (15.2, 15.9)},
     "ablation:matrices": {"0.0": (50.4, 39.3), "0.9": (49.2, 39.0), "1.0": (51.0, 39.5)},
 }  # fmt: skip
-"""Label of the table -> its rows, by the names of the cells of `reproduction.tables`."""
+"""Label of the table -> its rows, by the names of the cells of `di2pose_experiments.tables`."""
