@@ -5,10 +5,10 @@ World axes of CMU's BVH: y up, z where the rest pose faces, x to its left. N nod
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Unpack
 
@@ -232,10 +232,9 @@ def subject_of(path: Path) -> str:
     return path.stem.partition("_")[0].zfill(3)
 
 
-@lru_cache(maxsize=1)
-def standing_by_subject(files: tuple[Path, ...], unit_mm: float = CMU_UNIT_MM) -> dict[str, Float[np.ndarray, "2 2"]]:
-    """Subject -> the angles of its legs where it stands, measured on all its clips at 6 frames a second. Damaged clips
-    are left out: whoever reads their motion says what is wrong with them."""
+def standing_by_subject(files: Sequence[Path], unit_mm: float = CMU_UNIT_MM) -> dict[str, Float[np.ndarray, "2 2"]]:
+    """Subject -> the angles of its legs where it stands, measured on all its clips at 6 frames a second. Clips that
+    cannot be read are left out."""
     legs: dict[str, list[np.ndarray]] = defaultdict(list)
     for path in files:
         with suppress(InputError):
@@ -291,17 +290,20 @@ def read(sources: Sources) -> Iterator[Part]:
     """One part per .bvh file below `sources.src`, or of that file; keeps every `sources.every`-th frame after a leading
     T-pose."""
     files = clip_files(sources.src)
+    standing = cache(lambda: standing_by_subject(files, sources.unit_mm))
     names = Counter(path.stem for path in files)
     for path in files:
         below = path.relative_to(sources.src if sources.src.is_dir() else sources.src.parent)
         clip = path.stem if names[path.stem] == 1 else below.as_posix()  # of two clips of one name both are kept
-        yield Part(below.as_posix(), partial(_samples, tuple(files), path, clip, sources))
+        yield Part(below.as_posix(), partial(_samples, standing, path, clip, sources))
 
 
-def _samples(files: tuple[Path, ...], path: Path, clip: str, sources: Sources) -> Iterator[Sample]:
+def _samples(
+    standing: Callable[[], dict[str, np.ndarray]], path: Path, clip: str, sources: Sources
+) -> Iterator[Sample]:
     bvh, subject = Bvh.read(path, sources.unit_mm), subject_of(path)
     frames = bvh.motion_frames(sources.every)
-    bvh = replace(bvh, standing=standing_by_subject(files, sources.unit_mm)[subject])
+    bvh = replace(bvh, standing=standing().get(subject))
     labels: Labels = {"subject": subject, "sequence": clip, "split": split_of(subject)}
     world = h36m_joints(bvh, frames)
     for frame, pose in zip(frames.tolist(), world - world[:, :1], strict=True):

@@ -30,9 +30,10 @@ def leg_angles(nodes: Float[np.ndarray, "F 2 3 3"]) -> Float[np.ndarray, "F 2 2"
     return np.degrees(np.stack([knee, np.arctan2((leg * front[:, None]).sum(-1), -leg[..., 1])], axis=1))
 
 
-def standing_legs(clips: Iterable[Float[np.ndarray, "F 2 3 3"]]) -> Float[np.ndarray, "2 2"]:
-    """Median angles of one subject's legs where it stands still on both feet; where it hardly ever does, of the third
-    with the straightest knees of all frames with both legs below the body; STRAIGHT where there are few of these, too."""
+def standing_legs(clips: Iterable[np.ndarray]) -> Float[np.ndarray, "2 2"]:
+    """Of a subject's clips, each (F, 2, 3, 3) as for `leg_angles`: median angles of its legs where it stands
+    still on both feet. Where it hardly ever does: of the third with the straightest knees of all frames with both legs
+    below the body; STRAIGHT where these are few, too."""
     below, still = [np.zeros((0, 2, 2))], [np.zeros((0, 2, 2))]
     for nodes in clips:
         angles = leg_angles(nodes)

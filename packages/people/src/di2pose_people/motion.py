@@ -133,7 +133,7 @@ def _build(motion: Path, folder: Path) -> None:
     """The poses of all clips as arrays, and the clips' names."""
     files = _files(motion)
     empty: list[str] = []
-    standing = standing_by_subject(tuple(files))
+    standing = standing_by_subject(files)
     parts: dict[str, list[np.ndarray]] = {"rotations": [], "class": [], "clip": [], "frame": []}
     for number, path in enumerate(files):
         bvh = replace(Bvh.read(path), standing=standing.get(subject_of(path)))

@@ -13,7 +13,6 @@ from di2pose.files import Json
 from di2pose_people.backdrop import photo_files
 from di2pose_people.body import ANNY_VERSION, draw_shape, model
 from di2pose_people.motion import CLASSES, fingerprint, library
-from di2pose_people.pose_table import KINDS
 from di2pose_people.retarget import Pose, node_turns, perturb
 from di2pose_people.scene import OCCLUSIONS, Figure, Picture, draw_picture
 from di2pose_people.supported_poses import draw_settled
@@ -126,8 +125,7 @@ def _attempt(plan: Plan, index: int, person: DressedPerson, generator: np.random
     poses, seat, variant = library(plan.motion, plan.split), None, "motion"
     kind = generator.random()
     if kind < plan.settled_share + plan.standing_share:
-        kinds = KINDS if kind < plan.settled_share else {"standing": 1.0}
-        settled = draw_settled(person, poses, generator, kinds)
+        settled = draw_settled(person, poses, generator, standing=kind >= plan.settled_share)
         pose, frame, mirrored, seat, variant = settled.pose, settled.frame, settled.mirrored, settled.seat, settled.name
         if seat.table is not None and occlusion == "none":
             occlusion = "furniture"
