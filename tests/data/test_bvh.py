@@ -6,8 +6,20 @@ import numpy as np
 import pytest
 from data.cmu_files import CHANNELS, column, joints_world, real_clips, t_pose, walk, write_cmu
 
-from di2pose.data.bvh import PITCH_DEGREES, TWINS, Bvh, h36m_joints, read, split_of, virtual_camera
+from di2pose.data.bvh import (
+    FOREARM,
+    LEGS,
+    PITCH_DEGREES,
+    TWINS,
+    Bvh,
+    h36m_joints,
+    read,
+    split_of,
+    standing_by_subject,
+    virtual_camera,
+)  # fmt: skip
 from di2pose.data.sample import Sources
+from di2pose.data.standing import STRAIGHT, leg_angles
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 
@@ -90,7 +102,7 @@ def test_t_pose_has_left_on_its_left(tmp_path):
         assert at["thorax"][1] < at["nose"][1] < at["head"][1]
         np.testing.assert_allclose(at["pelvis"], 0, atol=1e-3)
         np.testing.assert_allclose(
-            at["left_wrist"], [12.2 * 25.4 / 0.45, 7.1 * 25.4 / 0.45, -0.6 * 25.4 / 0.45], atol=0.01
+            at["left_wrist"], np.array([8.6 + 3.6 * FOREARM, 7.1, -0.6]) * 25.4 / 0.45, atol=0.01
         )
 
 
@@ -132,6 +144,29 @@ def test_real_clips_have_rigid_adult_bones_and_no_recorded_frame_is_taken_for_an
         added[0, columns.index("LeftUpLeg Z")], added[0, columns.index("RightUpLeg Z")] = -21, 21
         longer = dataclasses.replace(bvh, motion=np.concatenate([added, bvh.motion[zeros:]]))
         assert longer.leading_t_poses == 1, path
+
+
+def test_a_subject_that_stands_with_bent_knees_stands_straight_and_deep_bends_stay(tmp_path):
+    motion = np.zeros((60, CHANNELS))
+    motion[:, 1] = 17
+    motion[:, column("LeftLeg", "X")], motion[:, column("RightLeg", "X")] = 25, 31
+    motion[50:, column("LeftUpLeg", "X")], motion[50:, column("LeftLeg", "X")] = -100, 120
+    clip = Bvh.read(write_cmu(tmp_path / "01_01.bvh", motion))
+    standing = standing_by_subject([tmp_path / "01_01.bvh"])["001"]
+    np.testing.assert_allclose(standing[0], [25, 31], atol=0.1)
+    straight = dataclasses.replace(clip, standing=standing)
+    nodes = straight.positions()[:, clip.nodes(*LEGS)].reshape(-1, 2, 3, 3)
+    knee, leg = leg_angles(nodes).swapaxes(0, 1)
+    np.testing.assert_allclose(knee[:50], STRAIGHT[0, 0], atol=0.1)
+    np.testing.assert_allclose(leg[:50], STRAIGHT[1, 0], atol=0.1)  # from 13 and 16 degrees behind
+    np.testing.assert_allclose(knee[50:, 0], 120, atol=0.1)
+    before = clip.legs()
+    for first, second in ((0, 1), (1, 2)):
+        lengths = [np.linalg.norm(each[:, :, second] - each[:, :, first], axis=-1) for each in (before, nodes)]
+        np.testing.assert_allclose(*lengths, rtol=1e-9)
+    feet = clip.nodes("LeftFoot", "RightFoot")
+    np.testing.assert_allclose(straight.rotations()[:, feet], clip.rotations()[:, feet], atol=1e-12)
+    assert clip.leading_t_poses == straight.leading_t_poses == 0
 
 
 def test_a_single_file_capital_endings_and_a_byte_order_mark_are_read(tmp_path):

@@ -152,9 +152,11 @@ def test_wrong_folders_and_shares_are_named(plan, motion, folder, tmp_path):
         render_people(Plan(motion, backgrounds=motion), tmp_path / "out", 4)
     with pytest.raises(InputError, match=r"holds another set \(seed 3, not 5"):
         render_people(replace(plan, seed=5), folder, 12)
-    with pytest.raises(InputError, match=r"another set \(attacked 0.0, not 1.0; natural False, not True\)"):
+    with pytest.raises(InputError, match=r"natural False, not True; standing 0\.3, not 0\.0"):
         render_people(replace(plan, attacked=1.0, natural=True), folder, 12)
-    for name in ("attacked", "settled"):
+    with pytest.raises(InputError, match="at most 1 together"):
+        Plan(motion, settled=0.8, standing=0.4)
+    for name in ("attacked", "settled", "standing"):
         with pytest.raises(InputError, match=rf"--{name} is a share of the people, 0 to 1, got 1\.5"):
             Plan(motion, **{name: 1.5})
 

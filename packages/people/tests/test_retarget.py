@@ -1,5 +1,7 @@
 """Motion on our bodies: segments point where they point in the motion, sides mirror, noise stays within limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from di2pose_people.body import Shape, model
@@ -7,7 +9,7 @@ from di2pose_people.motion import CLASSES, NODES, PARENTS, classify, library
 from di2pose_people.retarget import AXES, BENDS, MOST_BENT, Rig, node_turns, perturb
 from scipy.spatial.transform import Rotation
 
-from di2pose.data.bvh import Bvh
+from di2pose.data.bvh import Bvh, standing_by_subject
 from di2pose.pose.skeleton import H36M_17
 
 SEGMENTS = {
@@ -32,11 +34,13 @@ def poses(motion):
 
 
 def test_limbs_point_as_in_the_motion(rig, poses, motion):
+    standing = standing_by_subject(sorted(motion.rglob("*.bvh")))
     for index in range(0, len(poses.rotations), 40):
         if poses.subjects[poses.clip[index]] == "060":
             continue
         clip = poses.clips[poses.clip[index]]
         bvh = Bvh.read(next(motion.rglob(f"{clip}.bvh")))
+        bvh = replace(bvh, standing=standing[poses.subjects[poses.clip[index]]])
         places = bvh.positions([int(poses.frame[index])])[0]
         joints = rig.pose(node_turns(poses.rotations[index])).joints
         for ours, theirs in SEGMENTS.items():

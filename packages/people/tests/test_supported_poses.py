@@ -41,7 +41,8 @@ def figure_of(plan, person, monkeypatch):
         monkeypatch.setattr(supported_poses, "FOUND", 0.0)
         if seat is not None:
             monkeypatch.setattr(supported_poses, "_draw_seat", lambda *_: seat)
-        made = draw_settled(person, library(plan.motion, plan.split), np.random.default_rng(seed))
+        poses, standing = library(plan.motion, plan.split), kind == "standing"
+        made = draw_settled(person, poses, np.random.default_rng(seed), standing)
         return made, Figure(person, made.pose, np.zeros(3))
 
     return drawn
@@ -82,6 +83,21 @@ def test_limbs_rest_on_the_floor(figure_of, kind, way, joints, highest):
     for seed in range(2):
         figure = figure_of(kind, way, seed)[1]
         assert every(figure.joints[joints, 2]) - figure.mesh().vertices[:, 2].min() < highest
+
+
+@pytest.mark.parametrize("way", ["hanging", "pockets", "crossed", "relaxed"])
+def test_people_who_stand_have_straight_legs_below_them(figure_of, way):
+    for seed in range(2):
+        figure = figure_of("standing", way, seed)[1]
+        at = dict(zip(H36M_17.joints, figure.joints, strict=True))
+        bends = []
+        for side in ("left", "right"):
+            upper, lower = at[f"{side}_knee"] - at[f"{side}_hip"], at[f"{side}_ankle"] - at[f"{side}_knee"]
+            bends.append(np.degrees(np.arccos(upper @ lower / np.linalg.norm(upper) / np.linalg.norm(lower))))
+            assert at[f"{side}_ankle"][2] - figure.mesh().vertices[:, 2].min() < 0.17
+        assert min(bends) < 12
+        assert max(bends) < (35 if way == "relaxed" else 18)
+        assert CLASSES[int(classify(figure.joints[None], up=2)[0])] == "upright"
 
 
 @pytest.mark.parametrize("kind", SEATS)
@@ -133,12 +149,14 @@ def test_a_table_hides_the_legs_from_the_front_and_says_so(figure_of, person):
 
 
 def test_the_share_of_supported_poses(plan):
-    def variants(share, count):
-        drawn = (sampling.picture(replace(plan, settled=share), i).sample.extra["variant"] for i in range(count))
+    def variants(share, count, standing=0.0):
+        people = replace(plan, settled=share, standing=standing)
+        drawn = (sampling.picture(people, i).sample.extra["variant"] for i in range(count))
         return {variant.split()[0] for variant in drawn}
 
     assert variants(1.0, 3) <= set(KINDS)
     assert variants(0.0, 2) == {"motion"}
+    assert variants(0.0, 2, standing=1.0) == {"standing"}
     some = variants(0.5, 6)
     assert "motion" in some
     assert some & set(KINDS)

@@ -4,10 +4,11 @@ World axes of CMU's BVH: y up, z where the rest pose faces, x to its left. N nod
 """
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Unpack
 
@@ -16,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.spatial.transform import Rotation
 
 from di2pose.data.sample import Labels, Part, Sample, Sources
+from di2pose.data.standing import standing_legs, straighten
 from di2pose.errors import InputError
 from di2pose.files import reading
 from di2pose.pose.skeleton import H36M_17
@@ -42,6 +44,11 @@ for _joints, _nodes in (("hip knee ankle", "UpLeg Leg Foot"), ("shoulder elbow w
     for _joint, _node in zip(_joints.split(), _nodes.split(), strict=True):
         FROM_CMU |= {f"{side}_{_joint}": (f"{side.capitalize()}{_node}",) for side in ("left", "right")}
 
+LEGS = tuple(f"{side}{node}" for side in ("Left", "Right") for node in ("UpLeg", "Leg", "Foot"))
+
+FOREARM = 1.33
+"""CMU's node LeftHand lies 185 mm from the elbow with a thigh of 395; wrists of people (Human3.6M, Pose2Sim) 248 mm."""
+
 # Subjects that the database holds two or three times, frame for frame: a split by subject must keep them together.
 TWINS = {
     "064": "063", "073": "070", "123": "070", "084": "074", "102": "078", "122": "083",
@@ -63,6 +70,8 @@ class Bvh:
     """Degrees and mm, one column per channel, nodes in order."""
     frame_time: float
     """Seconds from frame to frame."""
+    standing: Float[np.ndarray, "2 2"] | None = None
+    """Angles of the subject's legs where it stands: they are straightened by them; None: as they are."""
 
     @classmethod
     def read(cls, path: Path, unit_mm: float = CMU_UNIT_MM) -> "Bvh":
@@ -95,7 +104,7 @@ class Bvh:
 
     def _is_t_pose(self, frames: Rows) -> Bool[np.ndarray, " F"]:
         """By geometry: a T-pose of a converter faces +z, and its arms, legs and trunk are exact."""
-        place = self.positions(frames)
+        place = self._solve(frames)[1]
 
         def direction(start: str, end: str) -> np.ndarray:
             """(F, 3) unit vectors."""
@@ -114,11 +123,28 @@ class Bvh:
 
     def rotations(self, frames: Rows = ALL) -> Float[np.ndarray, "F N 3 3"]:
         """Each node's axes in the world: x_world = R x_node + position."""
-        return self._solve(frames)[0]
+        return self._straightened(frames)[0]
 
     def positions(self, frames: Rows = ALL) -> Float[np.ndarray, "F N 3"]:
         """Each node's place in the world, mm."""
-        return self._solve(frames)[1]
+        return self._straightened(frames)[1]
+
+    def legs(self, frames: Rows = ALL) -> Float[np.ndarray, "F 2 3 3"]:
+        """Hip, knee and ankle of the left and the right leg as they were recorded, mm."""
+        return self._solve(frames)[1][:, self.nodes(*LEGS)].reshape(-1, 2, 3, 3)
+
+    def _straightened(self, frames: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """World rotations and positions, with the legs turned as `standing` asks; feet keep their rotations."""
+        rotations, positions = self._solve(frames)
+        if self.standing is not None:
+            turns = straighten(self.legs(frames), self.standing)
+            legs = np.reshape(self.nodes(*LEGS), (2, 3))
+            for segment in (0, 1):
+                rotations[:, legs[:, segment]] = turns[segment] @ rotations[:, legs[:, segment]]
+            for node, parent in enumerate(self.parents):
+                if parent >= 0:
+                    positions[:, node] = positions[:, parent] + rotations[:, parent] @ self.offsets[node]
+        return rotations, positions
 
     def _solve(self, frames: Rows) -> tuple[np.ndarray, np.ndarray]:
         """Forward kinematics, all frames at once: R_child = R_parent R_local, x_child = x_parent + R_parent offset."""
@@ -201,11 +227,32 @@ def _parse(text: str, unit_mm: float) -> Bvh:
     return Bvh(tuple(joints), tuple(parents), np.array(offsets), tuple(channels), motion, frame_time)
 
 
+def subject_of(path: Path) -> str:
+    """Of a clip of the database, 01_02.bvh: "001"."""
+    return path.stem.partition("_")[0].zfill(3)
+
+
+def standing_by_subject(files: Sequence[Path], unit_mm: float = CMU_UNIT_MM) -> dict[str, Float[np.ndarray, "2 2"]]:
+    """Subject -> the angles of its legs where it stands, measured on all its clips at 6 frames a second. Clips that
+    cannot be read are left out."""
+    legs: dict[str, list[np.ndarray]] = defaultdict(list)
+    for path in files:
+        with suppress(InputError):
+            bvh = Bvh.read(path, unit_mm)
+            frames = bvh.motion_frames(max(round(1 / (6 * bvh.frame_time)), 1))
+            legs[subject_of(path)].append(bvh.legs(frames))
+    return {subject: standing_legs(clips) for subject, clips in legs.items()}
+
+
 def h36m_joints(bvh: Bvh, frames: Rows = ALL) -> Float[np.ndarray, "F 17 3"]:
     """Human3.6M's 17 joints in the world of the file, y up, mm."""
     nodes = [bvh.nodes(*FROM_CMU[name]) for name in H36M_17.joints]
     positions = bvh.positions(frames)
-    return np.stack([positions[:, node].mean(1) for node in nodes], 1)
+    joints = np.stack([positions[:, node].mean(1) for node in nodes], 1)
+    for side in ("left", "right"):
+        elbow, wrist = H36M_17.indices(f"{side}_elbow", f"{side}_wrist")
+        joints[:, wrist] = joints[:, elbow] + FOREARM * (joints[:, wrist] - joints[:, elbow])
+    return joints
 
 
 def virtual_camera(seed: int, record: str) -> Float[np.ndarray, "3 3"]:
@@ -243,17 +290,20 @@ def read(sources: Sources) -> Iterator[Part]:
     """One part per .bvh file below `sources.src`, or of that file; keeps every `sources.every`-th frame after a leading
     T-pose."""
     files = clip_files(sources.src)
+    standing = cache(lambda: standing_by_subject(files, sources.unit_mm))
     names = Counter(path.stem for path in files)
     for path in files:
         below = path.relative_to(sources.src if sources.src.is_dir() else sources.src.parent)
         clip = path.stem if names[path.stem] == 1 else below.as_posix()  # of two clips of one name both are kept
-        yield Part(below.as_posix(), partial(_samples, path, clip, sources))
+        yield Part(below.as_posix(), partial(_samples, standing, path, clip, sources))
 
 
-def _samples(path: Path, clip: str, sources: Sources) -> Iterator[Sample]:
-    bvh = Bvh.read(path, sources.unit_mm)
+def _samples(
+    standing: Callable[[], dict[str, np.ndarray]], path: Path, clip: str, sources: Sources
+) -> Iterator[Sample]:
+    bvh, subject = Bvh.read(path, sources.unit_mm), subject_of(path)
     frames = bvh.motion_frames(sources.every)
-    subject = path.stem.partition("_")[0].zfill(3)
+    bvh = replace(bvh, standing=standing().get(subject))
     labels: Labels = {"subject": subject, "sequence": clip, "split": split_of(subject)}
     world = h36m_joints(bvh, frames)
     for frame, pose in zip(frames.tolist(), world - world[:, :1], strict=True):

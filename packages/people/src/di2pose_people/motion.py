@@ -8,7 +8,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
-from di2pose.data.bvh import Bvh, clip_files, h36m_joints, split_of
+from di2pose.data.bvh import Bvh, clip_files, h36m_joints, split_of, standing_by_subject, subject_of
 from di2pose.errors import InputError
 from di2pose.pose.skeleton import H36M_17
 from di2pose_people.cache import built
@@ -98,7 +98,7 @@ def classify(joints: Float[np.ndarray, "F 17 3"], up: int) -> np.ndarray:
 @lru_cache(maxsize=4)
 def library(motion: Path, split: str) -> Library:
     """The poses of the subjects of `split` ("train" or "test", as `data.bvh.split_of` says) below folder `motion`."""
-    folder = built(f"motion-2-{fingerprint(motion)}", partial(_build, motion))
+    folder = built(f"motion-3-{fingerprint(motion)}", partial(_build, motion))
     clips = json.loads((folder / "clips.json").read_text())
     classes, clip, frame = (np.load(folder / f"{name}.npy") for name in ("class", "clip", "frame"))
     subjects = tuple(name.partition("_")[0].zfill(3) for name in clips)
@@ -133,9 +133,10 @@ def _build(motion: Path, folder: Path) -> None:
     """The poses of all clips as arrays, and the clips' names."""
     files = _files(motion)
     empty: list[str] = []
+    standing = standing_by_subject(files)
     parts: dict[str, list[np.ndarray]] = {"rotations": [], "class": [], "clip": [], "frame": []}
     for number, path in enumerate(files):
-        bvh = Bvh.read(path)
+        bvh = replace(Bvh.read(path), standing=standing.get(subject_of(path)))
         step = max(round(1 / (RATE * bvh.frame_time)), 1)
         try:
             if bvh.leading_t_poses == bvh.frames:

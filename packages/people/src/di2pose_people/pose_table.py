@@ -1,4 +1,4 @@
-"""Ways to sit, kneel, squat, lie and bend: angles of the trunk, where feet and hands go, what carries the body.
+"""Ways to stand, sit, kneel, squat, lie and bend: angles of the trunk, where feet and hands go, what carries the body.
 
 Ranges are drawn from evenly. Lengths are in sizes of the body (1: a person of 1.75 m), angles in degrees.
 """
@@ -102,6 +102,14 @@ HANDS = {
     "behind": Hand("pelvis", (0.2, 0.38), (0.085, 0.085), (-0.42, -0.18), (0.2, 0.3, -1), on="floor"),
     "beside": Hand("pelvis", (0.25, 0.4), (0.085, 0.085), (-0.2, 0.1), (1, 0, -1), on="floor"),
     "pick": Hand("pelvis", (-0.02, 0.18), (0.08, 0.3), (0.35, 0.58), (1, 0.3, -0.3), (-1, 0, 0), on="floor"),
+    # of people who stand
+    "hanging": Hand("shoulder", (0.02, 0.14), (-0.5, -0.47), (-0.02, 0.08), (0.3, 0, -1), (-1, 0, 0), in_chest=True),
+    "pocket": Hand("pelvis", (0.17, 0.22), (-0.04, 0.04), (0.02, 0.12), (1, 0.2, -0.7), (-1, 0, 0)),
+    "hip": Hand("pelvis", (0.16, 0.2), (0.08, 0.16), (0, 0.08), (1, 0, -0.4), (-1, 0, 0)),
+    "clasped": Hand("pelvis", (-0.03, 0.04), (-0.06, 0.08), (0.17, 0.22), (1, 0, -0.5), (0, 0, -1)),
+    "back": Hand("pelvis", (-0.03, 0.06), (0, 0.12), (-0.22, -0.17), (1, 0, -0.2), (0, 0, 1)),
+    "crossed": Hand("spine", (-0.12, -0.04), (0.06, 0.14), (0.2, 0.25), (1, -0.6, 0.2), (0, 0, -1), in_chest=True),
+    "crossed_over": Hand("spine", (-0.14, -0.06), (0.09, 0.17), (0.26, 0.3), (1, -0.6, 0.3), (0, 0, -1), in_chest=True),
     # of people who lie: up is towards the head
     "along": Hand("shoulder", (0.06, 0.22), (-0.47, -0.36), (-0.05, -0.02), (1, 0, -0.5), (0, 0, -1), in_chest=True),
     "belly": Hand("spine", (0, 0.1), (-0.12, 0.16), (0.15, 0.19), (1, 0, -0.6), (0, 0, -1), in_chest=True),
@@ -127,14 +135,23 @@ STANDING = (Foot((0.03, 0.22), (0, 0.3), knee=(0.1, 0, 1)),)
 KNEE_UP = Foot((0.04, 0.16), (0.38, 0.6), knee=(0.1, 1, 0.4))
 STRAIGHT = Foot((0.04, 0.25), (0.74, 0.83), (0.07, 0.08), (0.3, 1, 0), (5, 42))
 PRONE = Fold((2, 6), (-6, 0), (1, 12), (35, 55))
+UPRIGHT = (Foot((0.0, 0.12), (-0.06, 0.04), knee=(0.15, 0, 1)),)
+RELAXED = (Foot((0.06, 0.2), (0.02, 0.2), knee=(0.35, 0, 1)),)
+"""The free leg of one whose weight is on the other."""
 ROLLED_BACK = (0.5, (-18, -4))
 """The pelvis of one who sits."""
+
+LEVEL = (0.0, (-4.0, 6.0))
+"""The pelvis of one who stands."""
+TALL = (0.915, 0.93)
+"""Hips above the floor with straight legs: 0.925 is their whole length."""
 
 ON = {
     "kneeling": ("floor", "floor", "floor", "mat"),
     "floor": ("floor", "floor", "mat", "mattress"),
     "lying": ("floor", "mat", "mattress", "mattress", "couch"),
     "bent": ("floor",),
+    "standing": ("floor",),
 }
 """What carries those who do not sit on one of SEATS."""
 WAYS: dict[str, dict[str, Way]] = {
@@ -154,6 +171,19 @@ WAYS: dict[str, dict[str, Way]] = {
         "elbows": Way(
             0.16, (34, 48), ROLLED_BACK, (Foot((0.1, 0.26), (0.28, 0.46)),), ("between", "between", "between", "chin")
         ),
+    },
+    "standing": {
+        "hanging": Way(0.2, (-4, 8), LEVEL, UPRIGHT, ("hanging",), height=TALL),
+        "motion": Way(0.18, (-6, 12), LEVEL, UPRIGHT, ("motion",), height=TALL),
+        "pockets": Way(0.14, (-4, 8), LEVEL, UPRIGHT, ("pocket",), other_hand=("pocket", "hanging"), height=TALL),
+        "crossed": Way(0.1, (-6, 6), LEVEL, UPRIGHT, ("crossed",), other_hand=("crossed_over",), height=TALL),
+        "hips": Way(0.08, (-6, 8), LEVEL, UPRIGHT, ("hip",), other_hand=("hip", "hanging"), height=TALL),
+        "clasped": Way(0.08, (-4, 8), LEVEL, UPRIGHT, ("clasped",), height=TALL),
+        "behind": Way(0.05, (-6, 4), LEVEL, UPRIGHT, ("back",), height=TALL),
+        "phone": Way(0.07, (0, 14), LEVEL, UPRIGHT, ("phone",), other_hand=("phone", "hanging", "pocket"), height=TALL,
+                     gaze=(0, 0.3)),
+        "relaxed": Way(0.1, (-6, 8), LEVEL, RELAXED, ("pocket", "hip", "hanging", "motion"), other_leg=UPRIGHT,
+                       height=TALL, tilt=(-6, 6)),
     },
     "kneeling": {
         "two": Way(0.25, (-8, 20), (0, (-6, 14)), KNEELING, FREE),

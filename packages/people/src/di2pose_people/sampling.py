@@ -19,7 +19,7 @@ from di2pose_people.supported_poses import draw_settled
 from di2pose_people.view import CROPS
 from di2pose_people.wardrobe import HELD_OUT, DressedPerson, draw_outfit, dress
 
-RENDERER = 2
+RENDERER = 3
 """Raised when the same seed gives other pictures."""
 GROUP = 10
 """Pictures in a row that show the same person in the same clothes: fitting clothes costs more than drawing them."""
@@ -48,15 +48,26 @@ class Plan:
     settled: float | None = None
     """share of people who sit, kneel, lie or bend, on furniture and seen as in photos of such scenes; by default 0.1,
     and 0 with --natural"""
+    standing: float | None = None
+    """share of people who simply stand, legs straight, hands in pockets, arms crossed; by default 0.3, and 0 with
+    --natural"""
 
     def __post_init__(self) -> None:
-        for name in ("attacked", "settled"):
+        for name in ("attacked", "settled", "standing"):
             if not 0 <= (getattr(self, name) or 0) <= 1:
                 raise InputError(f"--{name} is a share of the people, 0 to 1, got {getattr(self, name)}")
+        if self.settled_share + self.standing_share > 1:
+            raise InputError(f"--settled and --standing are at most 1 together, got {self.settled}, {self.standing}")
 
     @property
     def settled_share(self) -> float:
         return (0.0 if self.natural else 0.1) if self.settled is None else self.settled
+
+    @property
+    def standing_share(self) -> float:
+        if self.standing is not None:
+            return self.standing
+        return 0.0 if self.natural else min(0.3, 1 - self.settled_share)
 
     @cached_property
     def photos(self) -> tuple[Path, ...]:
@@ -74,6 +85,7 @@ class Plan:
             "attacked": self.attacked,
             "natural": self.natural,
             "settled": self.settled_share,
+            "standing": self.standing_share,
             "anny": ANNY_VERSION,
             "pose_class": list(CLASSES),
             "occlusion": list(OCCLUSIONS),
@@ -111,8 +123,9 @@ def _attempt(plan: Plan, index: int, person: DressedPerson, generator: np.random
     if attacked:
         occlusion = "patch"
     poses, seat, variant = library(plan.motion, plan.split), None, "motion"
-    if generator.random() < plan.settled_share:
-        settled = draw_settled(person, poses, generator)
+    kind = generator.random()
+    if kind < plan.settled_share + plan.standing_share:
+        settled = draw_settled(person, poses, generator, standing=kind >= plan.settled_share)
         pose, frame, mirrored, seat, variant = settled.pose, settled.frame, settled.mirrored, settled.seat, settled.name
         if seat.table is not None and occlusion == "none":
             occlusion = "furniture"

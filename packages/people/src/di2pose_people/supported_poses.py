@@ -1,4 +1,4 @@
-"""People who sit, kneel, squat, lie or bend: trunks, arms and heads from real motion, limbs on what carries them.
+"""People who stand, sit, kneel, lie or bend: trunks, arms and heads from real motion, limbs on what carries them.
 
 `pose_table.WAYS` says how a body does each of these. A pose that no body can take, or with a limb inside another, is
 drawn anew.
@@ -46,9 +46,11 @@ class Settled:
         return f"{self.kind} {self.way} {self.seat.kind}{'+table' * (self.seat.table is not None)}"
 
 
-def draw_settled(person: DressedPerson, poses: Library, generator: np.random.Generator) -> Settled:
-    """A person in a supported pose, facing -y of the body axes."""
-    kind = _pick(KINDS, generator)
+def draw_settled(
+    person: DressedPerson, poses: Library, generator: np.random.Generator, standing: bool = False
+) -> Settled:
+    """A person who stands, or in a supported pose; facing -y of the body axes."""
+    kind = "standing" if standing else _pick(KINDS, generator)
     left, right = generator.beta(1.5, 2.5, 2).tolist()
     if generator.random() < FOUND and (found := _found(person, poses, kind, (left, right), generator)) is not None:
         return found
