@@ -1,7 +1,7 @@
 """A line budget for every room: a ratchet, seeded with what the rebuild of the house reached.
 
 Budgets only go down, but for the allowance that an issue names: image and pipeline hold 600 lines of issue N's,
-data 138 and people 46.
+data 138 and people 46; docs 11 of M's and N's.
 
 `python tests/test_budget.py` prints lines and budget of every room.
 """
@@ -31,7 +31,7 @@ BUDGET = {
     "packages/people/src": 3472,
     "experiments/di2pose_experiments": 1772,
     "tests": 20114,
-    "docs/*.md": 1371,
+    "docs/*.md": 1378,
 }
 
 
