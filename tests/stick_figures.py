@@ -67,7 +67,7 @@ def train_tiny(seed, out, skeleton, encoder, feature_width):
 
     stage = TokenizerStage(model.config)
     stage.tokenizer = model.tokenizer.requires_grad_(True)
-    fit("tokenizer", stage, 350, 8, 1e-2)
+    fit("tokenizer", stage, 1000, 8, 5e-3)
     model.tokenizer.requires_grad_(False)
-    fit("denoiser", model, 200, 32, 5e-3)
+    fit("denoiser", model, 400, 32, 3e-3)
     return model.eval(), joints_mm, features

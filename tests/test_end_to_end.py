@@ -29,13 +29,14 @@ def learned(tmp_path_factory):
 
 def test_the_tokenizer_and_the_reverse_process_recover_the_poses(learned):
     model, joints_mm, features = learned
-    assert mpjpe(model.tokenizer.decode(model.tokenizer.encode(joints_mm)), joints_mm).mean() < 20
+    assert mpjpe(model.tokenizer.decode(model.tokenizer.encode(joints_mm)), joints_mm).mean() < 5
     for steps in (20, 4):
         found = model.predict(features, 2, steps, hypothesis_generators(1, range(8), 2)).joints_mm
         assert found.shape == (8, 2, 21, 3)
-        assert mpjpe(found.flatten(0, 1), joints_mm.repeat_interleave(2, 0)).mean() < 30
+        assert mpjpe(found.flatten(0, 1), joints_mm.repeat_interleave(2, 0)).mean() < 10
     swapped = model.predict(features.flip(0), 1, 20, hypothesis_generators(1, range(8), 1)).joints_mm[:, 0]
-    assert mpjpe(swapped, joints_mm.flip(0)).mean() < 0.3 * mpjpe(swapped, joints_mm).mean()
+    assert mpjpe(swapped, joints_mm.flip(0)).mean() < 10
+    assert mpjpe(swapped, joints_mm).mean() > 100
 
 
 def test_it_comes_back_from_its_folder_and_from_onnx_with_its_skeleton(learned, tmp_path):
@@ -61,8 +62,8 @@ def test_it_comes_back_from_its_folder_and_from_onnx_with_its_skeleton(learned, 
 def test_batching_changes_nothing_but_rounding(learned):
     model, _, features = learned
     together = model.predict_tokens(features, 3, 20, hypothesis_generators(5, range(8), 3))
-    alone = [model.predict_tokens(features[i : i + 1], 3, 20, hypothesis_generators(5, [i], 3)) for i in (0, 5)]
-    assert torch.equal(together[[0, 5]], torch.cat(alone))
+    alone = [model.predict_tokens(features[i : i + 1], 3, 20, hypothesis_generators(5, [i], 3)) for i in range(8)]
+    assert torch.equal(together, torch.cat(alone))
 
 
 def test_ranks_draw_the_noise_of_one_process():

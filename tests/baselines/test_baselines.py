@@ -93,7 +93,7 @@ def test_it_has_no_constraints(model):
         model.predict(FEATURES[:1], 0, 1, torch.Generator())
 
 
-@pytest.mark.parametrize(("kind", "most_mm"), [("regression", 60), ("gaussian", 90), ("pct", 90)])
+@pytest.mark.parametrize(("kind", "most_mm"), [("regression", 30), ("gaussian", 40), ("pct", 45)])
 def test_it_learns_poses_and_comes_back_from_its_folder(kind, most_mm, tmp_path, as_user):
     """Poses lie 300 mm from their mean."""
     without = {"adapter_dropout": 0.0} | ({} if kind == "regression" else {"hint_dropout": 0.0})
@@ -103,14 +103,14 @@ def test_it_learns_poses_and_comes_back_from_its_folder(kind, most_mm, tmp_path,
     batch = {"features": features.repeat(twice, 1, 1), "joints_mm": joints.repeat(twice, 1, 1)}
     if kind == "pct":
         coder = model.tokenizer.requires_grad_(True).train()
-        fit(list(coder.parameters()), lambda step: coder.loss(joints)["loss"], coder.update_codebook)
+        fit(list(coder.parameters()), lambda step: coder.loss(joints)["loss"], coder.update_codebook, 300)
         coder.requires_grad_(False).eval()
-        assert mpjpe(coder.decode(coder.encode(joints)), joints).mean() < 60
+        assert mpjpe(coder.decode(coder.encode(joints)), joints).mean() < 30
     before = [p.clone() for p in model.state_dict().values()] if kind == "pct" else []
     model.prepare(batch["features"])
-    noise = [training_generators(0, step, 0, 8 * twice) for step in range(200)]
+    noise = [training_generators(0, step, 0, 8 * twice) for step in range(300)]
     learned = [p for p in model.parameters() if p.requires_grad]
-    rate, steps = {"regression": (3e-3, 100), "gaussian": (5e-3, 150), "pct": (5e-3, 200)}[kind]
+    rate, steps = {"regression": (1e-3, 200), "gaussian": (3e-3, 250), "pct": (5e-3, 300)}[kind]
     fit(learned, lambda step: model.train().loss(batch, noise[step])["loss"], steps=steps, rate=rate)
     again = load_model(save_model(model, tmp_path / "model", data="stick figures"))
     assert (again.kind, again.config) == (kind, model.config)
@@ -121,14 +121,14 @@ def test_it_learns_poses_and_comes_back_from_its_folder(kind, most_mm, tmp_path,
     if kind == "pct":
         frozen = zip(before, model.state_dict().items(), strict=True)
         assert all(torch.equal(old, new) for old, (name, new) in frozen if name.startswith("tokenizer."))
-        assert again.loss(batch, noise[0])["accuracy"] > 0.8
-        assert mpjpe(again.point_estimates(features)["soft decode"], joints).mean() < 60
+        assert again.loss(batch, noise[0])["accuracy"] > 0.95
+        assert mpjpe(again.point_estimates(features)["soft decode"], joints).mean() < 30
 
 
-@pytest.mark.parametrize("kind", ["regression", "pct"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_it_predicts_from_pictures(kind, tmp_path):
     torch.manual_seed(0)
-    model = {"regression": Regression, "pct": PCT}[kind](recipe(kind, "blazepose-lite", 117, 200))
+    model = {"regression": Regression, "gaussian": Gaussian, "pct": PCT}[kind](recipe(kind, "blazepose-lite", 117, 200))
     pipeline = Di2Pose.from_pretrained(save_model(model, tmp_path / "model"))
     picture = np.random.default_rng(0).integers(0, 256, (200, 160, 3), dtype=np.uint8)
     (person,) = pipeline(picture, boxes=[(20.0, 10.0, 140.0, 190.0)], hypotheses=3).people
@@ -165,9 +165,9 @@ def test_pct_draws_by_the_classifiers_probabilities(monkeypatch):
     model, drawn = made("pct").eval(), {}
     decode = model.tokenizer.decode
     monkeypatch.setattr(model.tokenizer, "decode", lambda tokens: decode(drawn.setdefault("tokens", tokens)))
-    model.predict(FEATURES[:1], 2000, 1, torch.Generator().manual_seed(0))
+    model.predict(FEATURES[:1], 4000, 1, torch.Generator().manual_seed(0))
     share = torch.nn.functional.one_hot(drawn["tokens"], 64).float().mean(0)
-    torch.testing.assert_close(share, model(model.condition(FEATURES[:1])).softmax(-1)[0].detach(), atol=0.04, rtol=0)
+    torch.testing.assert_close(share, model(model.condition(FEATURES[:1])).softmax(-1)[0].detach(), atol=0.03, rtol=0)
     certainty = model.certainty(FEATURES)
     assert ((-torch.log(torch.tensor(64.0)) <= certainty) & (certainty < 0)).all()
     with pytest.raises(InputError, match=r"trunk.tokens must be the tokenizer's 16, trunk.steps 1"):

@@ -1,7 +1,10 @@
 """Feature caches as records: every estimate of a tiny model, peers, flip test, groups, by the commands."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -299,4 +302,14 @@ def test_ranks_that_each_finish_another_model_last_write_the_report_of_one_proce
     monkeypatch.setattr(Run, "write", overtaken)
     assert main(words) == 0
     assert begun[0] is None  # rank 1 finished the first model last
+    assert (tmp_path / "two" / "report.json").read_bytes() == (tmp_path / "one" / "report.json").read_bytes()
+
+
+def test_two_processes_under_torchrun_give_the_report_of_one(features, run, tmp_path):
+    words = ("evaluate", run, "--data", features, "--hypotheses", "1", "--steps", 2, "--limit", 4, "--batch", 1)
+    assert main([*map(str, words), "--out", str(tmp_path / "one")]) == 0
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "di2pose")
+    command, env = [*torchrun, *map(str, words), "--out", str(tmp_path / "two")], os.environ | {"OMP_NUM_THREADS": "1"}
+    two = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert two.returncode == 0, two.stderr[-3000:]
     assert (tmp_path / "two" / "report.json").read_bytes() == (tmp_path / "one" / "report.json").read_bytes()

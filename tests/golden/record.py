@@ -32,17 +32,16 @@ MORE = Path(__file__).parent / "golden.json"
 FRAMES, CLIP_FRAMES = 20, 12
 
 
-def answers(footage, every=1):
-    """Name -> array: joints, states and radii of the demo's photos, 20 frames of Pose2Sim and a short clip; of these
-    frames every n-th, of the clip as large a part."""
+def answers(footage):
+    """Name -> array: joints, states and radii of the demo's photos, 20 frames of Pose2Sim and a short clip."""
     model = Di2Pose.from_pretrained()
     walker = _walker()
     found = {"walker": model(walker), "hidden": model(hide_legs(walker))}
-    for row in np.linspace(0, len(footage) - 1, FRAMES).astype(int)[::every].tolist():
+    for row in np.linspace(0, len(footage) - 1, FRAMES).astype(int).tolist():
         picture = footage.read_image(footage[row])
         found[f"pose2sim-{row}"] = model(picture, hypotheses=4, max_people=2)
     clip = extract("sports2d-demo", CLIP) / CLIP
-    for number, result in enumerate(islice(video_results(model, clip, hypotheses=4), CLIP_FRAMES // every)):
+    for number, result in enumerate(islice(video_results(model, clip, hypotheses=4), CLIP_FRAMES)):
         found[f"clip-{number}"] = result
     arrays = {}
     for name, result in found.items():

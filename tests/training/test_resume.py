@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from di2pose import Di2Pose
 from di2pose.cli import main
 from di2pose.training.log import read_rows
 from di2pose.training.sources import FeatureSource, MemorySource
@@ -98,23 +99,35 @@ def test_every_stage_goes_on_bit_for_bit_after_a_sigterm(poses, features, tmp_pa
         assert_equal_runs(whole, cut)
 
 
-def test_two_ranks_give_the_curve_of_one_process(poses, tmp_path):
-    """The learned codebook, too, which moves by the latents of all ranks."""
-    words = ("--data", poses, "--recipe", "tiny", "--set", "tokenizer.quantiser=vq", "--iterations", 3, "--batch", 30)
-    words += ("--log-every", 1, "--validate-every", 3, "--threads", 1, "--out")
+def test_two_ranks_give_the_curve_of_one_process(poses, features, tmp_path):
+    """Both stages; the learned codebook moves by the latents of all ranks."""
+    small = ("--recipe", "tiny", "--set", "tokenizer.quantiser=vq", "--iterations", 6, "--log-every", 1)
+    small += ("--validate-every", 6, "--threads", 1)
     one, two = tmp_path / "one", tmp_path / "two"
+    stages = {
+        "tokenizer": ("--data", poses, "--batch", 30, *small),
+        "denoiser": ("--features", features, "--tokenizer", one / "tokenizer", *small),
+    }
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "di2pose", "train")
-    assert di2pose("train", "tokenizer", *words, one) == 0
-    command = [sys.executable, *map(str, (*torchrun, "tokenizer", *words, two))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("3 iterations") == 1  # only rank 0 prints
-    rows, others = (read_rows(folder / "metrics.jsonl") for folder in (one, two))
-    assert [row["iteration"] for row in rows] == [row["iteration"] for row in others]
-    for name in ("loss", "mpjpe_mm", "commitment", "gradient_norm"):
-        wanted = [row[name] for row in rows]
-        assert [row[name] for row in others] == pytest.approx(wanted, rel=2e-4, abs=1e-6), name
-    assert others[-1]["held_out_mm"] == pytest.approx(rows[-1]["held_out_mm"], rel=0.02)
-    sizes = [load_file(run / "last.safetensors")["model/tokenizer.quantiser.size"] for run in (one, two)]
+    started = {}
+    for stage, words in stages.items():
+        assert di2pose("train", stage, *words, "--out", one / stage) == 0
+        command = [sys.executable, *torchrun, stage, *words, "--out", two / stage]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        started[stage] = subprocess.Popen([*map(str, command)], text=True, **pipes)
+    names = {"tokenizer": ("loss", "mpjpe_mm", "commitment"), "denoiser": ("loss", "vlb", "aux")}
+    for stage, process in started.items():
+        said, errors = process.communicate()
+        assert process.returncode == 0, errors[-3000:]
+        assert said.count("6 iterations") == 1  # only rank 0 prints
+        rows, others = (read_rows(folder / stage / "metrics.jsonl") for folder in (one, two))
+        assert [row["iteration"] for row in rows] == [row["iteration"] for row in others]
+        for name in (*names[stage], "gradient_norm"):
+            wanted = [row[name] for row in rows]
+            assert [row[name] for row in others] == pytest.approx(wanted, rel=2e-4, abs=1e-6), (stage, name)
+        assert others[-1]["held_out_mm"] == pytest.approx(rows[-1]["held_out_mm"], rel=0.02)
+    key = "model/tokenizer.quantiser.size"
+    sizes = [load_file(folder / "tokenizer/last.safetensors")[key] for folder in (one, two)]
     torch.testing.assert_close(*sizes, atol=0.5, rtol=0)
     assert float(sizes[0].sum()) == pytest.approx(float(sizes[1].sum()), rel=1e-5)
+    assert Di2Pose.from_pretrained(two / "denoiser" / "model").config.name == "tiny"

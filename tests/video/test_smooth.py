@@ -17,7 +17,7 @@ REST = np.asarray(person(3).joints_mm)
 
 def video(motion, noise=None, std_mm=30.0, times=None, track=0, seed=1):
     """Results of one person whose joints are REST + motion(t), measured with standard deviation std_mm (frames, J)."""
-    times = np.arange(32) / RATE if times is None else times
+    times = np.arange(60) / RATE if times is None else times
     rng = np.random.default_rng(seed)
     std = np.broadcast_to(np.asarray(std_mm, dtype=np.float64), (len(times), 17)).copy()
     std[:, 0] = 0.0
@@ -81,7 +81,7 @@ def test_noise_becomes_less_and_the_motion_stays():
     def jitter(joints):
         return np.linalg.norm(np.diff(joints, 2, axis=0), axis=-1).mean()
 
-    assert off(smoothed) < 0.65 * off(noisy)
+    assert off(smoothed) < 0.6 * off(noisy)
     assert jitter(smoothed) < 0.25 * jitter(noisy)
     assert off(joints_of(smooth(video(swing)))) < 2.0
 
@@ -93,7 +93,7 @@ def test_constant_velocity_is_kept_to_the_ends_at_any_frame_rate():
 
 
 def test_an_uncertain_outlier_moves_the_track_less_than_a_certain_one():
-    knee, at = H36M_17.index("left_knee"), 16
+    knee, at = H36M_17.index("left_knee"), 30
     moved = {}
     for std in (10.0, 40.0, 160.0):
         frames = list(video(lambda t: np.zeros(3)))
@@ -159,25 +159,30 @@ def test_every_frame_comes_out_once_in_order_and_late_by_the_window_only():
         order.append(each.frame_index)
         late.append(taken[-1] - each.frame_index)
         assert len(alive) <= 2 * 6 + 3  # no more than the window needs
-    assert order == list(range(32))
+    assert order == list(range(60))
     assert max(late) == 6
-    quick = list(video(swing, times=np.arange(30) / 1000))
-    assert [each.frame_index for each in smooth(quick)] == list(range(30))
+    quick = list(video(swing, times=np.arange(100) / 1000))
+    assert [each.frame_index for each in smooth(quick)] == list(range(100))
 
 
 def test_people_are_smoothed_each_along_their_own_track_and_gaps_stay_gaps():
     here, there = list(video(swing, track=4)), list(video(lambda t: -swing(t), track=7, seed=2))
     both = []
     for k, (a, b) in enumerate(zip(here, there, strict=True)):
-        people = [*a.people, *(() if 12 <= k < 18 else b.people)]
+        people = [*a.people, *(() if 20 <= k < 26 else b.people)]
         both.append(replace(a, people=people if k % 2 else people[::-1]))
     out = list(smooth(both))
     alone = joints_of(smooth(here))
     for k, each in enumerate(out):
-        assert {one.track for one in each.people} == ({4} if 12 <= k < 18 else {4, 7})
+        assert {one.track for one in each.people} == ({4} if 20 <= k < 26 else {4, 7})
         np.testing.assert_allclose(next(p for p in each.people if p.track == 4).joints_mm, alone[k], atol=1e-9)
 
 
-def test_times_that_do_not_increase_are_refused():
+def test_results_without_time_or_track_are_refused():
+    with pytest.raises(InputError, match="time of every frame"):
+        list(smooth([result([person(track=1)])]))
+    with pytest.raises(InputError, match="track numbers"):
+        list(smooth([result([person()], time_s=0.0)]))
+    twice = [result([person(track=1)], time_s=t) for t in (0.0, 0.1, 0.1)]
     with pytest.raises(InputError, match="must increase"):
-        list(smooth([result([person(track=1)], time_s=t) for t in (0.0, 0.1, 0.1)]))
+        list(smooth(twice))
