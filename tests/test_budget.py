@@ -1,7 +1,7 @@
 """A line budget for every room: a ratchet, seeded with what the rebuild of the house reached.
 
 Budgets only go down, but for the allowance that an issue names: image and pipeline hold 600 lines of issue N's,
-data 138 and people 46; docs 11 of M's and N's.
+data 141 and people 46; docs 11 of M's and N's.
 
 `python tests/test_budget.py` prints lines and budget of every room.
 """
@@ -15,7 +15,7 @@ BUDGET = {
     "src/di2pose/*.py": 2646,
     "src/di2pose/baselines": 512,
     "src/di2pose/commands": 1496,
-    "src/di2pose/data": 3028,
+    "src/di2pose/data": 3031,
     "src/di2pose/diffusion": 1134,
     "src/di2pose/evaluation": 2676,
     "src/di2pose/image": 2608,

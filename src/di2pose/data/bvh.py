@@ -71,7 +71,7 @@ class Bvh:
     frame_time: float
     """Seconds from frame to frame."""
     standing: Float[np.ndarray, "2 2"] | None = None
-    """Angles of the subject's legs where it stands: they are straightened by them; None: as they are."""
+    """Angles of the subject's legs where it stands (`standing_legs`), to straighten them by; None: legs as recorded."""
 
     @classmethod
     def read(cls, path: Path, unit_mm: float = CMU_UNIT_MM) -> "Bvh":
@@ -134,17 +134,20 @@ class Bvh:
         return self._solve(frames)[1][:, self.nodes(*LEGS)].reshape(-1, 2, 3, 3)
 
     def _straightened(self, frames: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """World rotations and positions, with the legs turned as `standing` asks; feet keep their rotations."""
-        rotations, positions = self._solve(frames)
-        if self.standing is not None:
-            turns = straighten(self.legs(frames), self.standing)
-            legs = np.reshape(self.nodes(*LEGS), (2, 3))
-            for segment in (0, 1):
-                rotations[:, legs[:, segment]] = turns[segment] @ rotations[:, legs[:, segment]]
-            for node, parent in enumerate(self.parents):
-                if parent >= 0:
-                    positions[:, node] = positions[:, parent] + rotations[:, parent] @ self.offsets[node]
-        return rotations, positions
+        """World rotations and positions, with thighs and shins turned as `standing` asks; feet keep their rotations."""
+        rotations, recorded = self._solve(frames)
+        if self.standing is None:
+            return rotations, recorded
+        legs = np.reshape(self.nodes(*LEGS), (2, 3))
+        turns = np.tile(np.eye(3), (*rotations.shape[:2], 1, 1))
+        for segment, turn in enumerate(straighten(recorded[:, legs], self.standing)):
+            turns[:, legs[:, segment]] = turn
+        positions = recorded.copy()
+        for node, parent in enumerate(self.parents):
+            if parent >= 0:
+                bone = (turns[:, parent] @ (recorded[:, node] - recorded[:, parent])[..., None])[..., 0]
+                positions[:, node] = positions[:, parent] + bone
+        return turns @ rotations, positions
 
     def _solve(self, frames: Rows) -> tuple[np.ndarray, np.ndarray]:
         """Forward kinematics, all frames at once: R_child = R_parent R_local, x_child = x_parent + R_parent offset."""
@@ -239,7 +242,7 @@ def standing_by_subject(files: Sequence[Path], unit_mm: float = CMU_UNIT_MM) -> 
     for path in files:
         with suppress(InputError):
             bvh = Bvh.read(path, unit_mm)
-            frames = bvh.motion_frames(max(round(1 / (6 * bvh.frame_time)), 1))
+            frames = bvh.motion_frames(max(round(1 / (6 * max(bvh.frame_time, 1e-3))), 1))
             legs[subject_of(path)].append(bvh.legs(frames))
     return {subject: standing_legs(clips) for subject, clips in legs.items()}
 

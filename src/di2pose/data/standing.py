@@ -1,6 +1,6 @@
 """Legs of motion capture, corrected to stand straight.  F frames, N nodes; angles in degrees, left and right.
 
-CMU's subjects stand with bent knees (median 21 degrees, people have 0 to 8) and with their ankles 97 mm behind the
+CMU's subjects stand with bent knees (median 21 degrees, people have 0 to 8) and with their ankles 89 mm behind the
 hips: for the most part constants of each subject, from the fit of its skeleton to the markers. `standing_legs` measures
 them where a subject stands; `straighten` takes them out of all its frames. Feet keep their direction.
 """
