@@ -19,15 +19,15 @@ from di2pose import Di2Pose
 from di2pose.data.sample import Dataset
 from di2pose.files import write_json
 from di2pose.image.boxes import iou
-from di2pose.pose.angles import DIFFERENCES, NAMES, SIDES, joint_angles, with_differences, wrapped
-from di2pose.pose.skeleton import H36M_17, convert
+from di2pose.pose.angles import ALL, DIFFERENCE, SIDES, basis, joint_angles, with_differences, wrapped
+from di2pose.pose.skeleton import convert
 from di2pose.result import KNOWN, Person
 from di2pose.text_table import markdown
 
 SAME = 0.2
 """Overlap of boxes from which on somebody is the person of the record."""
-Pair = tuple[Person | None, np.ndarray]
-"""Who was found, None for nobody, and the true joints (17, 3), mm, camera axes."""
+Pair = tuple[Person | None, dict[str, np.ndarray]]
+"""Who was found, None for nobody, and the true angles."""
 
 
 def main(
@@ -48,13 +48,13 @@ def main(
     """
     torch.set_num_threads(1)
     network = Di2Pose.from_pretrained(model)
-    found, missed = {name: list[tuple[float, ...]]() for name in (*NAMES, *DIFFERENCES)}, 0
+    found, missed = {name: list[tuple[float, ...]]() for name in ALL}, 0
     people = 0
-    for person, truth_mm in _of_pictures(network, Dataset(data), limit, hypotheses):
+    for person, truth in _of_pictures(network, Dataset(data), limit, hypotheses):
         people += 1
         missed += person is None
         if person is not None:
-            _add(found, person, with_differences(joint_angles(truth_mm)))
+            _add(found, person, truth)
     rows = {name: _figures(values) for name, values in _by_kind(found).items()}
     print(f"{data}; {network.config.name}, {hypotheses} hypotheses; {people} poses, {missed} of them not found\n")
     print(_table(rows))
@@ -69,12 +69,16 @@ def _of_pictures(network: Di2Pose, records: Dataset, limit: int | None, hypothes
         result = network(records.read_image(sample), camera=sample.camera, hypotheses=hypotheses)
         near = [(iou(person.box, sample.box), k) for k, person in enumerate(result.people) if sample.box is not None]
         best = max(near, default=(0.0, -1))
-        truth = convert(sample.joints_mm.astype(np.float64), records.skeleton, H36M_17)[0]
-        yield result.people[best[1]] if best[0] >= SAME else None, truth
+        skeleton = basis(records.skeleton)
+        truth = convert(sample.joints_mm.astype(np.float64), records.skeleton, skeleton)[0]
+        found = result.people[best[1]] if best[0] >= SAME else None
+        yield found, with_differences(joint_angles(truth, skeleton))
 
 
 def _add(found: dict[str, list[tuple[float, ...]]], person: Person, truth: dict[str, np.ndarray]) -> None:
     for name, angle in person.angles.items():
+        if name not in truth:
+            continue  # an ankle, and the records have no feet
         off = float(wrapped(np.asarray(truth[name] - angle.degrees)))
         if np.isfinite([off, angle.low]).all():
             held = angle.low <= angle.degrees + off <= angle.high
@@ -83,8 +87,8 @@ def _add(found: dict[str, list[tuple[float, ...]]], person: Person, truth: dict[
 
 def _by_kind(found: dict[str, list[tuple[float, ...]]]) -> dict[str, list[tuple[float, ...]]]:
     """Left and right together; first all angles, without the differences."""
-    kinds = {"all angles": [value for name in NAMES for value in found[name]]}
-    for name, values in found.items():
+    kinds = {"all angles": [value for name in ALL if not name.endswith(DIFFERENCE) for value in found[name]]}
+    for name, values in ((name, values) for name, values in found.items() if values):
         side, _, stem = name.partition("_")
         kinds.setdefault(stem if side in SIDES else name, []).extend(values)
     return kinds

@@ -15,7 +15,7 @@ import tyro
 from di2pose.data.feature_cache import FeatureCache
 from di2pose.model import Constraints, load_model
 from di2pose.noise import hypothesis_generators
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_17, convert
 from di2pose.training.sources import FeatureSource
 
 ARM = ("wrist", "elbow", "shoulder")
@@ -45,14 +45,14 @@ def main(
     arms = [(row, side) for row in range(len(cache)) for side in ("left", "right")
             if hidden[row, H36M_17.index(f"{side}_wrist")]][:limit]  # fmt: skip
     places = np.stack([np.zeros(len(arms), np.int64), np.array([row for row, _ in arms])], 1)
-    truth = cache.column("joints_mm")[places[:, 1]].astype(np.float32)
-    source = FeatureSource([cache], places, truth)
+    truth = convert(cache.column("joints_mm")[places[:, 1]].astype(np.float32), cache.skeleton, network.skeleton)[0]
+    source = FeatureSource([cache], places, truth, network.skeleton)
     errors = {name: np.zeros((len(arms), len(ARM))) for name in ("without", "with")}
     for start in range(0, len(arms), 32):
         some = np.arange(start, min(start + 32, len(arms)))
         batch = source.batch(some)
         joints = torch.stack([torch.tensor(H36M_17.indices(*(f"{arms[k][1]}_{part}" for part in ARM))) for k in some])
-        pinned = torch.nn.functional.one_hot(joints[:, 0], H36M_17.count).bool()
+        pinned = torch.nn.functional.one_hot(joints[:, 0], network.skeleton.count).bool()
         for name, known in (("without", None), ("with", Constraints(pins=(batch["joints_mm"], pinned)))):
             noise = hypothesis_generators(seed, some.tolist(), hypotheses)
             poses = network.predict(batch["features"], hypotheses, steps, noise, known).joints_mm.mean(1)

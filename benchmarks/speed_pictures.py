@@ -20,7 +20,6 @@ from PIL import Image
 
 from di2pose import Di2Pose, video_results
 from di2pose.assets import extract, fetch
-from di2pose.calibration import Calibration
 from di2pose.data.demo_footage import CLIP, FRAME, REGION
 from di2pose.data.frames import Video
 from di2pose.errors import require
@@ -185,7 +184,7 @@ def stations(clock: Clock, quick: bool) -> list[Row]:
         "encoder, crop and mirror image": lambda: model.encode([crop], flip_test=True),
         "diffusion, 8 hypotheses": draw,
         "distance, for the lens (up to three times)": lambda: fit_people(
-            observe(encoded, model.encoder), estimate, model.calibration or Calibration.neutral(), only_mean=True
+            observe(encoded, model.encoder, model.skeleton), estimate, model._calibration(), only_mean=True
         ),
         "body, fitted": lambda: model.place(encoded, estimate),
     }

@@ -15,7 +15,7 @@ from scipy.spatial.transform import Rotation
 
 from di2pose.output.overlay import Pen, side_colour
 from di2pose.pose.angles import joint_angles
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_21
 
 X, Y, Z = np.eye(3)  # camera axes; the puppet looks into the camera: its left is +x, up -y, front -z
 OFFSETS = {
@@ -24,11 +24,12 @@ OFFSETS = {
     "left_shoulder": (165, 25, 0), "right_shoulder": (-165, 25, 0),
     **{f"{side}_{joint}": (0, length, 0) for side in ("left", "right") for joint, length in
        (("knee", 420), ("ankle", 410), ("elbow", 275), ("wrist", 245))},
+    **{f"{side}_{joint}": (0, 60, z) for side in ("left", "right") for joint, z in (("heel", 55), ("toe", -200))},
 }  # fmt: skip
 RIGHT, FRONT, ABOVE = "from its right", "from the front", "from above"
 VIEWS = {RIGHT: ((0, 0, -1), (0, 1, 0)), FRONT: ((1, 0, 0), (0, 1, 0)), ABOVE: ((-1, 0, 0), (0, 0, 1))}
 """Directions to the right and down of a view."""
-WIDE, HIGH, COLUMNS, SCALE = 250, 330, 5, 0.155
+WIDE, HIGH, COLUMNS, SCALE = 250, 330, 6, 0.155
 INK, SOFT, MARK, WHITE = (28, 32, 39), (120, 128, 140), (214, 40, 120), (255, 255, 255)
 TOP = ("left_shoulder", "right_shoulder", "left_elbow", "right_elbow", "left_wrist", "right_wrist")
 UPPER = ("spine", "thorax", "nose", "head", *TOP)
@@ -46,10 +47,12 @@ class Panel:
     towards: str
 
 
-LEG, SHIN = ("right_knee", "right_ankle"), ("right_ankle",)
+FOOT = ("right_heel", "right_toe")
+LEG, SHIN = ("right_knee", "right_ankle", *FOOT), ("right_ankle", *FOOT)
 ARM, FOREARM, OTHER_ARM = ("right_elbow", "right_wrist"), ("right_wrist",), ("left_elbow", "left_wrist")
 HANGING = (("left_shoulder", OTHER_ARM, X, -40), ("right_shoulder", ARM, X, -40))
 PANELS = (
+    Panel("right_ankle_flexion", RIGHT, [("right_ankle", FOOT, X, -25)], "right_heel", -Z, "right_toe"),
     Panel("right_knee_flexion", RIGHT, [("right_knee", SHIN, X, 70)], "right_knee", Y, "right_ankle"),
     Panel("right_hip_flexion", RIGHT, [("right_hip", LEG, X, -80), ("right_knee", SHIN, X, 80)], "right_hip", Y,
           "right_knee"),
@@ -65,11 +68,11 @@ PANELS = (
 
 
 def posed(panel: Panel) -> np.ndarray:
-    joints = np.zeros((H36M_17.count, 3))
-    for child, parent in H36M_17.bones:
-        joints[child] = joints[parent] + OFFSETS[H36M_17.joints[child]]
+    joints = np.zeros((H36M_21.count, 3))
+    for child, parent in H36M_21.bones:
+        joints[child] = joints[parent] + OFFSETS[H36M_21.joints[child]]
     for pivot, moving, axis, degrees in panel.turns:
-        rows, about = list(H36M_17.indices(*moving)), joints[H36M_17.index(pivot)].copy()
+        rows, about = list(H36M_21.indices(*moving)), joints[H36M_21.index(pivot)].copy()
         joints[rows] = Rotation.from_rotvec(np.radians(degrees) * axis).apply(joints[rows] - about) + about
     return joints
 
@@ -86,16 +89,16 @@ def draw(panel: Panel) -> Image.Image:
 
     pen = Pen((WIDE, HIGH))
     depth = np.cross(right, down)
-    order = sorted(H36M_17.bones, key=lambda bone: -float((joints[bone[0]] + joints[bone[1]]) @ depth))
+    order = sorted(H36M_21.bones, key=lambda bone: -float((joints[bone[0]] + joints[bone[1]]) @ depth))
     for child, parent in order:
-        pen.line(at(joints[child]), at(joints[parent]), 5, side_colour(H36M_17, child, parent), INK)
-    top, skull = joints[H36M_17.index("head")], joints[H36M_17.index("nose")]
+        pen.line(at(joints[child]), at(joints[parent]), 5, side_colour(H36M_21, child, parent), INK)
+    top, skull = joints[H36M_21.index("head")], joints[H36M_21.index("nose")]
     face = np.cross(X, top - skull) / np.linalg.norm(top - skull)  # where it looks
     centre = 0.5 * top + 0.5 * skull
     pen.line(at(centre), at(centre + 95 * face), 4, INK)
     pen.disc(at(centre), 60 * SCALE, INK)
-    start = joints[H36M_17.index(panel.at)]
-    bone = joints[H36M_17.index(panel.towards)] - start
+    start = joints[H36M_21.index(panel.at)]
+    bone = joints[H36M_21.index(panel.towards)] - start
     bone = bone / np.linalg.norm(bone)
     if panel.name == "trunk_rotation":  # in the plane across the trunk
         bone = bone * (1, 0, 1) / np.linalg.norm(bone * (1, 0, 1))
@@ -113,7 +116,7 @@ def draw(panel: Panel) -> Image.Image:
     for turned in (0.5, -0.5):
         wing = Rotation.from_euler("z", turned).as_matrix()[:2, :2] @ along * 9
         pen.line(tuple(tip), tuple(tip - wing), 3.2, MARK)
-    degrees = float(joint_angles(joints)[panel.name])
+    degrees = float(joint_angles(joints, H36M_21)[panel.name])
     pen.text((WIDE / 2, 14), panel.name.removeprefix("right_").replace("_", " "), 16, INK, "mm")
     pen.text((WIDE / 2, 33), f"+{degrees:.0f}\u00b0, {panel.view}", 13, MARK, "mm")
     return pen.over(Image.new("RGB", (WIDE, HIGH), WHITE))

@@ -8,6 +8,7 @@ from scipy.stats import chi2
 
 from di2pose import Di2Pose, recipes
 from di2pose.calibration import FILE, GAUSSIAN_R90, Calibration, sample_covariance
+from di2pose.config import from_json, to_json
 from di2pose.errors import InputError
 
 
@@ -33,16 +34,16 @@ def drawn(hypotheses, deviation=(30.0, 20.0, 10.0), people=()):
     return rng.normal(size=(*people, hypotheses, 17, 3)) * deviation
 
 
-def states(*hidden):
-    state = np.full(17, "seen", dtype="U12")
-    state[list(hidden)] = "occluded"
-    return state
+def uncertain(*hidden):
+    return np.isin(np.arange(17), hidden)
 
 
 def test_the_file_gives_it_back(fitted, tmp_path):
     assert Calibration.read(tmp_path) is None
     assert fitted.write(tmp_path) == tmp_path / FILE
     assert Calibration.read(tmp_path) == fitted
+    older = {name: value for name, value in to_json(fitted).items() if name != "apart_gain"}
+    assert from_json(Calibration, older) == fitted
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
@@ -84,18 +85,18 @@ def test_a_state_is_seen_from_the_threshold_on_else_the_likelier_way_not_to_be_s
     visibility[2] = (0.2, 0.25, 0.2, 0.35)
     visibility[3] = (0.1, 0.2, 0.2, 0.5)
     state = fitted.state(visibility)
-    assert state[:4].tolist() == ["occluded", "seen", "occluded", "out_of_frame"]
+    assert state[:4].tolist() == ["occluded", "visible", "occluded", "out_of_frame"]
     assert fitted.state(np.stack([visibility, visibility])).shape == (2, 17)
 
 
 def test_covariance_and_radius_are_the_stated_model(fitted):
-    samples, state = drawn(8), states(3, 5)
+    samples, hidden = drawn(8), uncertain(3, 5)
     spread = sample_covariance(samples)
     np.testing.assert_allclose(spread[4], np.cov(samples[:, 4].T))
-    covariance = fitted.covariance_mm2(samples, state)
+    covariance = fitted.covariance_mm2(samples, hidden)
     np.testing.assert_allclose(covariance[4], 0.5 * spread[4] + 100 * np.eye(3))
     np.testing.assert_allclose(covariance[5], 2 * spread[5] + 400 * np.eye(3))
-    radius = fitted.r90_mm(covariance, state)
+    radius = fitted.r90_mm(covariance, hidden)
     assert radius[4] == pytest.approx(1.4 * np.sqrt(np.trace(covariance[4])))
     assert radius[3] == pytest.approx(1.6 * np.sqrt(np.trace(covariance[3])))
 
@@ -116,17 +117,17 @@ def test_fewer_hypotheses_say_less():
     for hypotheses in (8, 2, 1):
         samples = rng.normal(size=(people, hypotheses, 17, 3)) * sigma
         error = np.square(samples.mean(1) - truth).sum(-1).mean()
-        covariance = true.covariance_mm2(samples, np.full((people, 17), "seen"))
+        covariance = true.covariance_mm2(samples, np.zeros((people, 17), bool))
         assert np.trace(covariance, axis1=-2, axis2=-1).mean() == pytest.approx(error, rel=0.03)
 
 
 def test_the_neutral_one_is_the_raw_spread_read_as_a_gaussian():
     neutral = Calibration.neutral()
     samples = drawn(8, deviation=(25.0, 25.0, 25.0))
-    covariance = neutral.covariance_mm2(samples, states(2))
+    covariance = neutral.covariance_mm2(samples, uncertain(2))
     np.testing.assert_allclose(covariance, sample_covariance(samples))
     sigma = np.sqrt(np.trace(covariance, axis1=-2, axis2=-1) / 3)
-    np.testing.assert_allclose(neutral.r90_mm(covariance, states(2)), sigma * chi2.ppf(0.9, df=3) ** 0.5, rtol=1e-6)
-    single = neutral.covariance_mm2(samples[:1], states())
+    np.testing.assert_allclose(neutral.r90_mm(covariance, uncertain(2)), sigma * chi2.ppf(0.9, df=3) ** 0.5, rtol=1e-6)
+    single = neutral.covariance_mm2(samples[:1], uncertain())
     assert np.trace(single[1]) == pytest.approx(100**2 * (2 - 1 / 8))
     assert (single[0] == 0).all()

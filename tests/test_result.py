@@ -35,7 +35,7 @@ def test_a_joint_is_had_by_its_name():
     np.testing.assert_array_equal(joint.xyz_mm, someone.joints_mm[at])
     assert joint.std_mm == pytest.approx(np.sqrt(np.trace(someone.covariance_mm2[at]) / 3))
     assert (joint.r90_mm, joint.state) == (someone.r90_mm[at], "occluded")
-    assert someone["head"].state == "seen"
+    assert someone["head"].state == "visible"
     assert someone.frame == "camera"
     with pytest.raises(InputError, match="no joint 'left_toe'; its joints are pelvis"):
         someone["left_toe"]
@@ -45,6 +45,10 @@ def test_a_person_cannot_be_changed_by_accident():
     someone = person()
     with pytest.raises(ValueError, match="read-only"):
         someone.joints_mm[3] = 0
+    older = dataclasses.replace(someone, state=np.full(17, "seen"))  # the word of earlier versions
+    assert set(older.state) == {"visible"}
+    with pytest.raises(ValueError, match="read-only"):
+        older.state[3] = "occluded"
     with pytest.raises(dataclasses.FrozenInstanceError):
         someone.score = 1.0
 
@@ -55,7 +59,7 @@ def test_a_person_cannot_be_changed_by_accident():
         ({"joints_mm": np.zeros((16, 3))}, r"h36m_17 needs joints_mm of shape \(17, 3\), got \(16, 3\)"),
         ({"samples_mm": np.zeros((17, 3))}, r"needs samples_mm of shape"),
         ({"covariance_mm2": np.zeros((17, 3))}, r"needs covariance_mm2 of shape \(17, 3, 3\)"),
-        ({"state": np.array(["visible"] * 17)}, "one of pinned, seen, occluded, out_of_frame, unknown, got 'visible'"),
+        ({"state": np.array(["shown"] * 17)}, "one of pinned, visible, occluded, out_of_frame, unknown, got 'shown'"),
         ({"r90_mm": np.full(17, np.nan)}, "r90_mm of a person must be finite"),
     ],
 )
@@ -81,7 +85,7 @@ def test_converted_joints_are_copies_with_their_spread_and_the_rest_is_unknown()
 
 
 def test_a_built_joint_is_the_mean_and_as_unsure_as_its_worst_part():
-    state = np.array(["seen"] * 17, dtype="U12")
+    state = np.array(["visible"] * 17, dtype="U12")
     state[H36M_17.index("left_hip")] = "out_of_frame"
     someone = person(state=state)
     back = someone.convert("coco17").convert("h36m_17")

@@ -38,7 +38,7 @@ def test_a_photo_gives_people_in_camera_axes(model):
     result = model(picture, hypotheses=3, steps=2)
     (person,) = result.people
     assert person.samples_mm.shape == (3, 17, 3)
-    assert set(person.state.tolist()) <= {"seen", "occluded", "out_of_frame"}
+    assert set(person.state.tolist()) <= {"visible", "occluded", "out_of_frame"}
     np.testing.assert_allclose(result.camera.project(person.joints_mm + person.root_mm), person.joints_2d, atol=1e-6)
     crop = model.crop(picture, from_boxes([person.box])[0], assumed_camera(picture.size))
     one = model.encode([crop], second_look=True)

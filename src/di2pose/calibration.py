@@ -3,15 +3,16 @@
 Hypotheses that agree can be wrong together. On held-out people whose truth is known, the expected squared error of the
 estimate from H hypotheses is modelled for each joint j, apart for joints that are predicted seen and for the others:
 
-    expected squared error = floor_mm2[c][j] + gain[c][j] * trace(C),    C the unbiased covariance of the hypotheses
-    covariance = gain * C + floor / 3 * I
+    expected squared error = floor_mm2[c][j] + gain[c][j] * trace(C) + apart_gain[c][j] * apart^2
+    covariance = gain * C + (floor + apart_gain * apart^2) / 3 * I
     r90 = radius_factor[c][j] * sqrt(trace(covariance))
 
+with C the unbiased covariance of the hypotheses, and `apart` how far the 2D observers of the joint are apart, in mm.
 `evaluation` fits it; here it is read, written and applied. The file is calibration.json in the model's folder.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from di2pose.pose.skeleton import H36M_17, Skeleton
 FILE = "calibration.json"
 FORMAT_VERSION = 1
 CLASSES = ("seen", "hidden")
-"""What c counts: 0 where a joint's state is 'seen', 1 for any other."""
+"""What c counts: 0 where a joint is 'visible' and clear, 1 for any other."""
 GAUSSIAN_R90 = math.sqrt(6.251388631170325 / 3)
 """r90 over sqrt(trace) of an isotropic Gaussian: 6.25 is the 90 % point of chi-squared with 3 degrees of freedom."""
 
@@ -68,16 +69,18 @@ class Calibration:
     trace_mm2: Table
     """Mean trace of C in the fit: the spread of a single hypothesis, which has none of its own."""
     seen_threshold: float
-    """A joint is 'seen' from this probability on."""
+    """A joint is 'visible' from this probability on."""
     hypotheses: int
     """H of the fit."""
     fitted_on: str = ""
     """The data, in words."""
     person: PersonFit | None = None
     """Of the person score; None: the encoder's own probability."""
+    apart_gain: Table = field(default=(), metadata={"added": True})
+    """Squared error for each mm2 by which observers are apart; empty, as in older files: 0."""
 
     def __post_init__(self) -> None:
-        for name in ("floor_mm2", "gain", "radius_factor", "trace_mm2"):
+        for name in ("floor_mm2", "gain", "radius_factor", "trace_mm2", *(["apart_gain"] if self.apart_gain else [])):
             table = getattr(self, name)
             if len(table) != len(CLASSES) or any(len(row) != self.joints for row in table):
                 raise InputError(f"calibration: {name} needs {len(CLASSES)} rows of {self.joints} numbers")
@@ -94,25 +97,29 @@ class Calibration:
         """How many joints the model has."""
         return len(self.gain[0]) if self.gain else 0
 
-    def state(
-        self, visibility: Float[np.ndarray, "*B J 4"], unclear: Bool[np.ndarray, "*B J"] | None = None
-    ) -> np.ndarray:
+    def state(self, visibility: Float[np.ndarray, "*B J 4"]) -> np.ndarray:
         """(..., J) strings, from probabilities of (seen, hidden by the body, hidden by something else, out of frame).
 
-        'seen' from `seen_threshold` on, unless it is `unclear` where the joint is; else the likelier of 'occluded'
-        (both ways to be hidden) and 'out_of_frame'.
+        'visible' from `seen_threshold` on; else the likelier of 'occluded' (both ways to be hidden) and 'out_of_frame'.
         """
         unseen = np.where(visibility[..., 1] + visibility[..., 2] >= visibility[..., 3], "occluded", "out_of_frame")
-        seen = visibility[..., 0] >= self.seen_threshold
-        return np.where(seen if unclear is None else seen & ~unclear, "seen", unseen)
+        return np.where(visibility[..., 0] >= self.seen_threshold, "visible", unseen)
 
-    def covariance_mm2(self, samples_mm: Float[np.ndarray, "*B H J 3"], state: np.ndarray) -> np.ndarray:
-        """(..., J, 3, 3): what the truth varies by round the mean of the H samples; `state` (..., J) strings."""
+    def covariance_mm2(
+        self,
+        samples_mm: Float[np.ndarray, "*B H J 3"],
+        uncertain: Bool[np.ndarray, "*B J"],
+        apart_mm: Float[np.ndarray, "*B J"] | None = None,
+    ) -> Float[np.ndarray, "*B J 3 3"]:
+        """What the truth varies by round the mean of the H samples. `uncertain`: joints that are not visible, or whose
+        place in the picture is not clear. `apart_mm`: how far their observers are apart."""
         count = samples_mm.shape[-3]
-        c, j = (state != "seen").astype(int), np.arange(self.joints)
+        c, j = uncertain.astype(int), np.arange(self.joints)
         # The mean of H draws varies by trace / H itself: the fit knew `hypotheses` of them, this run has `count`.
         gain = np.maximum(np.asarray(self.gain)[c, j] + 1 / count - 1 / self.hypotheses, 0)
         floor = np.asarray(self.floor_mm2)[c, j]
+        if self.apart_gain and apart_mm is not None:
+            floor = floor + np.asarray(self.apart_gain)[c, j] * apart_mm**2
         axes = np.eye(3)
         if count > 1:
             spread = sample_covariance(samples_mm)
@@ -120,9 +127,11 @@ class Calibration:
             spread = np.asarray(self.trace_mm2)[c, j][..., None, None] / 3 * axes
         return gain[..., None, None] * spread + floor[..., None, None] / 3 * axes
 
-    def r90_mm(self, covariance_mm2: Float[np.ndarray, "*B J 3 3"], state: np.ndarray) -> np.ndarray:
-        """(..., J) radii of the balls that should hold the truth in 90 % of cases."""
-        c, j = (state != "seen").astype(int), np.arange(self.joints)
+    def r90_mm(
+        self, covariance_mm2: Float[np.ndarray, "*B J 3 3"], uncertain: Bool[np.ndarray, "*B J"]
+    ) -> Float[np.ndarray, "*B J"]:
+        """Radii of the balls that should hold the truth in 90 % of cases."""
+        c, j = uncertain.astype(int), np.arange(self.joints)
         return np.asarray(self.radius_factor)[c, j] * np.sqrt(np.trace(covariance_mm2, axis1=-2, axis2=-1))
 
     @classmethod

@@ -13,6 +13,7 @@ from di2pose.garbage import freeze_gc, gc_disabled
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("di2pose.commands.predict:predict", "photos and videos to 3D poses, pages and files"),
+    "lift": ("di2pose.commands.lift:lift", "2D keypoints of another program to 3D poses and files, without pictures"),
     "demo": ("di2pose.commands.demo:demo", "a real photo to a 3D pose and a page to look at"),
     "serve": ("di2pose.serve.command:serve", "a page and a REST service: drop a photo, turn the pose"),
     "doctor": ("di2pose.commands.doctor:doctor", "what works on this machine, and how to mend what does not"),

@@ -25,7 +25,8 @@ REMOVED: dict[str, Any] = {
     "DiffusionConfig.importance_sampling": False,
 }
 """Options that older files may have, with the one value that is what the code does."""
-LATER: dict[str, Any] = {"architecture": "transformer", "skeleton": H36M_17.name, "joints": H36M_17.count}
+LATER: dict[str, Any] = {"architecture": "transformer", "skeleton": H36M_17.name, "joints": H36M_17.count,
+                         "simulated_observers": 0.0, "lift": None}  # fmt: skip
 """Fields that came after the first stored runs, with their defaults: `without_later`."""
 
 
@@ -179,6 +180,8 @@ class TrunkConfig:
     """How many image tokens, the last ones, are of a second observer that may be missing."""
     observer_dropout: float = added(0.0)
     """Share of the training crops from which the adapter withholds them."""
+    simulated_observers: float = added(0.0)
+    """Share of the training crops in which these tokens are of a simulated observer, drawn anew (an extension)."""
     joints: int = added(H36M_17.count)
     """J, joints that the adapter regresses, with their visibility."""
 
@@ -188,7 +191,7 @@ class TrunkConfig:
             raise InputError(f"width must be a multiple of heads, got {self.width} and {self.heads}")
         if self.adapter_layers:
             _positive(self, "adapter_width", "adapter_channels", "adapter_tokens", "feature_tokens")
-        _below_one(self, "adapter_dropout", "hint_dropout", "observer_dropout")
+        _below_one(self, "adapter_dropout", "hint_dropout", "observer_dropout", "simulated_observers")
         if self.observer_tokens and not 0 < self.observer_tokens < self.feature_tokens:
             raise InputError(
                 f"observer_tokens are some of the {self.feature_tokens} image tokens, got {self.observer_tokens}"
@@ -258,6 +261,8 @@ class Config:
     """The frozen image encoder that made the features, as `image.encoder.load_encoder` knows it."""
     sample_steps: int = field(default=25)
     """Reverse steps when a call names none."""
+    lift: DenoiserConfig | None = field(default=None, metadata={"added": True})
+    """A second denoiser, which sees the second observer's keypoints alone and draws half of the hypotheses."""
 
     def __post_init__(self) -> None:
         pairs = (
@@ -271,6 +276,8 @@ class Config:
                 f"the denoiser's hint_channels must be 0 or {self.tokenizer.channels}, as the tokenizer has it, "
                 f"got {self.denoiser.hint_channels}"
             )
+        if self.lift is not None:
+            pairs += tuple((name, getattr(self.lift, name), wanted) for name, _, wanted in pairs)
         for name, given, wanted in pairs:
             if given != wanted:
                 raise InputError(f"the denoiser's {name} must equal {wanted}, as the other parts have it, got {given}")

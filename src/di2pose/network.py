@@ -28,7 +28,8 @@ from di2pose.diffusion.transition import forward_sample
 from di2pose.errors import InputError
 from di2pose.interruption import check
 from di2pose.model import Constraints, Prediction, check_hypotheses
-from di2pose.noise import Noise, mirrored, uniform, uniform_integers
+from di2pose.noise import Noise, mirrored, share, uniform, uniform_integers
+from di2pose.pose.keypoints import by_body
 from di2pose.pose.metrics import mpjpe
 from di2pose.tokenizer.tokenizer import MM_PER_METRE, PoseTokenizer
 
@@ -46,6 +47,17 @@ def denoiser_class(architecture: str) -> type[nn.Module]:
     return others[architecture].load()
 
 
+def lift_features(features: Float[Tensor, "B L F"]) -> Float[Tensor, "B 17 68"]:
+    """The keypoints of the second observer, the last 17 tokens of an image's features (x, y, two spreads, score,
+    correlation), as `data lift` has them: place, score and 1 in channels of their own; 0 where one is missing."""
+    places, score = features[:, -17:, -6:-4], features[:, -17:, -2:-1]
+    there = 1 - places[..., :1].isnan().to(places)                                      # B 17 1
+    places, score = places.nan_to_num(0.0), score.nan_to_num(0.0) * there
+    tokens = torch.cat([by_body(places, there), score, there], dim=-1)                  # B 17 4
+    apart = torch.eye(17, dtype=tokens.dtype, device=tokens.device).unsqueeze(-1)       # 17 17 1
+    return (apart * tokens.unsqueeze(-2)).flatten(2)                                    # B 17 68
+
+
 class Di2PoseNetwork(nn.Module):
     """A frozen tokenizer and the denoiser: a `model.PoseModel`."""
 
@@ -58,10 +70,32 @@ class Di2PoseNetwork(nn.Module):
         self.tokenizer = PoseTokenizer(config.tokenizer)
         self.schedule = Schedule(config.tokenizer.codes, config.diffusion.steps, config.diffusion.final_occlude)
         self.denoiser: Any = denoiser_class(config.denoiser.architecture)(config.denoiser, self.schedule)
+        self.lift = None if config.lift is None else Denoiser(config.lift, self.schedule)
         self.tokenizer.requires_grad_(False)
 
     def parts(self) -> dict[str, nn.Module]:
-        return {"tokenizer": self.tokenizer, "denoiser": self.denoiser}
+        parts = {"tokenizer": self.tokenizer, "denoiser": self.denoiser}
+        return parts if self.lift is None else parts | {"lift": self.lift}
+
+    def with_lift(self, other: "Di2PoseNetwork") -> "Di2PoseNetwork":
+        """This model, in which the other one, of keypoints alone and with the same tokenizer, draws half of the
+        hypotheses."""
+        if not (self.config.encoder.endswith("+movenet") and other.config.encoder.startswith("keypoints")):
+            raise InputError(
+                "keypoints draw hypotheses beside a model with an encoder '...+movenet', by a model of `data lift` "
+                f"(encoder 'keypoints'); got '{self.config.encoder}' and '{other.config.encoder}'"
+            )
+        if self.config.tokenizer != other.config.tokenizer or not self.same_tokenizer(other):
+            raise InputError("the model of keypoints has another tokenizer: train its denoiser with this one")
+        joined = Di2PoseNetwork(replace(self.config, lift=other.config.denoiser))
+        for part, state in (("tokenizer", self.tokenizer), ("denoiser", self.denoiser), ("lift", other.denoiser)):
+            joined.parts()[part].load_state_dict(state.state_dict())
+        return joined.eval()
+
+    def same_tokenizer(self, other: "Di2PoseNetwork") -> bool:
+        """Whether the other one's, of the same configuration, has the same weights."""
+        own, others = self.tokenizer.state_dict(), other.tokenizer.state_dict()
+        return all(bool((own[name] == others[name]).all()) for name in own)
 
     @property
     def device(self) -> torch.device:
@@ -106,6 +140,17 @@ class Di2PoseNetwork(nn.Module):
         own pose. `noise` is for dropout in training."""
         return self.denoiser.encode_condition(features, noise, self.tokenizer.latents)
 
+    def lift_condition(
+        self, features: Float[Tensor, "B L F"], window: Float[Tensor, "B T F"] | None = None
+    ) -> Condition:
+        """The condition of the denoiser of keypoints: those of the image's second observer, or of a window of frames
+        (`video.windows`) where there is one."""
+        assert self.lift is not None
+        if window is None or not window.shape[1]:
+            window = lift_features(features)
+        seen = window[..., : self.lift.config.feature_width]                            # B T 68
+        return self.lift.encode_condition(seen, None, self.tokenizer.latents)
+
     def draw_with(self, temperature: float | None = None, top_r: float | None = None) -> None:
         """Draw tokens with another temperature or top_r from now on; None leaves it as it is."""
         old = self.config.diffusion
@@ -117,26 +162,38 @@ class Di2PoseNetwork(nn.Module):
         self, features: Float[Tensor, "B L F"], hypotheses: int, steps: int | Sequence[int], generator: Noise,
         constraints: Constraints | None = None,
     ) -> Prediction:  # fmt: skip
-        """Algorithm 2, H times for each image, decoded; and the visibility of the joints, where there is an adapter."""
+        """Algorithm 2, H times for each image, decoded; and the visibility of the joints, where there is an adapter.
+        Where there is a denoiser of keypoints it draws the last half of the hypotheses."""
+        length = features.shape[1] if self.lift is None else self.config.denoiser.feature_tokens
+        features, window = features[:, :length], features[:, length:]
         condition = self.condition(features)
-        tokens = self.predict_tokens(condition, hypotheses, steps, generator, constraints=constraints)
+        mine = hypotheses if self.lift is None else hypotheses - hypotheses // 2
+        own = share(generator, range(mine), hypotheses)
+        tokens = self.predict_tokens(condition, mine, steps, own, constraints)
+        if mine < hypotheses:
+            others = share(generator, range(mine, hypotheses), hypotheses)
+            seen = self.lift_condition(features, window)
+            more = self.predict_tokens(seen, hypotheses - mine, steps, others, constraints, self.lift)
+            tokens = torch.cat([tokens, more], dim=1)
         joints_mm = self.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
         return Prediction(joints_mm, condition.visibility, tokens)
 
     @torch.no_grad()
     def predict_tokens(
         self, features: Float[Tensor, "B L F"] | Condition, hypotheses: int, steps: int | Sequence[int],
-        generator: Noise, constraints: Constraints | None = None,
+        generator: Noise, constraints: Constraints | None = None, denoiser: Any = None,
     ) -> Int[Tensor, "B H N"]:  # fmt: skip
         """Algorithm 2, H times for each image; from its features, or from the condition that was made of them.
 
         generator: one, or one per row (image, hypothesis), B * H in all
         constraints: extensions. Kept tokens stay; with pinned joints the others are drawn to agree with them
+        denoiser: of the condition; None: that of images
         """
         check_hypotheses(hypotheses)
         condition = features if isinstance(features, Condition) else self.condition(features)
         grid = step_grid(steps, self.schedule)
-        *_, tokens = self._states(condition, hypotheses, grid, generator, constraints or Constraints())
+        known = constraints or Constraints()
+        *_, tokens = self._states(denoiser or self.denoiser, condition, hypotheses, grid, generator, known)
         return tokens.unflatten(0, (condition.images, hypotheses))
 
     @torch.no_grad()
@@ -146,7 +203,7 @@ class Di2PoseNetwork(nn.Module):
         """Algorithm 2 step by step, one hypothesis an image: s, which tokens of k_s have their final value already, and
         the pose of those tokens and of the predicted probabilities of the others."""
         condition, grid = self.condition(features), step_grid(steps, self.schedule)
-        states = list(self._states(condition, 1, grid, generator, Constraints()))
+        states = list(self._states(self.denoiser, condition, 1, grid, generator, Constraints()))
         final = F.one_hot(states[-1], self.schedule.codes).float()                      # B N C
         found = []
         for s, ks in zip(grid, states, strict=True):
@@ -157,8 +214,9 @@ class Di2PoseNetwork(nn.Module):
         return found
 
     def _states(
-        self, condition: Condition, hypotheses: int, grid: list[int], generator: Noise, known: Constraints
-    ) -> Iterator[Int[Tensor, "BH N"]]:
+        self, denoiser: Any, condition: Condition, hypotheses: int, grid: list[int], generator: Noise,
+        known: Constraints,
+    ) -> Iterator[Int[Tensor, "BH N"]]:  # fmt: skip
         """k_s of every (image, hypothesis), at each step of the grid."""
 
         def of_rows(values: Any) -> Tensor:
@@ -166,7 +224,7 @@ class Di2PoseNetwork(nn.Module):
             return torch.as_tensor(values, device=self.device).repeat_interleave(hypotheses, 0)
 
         return fast_sample(
-            self._lazy_p0(condition, grid, None if known.pins is None else [of_rows(part) for part in known.pins]),
+            self._lazy_p0(denoiser, condition, grid, known.pins and [of_rows(part) for part in known.pins]),
             self.schedule,
             grid,
             (condition.images * hypotheses, self.config.tokenizer.tokens),
@@ -176,15 +234,15 @@ class Di2PoseNetwork(nn.Module):
             None if known.kept is None else (of_rows(known.kept[0]), of_rows(known.kept[1])),
         )
 
-    def _lazy_p0(self, condition: Condition, grid: list[int], pins: list[Tensor] | None) -> LazyP0:
+    def _lazy_p0(self, denoiser: Any, condition: Condition, grid: list[int], pins: list[Tensor] | None) -> LazyP0:
         """Lazy where the denoiser is and no joint is pinned: pins concern all tokens at once."""
         diffusion = self.config.diffusion
         to_p0 = partial(truncated, temperature=diffusion.temperature, top_r=diffusion.top_r)
-        if pins is None and hasattr(self.denoiser, "lazy_p0"):
-            return self.denoiser.lazy_p0(condition, grid, to_p0)
+        if pins is None and hasattr(denoiser, "lazy_p0"):
+            return denoiser.lazy_p0(condition, grid, to_p0)
 
         def of_all(ks: Tensor, s: Tensor) -> Tensor:
-            return to_p0(self.denoiser(ks, s, condition).float())
+            return to_p0(denoiser(ks, s, condition).float())
 
         predict = of_all if pins is None else towards_pins(of_all, self.tokenizer.decode_soft, *pins)
 

@@ -104,6 +104,13 @@ def uniform(shape: Sequence[int], noise: Noise, device: Any = "cpu") -> Tensor:
     return torch.stack([torch.rand(tuple(shape[1:]), generator=each, device=each.device) for each in plain]).to(device)
 
 
+def share(noise: Noise, rows: Sequence[int], hypotheses: int) -> Any:
+    """The noise of some of the hypotheses of every record; one generator for all rows stays."""
+    if not isinstance(noise, Sequence):
+        return noise
+    return [noise[first + h] for first in range(0, len(noise), hypotheses) for h in rows]
+
+
 def mirrored(u: Any, noise: Noise) -> Any:
     """Uniforms, of PyTorch or of NumPy, `1 - u` in the rows that are mirrored."""
     rows = noise if isinstance(noise, Sequence) else []

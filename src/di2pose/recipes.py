@@ -3,9 +3,17 @@
 from dataclasses import fields, replace
 from typing import Literal, get_args
 
-from di2pose.config import Config, DenoiserConfig, DiffusionConfig, TokenizerConfig, TrainingConfig, TrunkConfig
+from di2pose.config import (
+    Config,
+    DenoiserConfig,
+    DiffusionConfig,
+    TokenizerConfig,
+    TrainingConfig,
+    TrunkConfig,
+    model_skeleton,
+)  # fmt: skip
 
-RecipeName = Literal["paper", "small", "compare", "tiny"]
+RecipeName = Literal["paper", "small", "lift", "compare", "tiny"]
 RECIPES: tuple[str, ...] = get_args(RecipeName)
 
 
@@ -37,15 +45,15 @@ def paper(feature_width: int = 768) -> Config:
 def small(feature_width: int = 302, feature_tokens: int = 134) -> Config:
     """A model for CPUs, over the features of BlazePose heavy and MoveNet. From short trials; docs/log.md has them."""
     tokenizer = TokenizerConfig(
-        tokens=48, levels=(8, 8, 8), block="mixer",
-        encoder_blocks=4, encoder_width=128, decoder_blocks=2, decoder_width=128,
+        tokens=48, levels=(8, 8, 8), block="mixer", joint_embed=True, token_mix=True, skeleton="h36m_21",
+        encoder_blocks=4, encoder_width=192, decoder_blocks=2, decoder_width=192,
     )  # fmt: skip
     denoiser = DenoiserConfig(
         tokens=tokenizer.tokens, codes=tokenizer.codes, feature_width=feature_width, feature_tokens=feature_tokens,
         width=192, layers=4, heads=6,
         adapter_layers=2, adapter_width=1024, adapter_channels=32, adapter_tokens=12, adapter_dropout=0.2,
         hint_channels=len(tokenizer.levels), hint_dropout=0.15, observer_tokens=17, observer_dropout=0.1,
-        carry_over=True,
+        simulated_observers=0.5, carry_over=True, joints=model_skeleton(tokenizer.skeleton).count,
     )  # fmt: skip
     return Config(
         name="small",
@@ -68,15 +76,30 @@ def small(feature_width: int = 302, feature_tokens: int = 134) -> Config:
     )
 
 
+def lift(feature_width: int = 68, feature_tokens: int = 27) -> Config:
+    """A model for 2D keypoints of a window of frames (`di2pose data lift --window 27`), with `small`'s tokenizer."""
+    base = small()
+    denoiser = replace(
+        base.denoiser, feature_width=feature_width, feature_tokens=feature_tokens, width=128, layers=3, heads=4,
+        adapter_layers=3, adapter_width=640, adapter_channels=48, adapter_tokens=8, adapter_dropout=0.05,
+        observer_tokens=0, observer_dropout=0.0, simulated_observers=0.0,
+    )  # fmt: skip
+    return replace(base, name="lift", denoiser=denoiser, encoder="keypoints:27")
+
+
 def compare(feature_width: int = 302, feature_tokens: int = 134) -> Config:
     """`small` with a trunk so small that two CPU cores train many: for comparisons and ablations. The baselines'
     recipes are of this size. The tokenizer has the paper's block. No feature is dropped in training."""
     base = small()
-    tokenizer = replace(base.tokenizer, tokens=32, block="local", joint_embed=True)
+    tokenizer = replace(
+        base.tokenizer, tokens=32, block="local", token_mix=False, skeleton="h36m_17",
+        encoder_width=128, decoder_width=128,
+    )  # fmt: skip
     denoiser = replace(
         base.denoiser, tokens=tokenizer.tokens, feature_width=feature_width, feature_tokens=feature_tokens,
         width=96, layers=2, heads=4, adapter_width=384, adapter_channels=16, adapter_tokens=8,
-        observer_tokens=0, observer_dropout=0.0,
+        observer_tokens=0, observer_dropout=0.0, simulated_observers=0.0,
+        joints=model_skeleton(tokenizer.skeleton).count,
     )  # fmt: skip
     return replace(base, name="compare", tokenizer=tokenizer, denoiser=denoiser)
 

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
     from di2pose.output.angles import Angle
 
-STATES = ("pinned", "seen", "occluded", "out_of_frame", "unknown")
-"""Of a joint, from certain to missing; `pinned`: given by the user; `unknown`: not in the skeleton before `convert`."""
-KNOWN = ("pinned", "seen")
+STATES = ("pinned", "visible", "occluded", "out_of_frame", "unknown")
+"""Of a joint in the picture; how sure its place is, r90 says. `pinned`: given by the user; `unknown`: not in the
+skeleton before `convert`. Earlier versions wrote `seen` for `visible`: that is still read."""
+KNOWN = ("pinned", "visible")
 """States of joints that are not guessed."""
 
 WRITERS: dict[str, str] = {
@@ -115,6 +116,8 @@ class Person:
             shapes["root_std_mm"] = (3,)
         for name, shape in shapes.items():
             array = np.array(getattr(self, name))
+            if name == "state":
+                array = np.where(array == "seen", "visible", array)
             if array.shape != shape:
                 raise InputError(f"a person of {self.skeleton.name} needs {name} of shape {shape}, got {array.shape}")
             array.flags.writeable = False

@@ -21,7 +21,7 @@ from di2pose.data.bvh import (
 from di2pose.data.sample import Sources
 from di2pose.data.standing import STRAIGHT, leg_angles
 from di2pose.errors import InputError
-from di2pose.pose.skeleton import H36M_17, bone_lengths
+from di2pose.pose.skeleton import H36M_21, bone_lengths
 
 ARM = """HIERARCHY
 ROOT A
@@ -94,9 +94,9 @@ def test_t_pose_has_left_on_its_left(tmp_path):
     for sample in part.samples():
         np.testing.assert_allclose(sample.extra["rotation"], virtual_camera(5, sample.id), atol=1e-7)
         world = sample.joints_mm @ np.array(sample.extra["rotation"])  # back to y up, facing +z
-        at = dict(zip(H36M_17.joints, world, strict=True))
-        for left, right in H36M_17.pairs:
-            assert world[left, 0] > 50
+        at = dict(zip(H36M_21.joints, world, strict=True))
+        for left, right in H36M_21.pairs:
+            assert world[left, 0] > (50 if left < 17 else 40)  # toes point inwards
             np.testing.assert_allclose(world[right], world[left] * [-1, 1, 1], atol=1e-2)
         assert at["left_ankle"][1] < at["left_knee"][1] < at["pelvis"][1] < at["spine"][1] < at["thorax"][1]
         assert at["thorax"][1] < at["nose"][1] < at["head"][1]
@@ -128,12 +128,13 @@ def test_a_recorded_t_pose_is_kept_and_a_clip_of_nothing_but_the_added_one_is_re
 def test_real_clips_have_rigid_adult_bones_and_no_recorded_frame_is_taken_for_an_added_t_pose():
     paths = sorted(real_clips().rglob("*.bvh"))[::200]
     assert len(paths) >= 5
-    names = [H36M_17.joints[child] for child, _ in H36M_17.bones]
-    limbs = [k for k, name in enumerate(names) if name.endswith(("knee", "ankle", "elbow", "wrist", "hip"))]
+    names = [H36M_21.joints[child] for child, _ in H36M_21.bones]
+    rigid = ("hip", "knee", "ankle", "heel", "toe", "elbow", "wrist")
+    limbs = [k for k, name in enumerate(names) if name.endswith(rigid)]
     for path in paths:
         bvh = Bvh.read(path)
-        lengths = bone_lengths(h36m_joints(bvh), H36M_17)
-        np.testing.assert_allclose(lengths[:, limbs], np.broadcast_to(lengths[0, limbs], (bvh.frames, 10)), atol=1e-6)
+        lengths = bone_lengths(h36m_joints(bvh), H36M_21)
+        np.testing.assert_allclose(lengths[:, limbs], np.broadcast_to(lengths[0, limbs], (bvh.frames, 14)), atol=1e-6)
         assert 320 < lengths[0, names.index("left_knee")] < 470
         assert bvh.frame_time == pytest.approx(1 / 6, abs=1e-3)
         zeros = int((np.abs(bvh.motion).max(axis=1) > 0).argmax())  # a few recordings begin with lost frames

@@ -14,7 +14,7 @@ from di2pose.data.bvh import read
 from di2pose.data.check import LEFT, RIGHT, CheckReport, draw_tile
 from di2pose.data.sample import OUT_OF_FRAME, UNKNOWN, Dataset, Sample, Sources
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import H36M_17, LSP_14, SMPL_24, convert
+from di2pose.pose.skeleton import H36M_21, LSP_14, SMPL_24, convert
 
 CAMERA = Camera(focal=(900.0, 900.0), centre=(200.0, 200.0), size=(400, 400), distortion=(0.05, 0.01, 0.001, 0.002))
 ROOT = np.array([100.0, -50.0, 5000.0])
@@ -39,7 +39,7 @@ def good(tmp_path_factory):
 
 
 def write(tmp_path, samples: list[Sample]) -> Dataset:
-    return Dataset(write_set(tmp_path / "set", samples, image_root="."))
+    return Dataset(write_set(tmp_path / "set", samples, image_root=".", skeleton=H36M_21))
 
 
 def test_a_good_set_passes_and_leaves_a_contact_sheet(good, tmp_path, capsys):
@@ -76,7 +76,7 @@ def test_most_joints_out_of_frame_is_a_warning_and_so_is_a_picture_of_another_si
 
 
 def swapped(sample: Sample) -> Sample:
-    order = list(H36M_17.mirror_order)
+    order = list(H36M_21.mirror_order)
     return replace(sample, joints_mm=sample.joints_mm[order], joints_2d=sample.joints_2d[order])
 
 
@@ -105,7 +105,7 @@ def test_children_and_joints_that_are_not_annotated_are_no_problem(good, tmp_pat
     report = CheckReport(write(tmp_path / "small", small))
     assert not report.problems
     assert any("left hip - knee has a median of" in text for text in report.warnings)
-    valid = ~np.isin(H36M_17.joints, ["spine", "nose", "head"])
+    valid = ~np.isin(H36M_21.joints, ["spine", "nose", "head"])
     report = CheckReport(write(tmp_path / "partly", [replace(s, valid=valid) for s in good]))
     assert not report.problems
     assert "joints not annotated everywhere: spine 0%, nose 0%, head 0%" in report.lines
@@ -113,7 +113,7 @@ def test_children_and_joints_that_are_not_annotated_are_no_problem(good, tmp_pat
 
 @pytest.mark.parametrize("skeleton", [LSP_14, SMPL_24], ids=lambda skeleton: skeleton.name)
 def test_other_skeletons_are_checked_as_well(good, tmp_path, skeleton):
-    converted = (convert(sample.joints_mm, H36M_17, skeleton) for sample in good)
+    converted = (convert(sample.joints_mm, H36M_21, skeleton) for sample in good)
     samples = [Sample(f"r{k}", joints, valid=known) for k, (joints, known) in enumerate(converted)]
     report = CheckReport(Dataset(write_set(tmp_path / "set", samples, skeleton=skeleton)))
     assert not report.problems
@@ -131,9 +131,9 @@ def test_nan_that_slipped_into_the_files_is_found(good, tmp_path):
 
 def test_the_skeleton_is_drawn_where_the_joints_are(good):
     sample = replace(good[0], box=(0.0, 0.0, 400.0, 400.0))
-    tile = np.asarray(draw_tile(sample, H36M_17, Image.new("RGB", (400, 400))))
+    tile = np.asarray(draw_tile(sample, H36M_21, Image.new("RGB", (400, 400))))
     side = 400 * 1.3
     for name, wanted in (("right_knee", RIGHT), ("left_knee", LEFT)):
-        x, y = (sample.joints_2d[H36M_17.index(name)] + 0.15 * 400) * len(tile) / side
+        x, y = (sample.joints_2d[H36M_21.index(name)] + 0.15 * 400) * len(tile) / side
         around = tile[round(y) - 6 : round(y) + 7, round(x) - 6 : round(x) + 7]
         assert (around == wanted).all(-1).any()

@@ -7,11 +7,12 @@ import pytest
 from stick_figures import stick_figures, write_set
 
 from di2pose.cli import main
-from di2pose.data import lift
+from di2pose.data import bvh, lift
 from di2pose.data.feature_cache import FeatureCache, write_features
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, Sample
 from di2pose.errors import InputError
 from di2pose.image.encoder import FeatureLayout, TokenBlock
+from di2pose.image.keypoint_encoder import CHANNELS
 from di2pose.noise import generator_of
 from di2pose.pose.skeleton import COCO_17, H36M_17
 
@@ -30,8 +31,9 @@ def drawn(observer, seed=0, count=256):
 
 def test_without_noise_keypoints_are_seen_by_one_camera():
     keypoints, joints_mm, _ = drawn(CLEAN)
-    inside = (np.abs(keypoints[..., :2]) <= 1).all(-1)
-    assert (keypoints[..., 3] == inside).mean() > 0.99
+    inside, face = (np.abs(keypoints[..., :2]) <= 1).all(-1), np.arange(17) < 5
+    assert (keypoints[..., 3] == inside)[:, ~face].mean() > 0.99
+    assert 0.5 < (keypoints[:, face, 3] == 1).all(1).mean() < 0.7  # others have none
     limbs = joints_mm[:, H36M_17.indices(*COCO_17.joints[5:])].astype(float)
     for seen, pose in zip(keypoints[:, 5:].astype(float), limbs, strict=True):
         there = seen[:, 3] == 1
@@ -93,10 +95,10 @@ def test_the_command_writes_the_same_cache_again_and_another_seed_another(tmp_pa
         words = ["data", "lift", poses, "--split", "test", "--count", 40, "--seed", seed, "--out", tmp_path / name]
         assert main([*map(str, words)]) == 0
     a, b, c = (FeatureCache(tmp_path / name).features(np.arange(40)).numpy() for name in "abc")
-    assert a.shape == (40, 17, 17 * lift.CHANNELS)
+    assert a.shape == (40, 17, 17 * CHANNELS)
     np.testing.assert_array_equal(a, b)
     assert np.abs(a - c).max() > 0.05
-    assert np.abs(a[:, 3, : 3 * lift.CHANNELS]).max() == 0  # each keypoint has channels of its own
+    assert np.abs(a[:, 3, : 3 * CHANNELS]).max() == 0  # each keypoint has channels of its own
     assert main(["data", "lift", str(poses), "--count", "0", "--out", str(tmp_path / "no")]) == 2
 
 
@@ -120,8 +122,53 @@ def test_movenets_keypoints_come_out_of_another_cache(tmp_path):
     assert main(["data", "lift", str(tmp_path / "pictures"), "--out", str(tmp_path / "lifted")]) == 0
     cache = FeatureCache(tmp_path / "lifted")
     np.testing.assert_array_equal(cache.column("joints_mm"), POSES[:5].astype(np.float32))
-    token = cache.features(np.array([3])).numpy()[0, 2, 2 * lift.CHANNELS : 3 * lift.CHANNELS]
-    np.testing.assert_allclose(token, [3 + 12 / 200, 3 + 13 / 200, 3 + 16 / 200, 1], atol=2e-3)
+    token = cache.features(np.array([3])).numpy()[0, 2, 2 * CHANNELS : 3 * CHANNELS]
+    steps = np.arange(17) - 11.5  # keypoints lie on a line, the hips in its middle at 11 and 12
+    place = (2 - 11.5) / np.sqrt(2 * np.square(steps).mean())
+    np.testing.assert_allclose(token, [place, place, 3 + 16 / 200, 1], atol=0.02)
     assert [line["id"] for line in cache.index] == [f"p{i}" for i in range(5)]
     with pytest.raises(InputError, match="holds no keypoints of MoveNet"):
         lift.MoveNetKeypoints(cache)
+
+
+def test_windows_are_frames_of_one_motion_by_one_body_and_camera(tmp_path):
+    """A body that walks on at 1.2 m/s and turns its arms, 24 frames a second; frames 10 to 12 are not there."""
+    frames = [k for k in range(60) if not 10 <= k <= 12]
+    turn = bvh.virtual_camera(0, "any")
+    samples = []
+    for k in frames:
+        pose = POSES[0] @ turn  # of the camera in which POSES are, back to a world
+        pose[H36M_17.index("left_wrist")] += (0, 2.0 * k, 0)
+        extra = {"rotation": turn.tolist(), "root_mm": [50.0 * k, 900.0, 0.0], "time_s": k / 24}
+        samples.append(Sample(f"r{k}", (pose @ turn.T).astype(np.float32), split="test", sequence="walk", extra=extra))
+    poses = write_set(tmp_path / "set", samples)
+    words = ["data", "lift", poses, "--split", "test", "--count", 64, "--window", 27, "--observer", "true"]
+    assert main([*map(str, words), "--out", str(tmp_path / "w")]) == 0
+    cache = FeatureCache(tmp_path / "w")
+    assert cache.header["encoder"] == "keypoints:27"
+    found = cache.features(np.arange(64)).numpy().reshape(64, 27, 17, CHANNELS)
+    number = [int(line["id"].partition("#")[0][1:]) for line in cache.index]
+    for row, k in enumerate(number):
+        there = [k + t in frames for t in range(-13, 14)]
+        np.testing.assert_array_equal(found[row, :, 11, 3] == 1, there)
+    row = next(row for row, k in enumerate(number) if 30 <= k <= 40)
+    hips = found[row, :, 11:13, :2].mean(1)
+    steps = np.diff(hips, axis=0)
+    assert np.abs(hips[13]).max() < 1e-2  # the middle frame's hips are the origin
+    assert np.linalg.norm(steps, axis=1).min() > 0 or np.linalg.norm(steps, axis=1).max() < 0.02
+    lengths = np.linalg.norm(steps, axis=1, keepdims=True).clip(1e-6)
+    np.testing.assert_allclose(steps / lengths, np.tile(steps[13] / lengths[13], (26, 1)), atol=0.2)
+    plain = write_set(tmp_path / "plain", [Sample("r0", POSES[0], split="test")])
+    assert main(["data", "lift", str(plain), "--split", "test", "--window", "27", "--out", str(tmp_path / "n")]) == 2
+
+
+def test_errors_of_a_video_change_slowly():
+    random = np.random.default_rng(0)
+    places, nothing = np.zeros((500 * 9, 17, 2)), np.zeros((500 * 9, 17), bool)
+    seen = lift.observe(places, nothing, nothing, np.ones(len(places)), replace(CLEAN, noise=0.01), random, 9)
+    error = np.where(seen[..., 3:] == 1, seen[..., :2], np.nan).reshape(500, 9, 17, 2).clip(-0.1, 0.1)
+    here, there = error[:, :-1].ravel(), error[:, 1:].ravel()
+    both = np.isfinite(here) & np.isfinite(there)
+    assert 0.25 < np.corrcoef(here[both], there[both])[0, 1] < 0.55
+    faces = np.isnan(error[:, :, 0, 0])
+    assert (faces.all(1) | ~faces.any(1)).all()  # a person has a face in all frames or in none

@@ -18,6 +18,7 @@ from di2pose.data.prepare import READERS, Reader, prepare
 from di2pose.data.sample import Dataset, Part, Sample
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import H36M_21
 
 
 def broken_knee():
@@ -52,7 +53,7 @@ def test_damaged_files_and_records_are_listed_and_the_rest_is_kept(clips, tmp_pa
     assert all(wanted[skip["file"]] in skip["reason"] for skip in skipped)
     assert [sample.id for sample in Dataset(tmp_path / "out")][:3] == ["01_02_000000", "01_02_000002", "01_02_000003"]
     printed = capsys.readouterr().out
-    assert "7 records of h36m_17, 3 files or records skipped" in printed
+    assert "7 records of h36m_21, 3 files or records skipped" in printed
     assert all(skip["file"] in printed for skip in skipped)
 
 
@@ -122,11 +123,11 @@ CAMERA = Camera(focal=(900.0, 900.0), centre=(200.0, 200.0), size=(400, 400))
 
 
 def read_toy(sources):
-    """Files clip.npy (frames 17 3, camera frame, mm) with one picture each."""
+    """Files clip.npy (frames 21 3, camera frame, mm) with one picture each."""
     files = sorted(sources.src.glob("*.npy"))
     if not files:
         raise InputError(f"no clip.npy in {sources.src}")
-    return (Part(path.stem, partial(toy_samples, path, sources.every)) for path in files)
+    return (Part(path.stem, partial(toy_samples, path, sources.every), H36M_21) for path in files)
 
 
 def toy_samples(path, every):
@@ -169,7 +170,7 @@ def test_prepare_and_check_take_an_added_dataset(toy, tmp_path, capsys, monkeypa
     out = Path("prepared")
     src = toy.name if "toy" in READERS else str(toy)  # a relative image root is kept relative to the dataset
     assert main(["data", "prepare", "toy", "--src", src, "--out", str(out), "--every", "3"]) == 0
-    assert "8 records of h36m_17, 1 files or records skipped" in capsys.readouterr().out
+    assert "8 records of h36m_21, 1 files or records skipped" in capsys.readouterr().out
     dataset = Dataset(out)
     assert (dataset.name, dataset.header["licence"], dataset.header["source"]) == ("toy", "CC0-1.0", "this test")
     assert [skip["file"] for skip in dataset.header["skipped"]] == ["odd"]

@@ -14,7 +14,7 @@ from data.cmu_files import walk, write_cmu
 from di2pose.data.prepare import READERS, prepare
 from di2pose.data.sample import Dataset, Sources
 from di2pose.errors import InputError
-from di2pose.pose.skeleton import H36M_17, SMPL_24, Skeleton
+from di2pose.pose.skeleton import H36M_17, H36M_21, SMPL_24, Skeleton
 
 CLIP = "Directions 1.54138969"
 FEATURES = "S1/MyPoseFeatures"
@@ -104,6 +104,7 @@ CASES = {
     "bvh": Case(
         "bvh", lambda folder: write_cmu(folder / "001/01_01.bvh", walk(4)) and None, 4,
         ("01_01_000000", "001", "", "01_01", 0, "train", None), r"no \.bvh file below .* CMU",
+        skeleton=H36M_21,
     ),
 }  # fmt: skip
 

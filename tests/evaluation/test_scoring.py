@@ -148,12 +148,12 @@ def test_groups_by_visibility():
 
 def test_states_and_their_confusion():
     true = true_states(np.array([[SEEN, SELF_OCCLUDED, OCCLUDED, OUT_OF_FRAME, UNKNOWN]]))
-    assert true.tolist() == [["seen", "occluded", "occluded", "out_of_frame", ""]]
-    table = confusion(true, np.array([["seen", "seen", "occluded", "out_of_frame", "seen"]]))
+    assert true.tolist() == [["visible", "occluded", "occluded", "out_of_frame", ""]]
+    table = confusion(true, np.array([["visible", "visible", "occluded", "out_of_frame", "visible"]]))
     assert table["counts"] == [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
     assert (table["accuracy"], table["balanced_accuracy"]) == (0.75, pytest.approx((1 + 0.5 + 1) / 3))
     with pytest.raises(InputError, match="whose state is known"):
-        confusion(np.array([[""]]), np.array([["seen"]]))
+        confusion(np.array([[""]]), np.array([["visible"]]))
 
 
 def drawn(spread, records=400, hypotheses=8, joints=5, seed=0):

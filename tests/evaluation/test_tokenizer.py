@@ -1,7 +1,7 @@
 """`di2pose evaluate tokenizer`: its figures against plain loops, and its command."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -11,7 +11,8 @@ from di2pose import Di2Pose, checkpoint, recipes
 from di2pose.cli import main
 from di2pose.data.sample import Sample, Writer
 from di2pose.evaluation.tokenizer import read_poses, reconstruction
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_17, H36M_21
+from di2pose.tokenizer.tokenizer import PoseTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,17 @@ def test_the_command_prints_both_columns_and_writes_json(tokenizer, poses, folde
     assert "has no pose of split 'nothing'; its splits are test, train" in capsys.readouterr().err
     assert main(["evaluate", "tokenizer", str(tmp_path / "nowhere"), "--data", str(folder)]) == 2
     assert "is not a checkpoint" in capsys.readouterr().err
+
+
+def test_a_tokenizer_with_feet_is_measured_on_all_its_joints(tmp_path, capsys):
+    config = replace(recipes.tiny(), tokenizer=replace(recipes.tiny().tokenizer, skeleton="h36m_21"),
+                     denoiser=replace(recipes.tiny().denoiser, joints=21))  # fmt: skip
+    checkpoint.save(tmp_path / "model", config, {"tokenizer": PoseTokenizer(config.tokenizer)})
+    writer = Writer(tmp_path / "set", "random", H36M_21)
+    writer.write("all", [Sample("r", np.random.default_rng(0).normal(0, 300, (21, 3)).astype("f4"), split="test")])
+    writer.finish()
+    assert main(["evaluate", "tokenizer", str(tmp_path / "model"), "--data", str(tmp_path / "set")]) == 0
+    assert "125 codes, 21 joints" in capsys.readouterr().out
 
 
 def test_poses_of_a_cache_are_those_with_all_joints_at_the_pelvis(write_cache, standing, tmp_path):

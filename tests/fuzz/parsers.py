@@ -157,7 +157,7 @@ def use_motion(path: Path) -> None:
 
 def read_calibration(path: Path) -> object:
     found = Calibration.read(path.parent)
-    return found and found.covariance_mm2(np.zeros((2, 17, 3)), np.array(["seen"] * 17))
+    return found and found.covariance_mm2(np.zeros((2, 17, 3)), np.zeros(17, bool))
 
 
 def make_checkpoint(path: Path) -> None:

@@ -46,10 +46,10 @@ def answers(footage):
     arrays = {}
     for name, result in found.items():
         people = result.people
-        arrays[f"{name}/joints_mm"] = np.array([person.joints_mm for person in people]).reshape(-1, 17, 3)
+        arrays[f"{name}/joints_mm"] = np.array([person.joints_mm for person in people]).reshape(-1, 21, 3)
         arrays[f"{name}/root_mm"] = np.array([person.root_mm for person in people]).reshape(-1, 3)
-        arrays[f"{name}/r90_mm"] = np.array([person.r90_mm for person in people]).reshape(-1, 17)
-        arrays[f"{name}/state"] = np.array([person.state for person in people], dtype="<U12").reshape(-1, 17)
+        arrays[f"{name}/r90_mm"] = np.array([person.r90_mm for person in people]).reshape(-1, 21)
+        arrays[f"{name}/state"] = np.array([person.state for person in people], dtype="<U12").reshape(-1, 21)
     return arrays
 
 
@@ -57,11 +57,11 @@ def losses(folder):
     """Every named loss of the shipped network in training mode, and of its tokenizer, on drawn numbers."""
     network, random = load_model().train(), np.random.default_rng(0)
     tokens, width = network.config.feature_size
-    joints_mm = random.normal(0, 200, (16, 17, 3)).astype(np.float32)
+    joints_mm = random.normal(0, 200, (16, 21, 3)).astype(np.float32)
     batch = {
         "features": torch.from_numpy(random.standard_normal((16, tokens, width), dtype=np.float32)),
         "joints_mm": torch.from_numpy(joints_mm - joints_mm[:, :1]),
-        "visibility": torch.from_numpy(random.integers(-1, 4, (16, 17))),
+        "visibility": torch.from_numpy(random.integers(-1, 4, (16, 21))),
     }
     noise = torch.Generator().manual_seed(0)
     found = {"network": network.loss(batch, noise), "tokenizer": network.tokenizer.loss(batch["joints_mm"])}

@@ -11,7 +11,7 @@ import pytest
 from di2pose import Result
 from di2pose.errors import InputError
 from di2pose.onnx import OnnxModel, OnnxPredictor
-from di2pose.onnx.model import PARTS
+from di2pose.onnx.model import LIFT_PARTS, PARTS
 
 WALKER = (200.0, 15.0, 440.0, 500.0)
 MOST_MM = 0.05
@@ -42,8 +42,9 @@ def check_same(here, there):
 
 def test_the_folder_has_the_difference_of_every_network_from_pytorch(folder):
     about = json.loads((folder / "onnx.json").read_text())
-    assert set(about["files"]) == set(PARTS)
-    assert {path.name for path in folder.iterdir()} == {"onnx.json", *(f"{part}.onnx" for part in PARTS)}
+    parts = (*PARTS, *LIFT_PARTS)
+    assert set(about["files"]) == set(parts)
+    assert {path.name for path in folder.iterdir()} == {"onnx.json", *(f"{part}.onnx" for part in parts)}
     assert all(0 <= each["largest_difference"] < 0.05 for each in about["files"].values())
     assert about["files"]["tokens"]["largest_difference"] == 0
     assert any(each["largest_difference"] > 0 for each in about["files"].values())  # they were compared at all

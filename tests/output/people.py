@@ -14,6 +14,7 @@ REST = {  # offset from the parent, mm: x right, y down, z away, the person face
     "thorax": (0, -255, 0), "nose": (0, -120, -30), "head": (0, -115, 20), "left_shoulder": (150, 30, 0),
     "left_elbow": (20, 280, 0), "left_wrist": (0, 250, -20), "right_shoulder": (-150, 30, 0),
     "right_elbow": (-20, 280, 0), "right_wrist": (0, 250, -20), "left_heel": (0, 60, 40), "left_toe": (0, 70, -180),
+    "right_heel": (0, 60, 40), "right_toe": (0, 70, -180),
 }  # fmt: skip
 OFFSETS = np.array([REST[name] for name in H36M_17.joints], dtype=np.float64)
 H36M_19 = Skeleton("h36m_19", (*H36M_17.joints, "left_heel", "left_toe"), (*H36M_17.parents, 6, 6))
@@ -56,7 +57,7 @@ def person(
     root = np.array(root_mm)
     px = CAMERA.project(joints + root)
     if state is None:
-        state = np.array(["seen"] * count, dtype="U12")
+        state = np.array(["visible"] * count, dtype="U12")
         state[[3, 13]] = "occluded"
         state[6] = "out_of_frame"
     half = rng.normal(size=(count, 3, 3)) * spread[:, None, None] / 2

@@ -10,8 +10,8 @@ from output.people import H36M_19, person, pose, result, video
 from PIL import Image
 
 from di2pose.output.angles import Angle, plausible_poses
-from di2pose.pose.angles import DIFFERENCES, NAMES, joint_angles
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.angles import ALL, DIFFERENCES, NAMES, joint_angles
+from di2pose.pose.skeleton import H36M_17, H36M_21
 from di2pose.result import Result
 
 
@@ -25,7 +25,7 @@ def test_a_person_has_angles_with_intervals_and_states():
     assert knee.high - knee.low > 5
     assert knee.state == "out_of_frame"  # the left ankle's
     assert someone.angles["left_elbow_flexion"].state == "occluded"  # the wrist's
-    assert someone.angles["right_elbow_flexion"].state == "seen"
+    assert someone.angles["right_elbow_flexion"].state == "visible"
     assert someone.angles["knee_flexion_difference"].state == "out_of_frame"
     with pytest.raises(TypeError):
         someone.angles["left_knee_flexion"] = knee
@@ -58,6 +58,24 @@ def test_another_skeleton_has_the_angles_of_its_joints():
     neck = coco.angles["neck_flexion"]  # COCO has no top of the head
     assert np.isnan([neck.degrees, neck.low, neck.high]).all()
     assert neck.state == "unknown"
+
+
+def test_somebody_with_feet_has_ankle_angles_in_every_file(tmp_path):
+    motion = video([person(k, track=0, skeleton=H36M_21) for k in range(3)])
+    for frame, one in ((frame, frame.people[0]) for frame in motion):
+        assert tuple(one.angles) == ALL
+        ankle = one.angles["left_ankle_flexion"]
+        assert ankle.degrees == pytest.approx(float(joint_angles(one.joints_mm, H36M_21)["left_ankle_flexion"]))
+        assert -90 <= ankle.low < ankle.degrees < ankle.high <= 90
+        assert ankle.state == "out_of_frame"  # the ankle's
+        told = json.loads(frame.to_files("a.json")["a.json"])["frames"][0]["people"][0]["angles"]
+        assert told["left_ankle_flexion"]["high"] == round(ankle.high, 1)
+        assert one.convert("body_25").angles["left_ankle_flexion"] == ankle
+    rows = list(csv.DictReader(motion.to_files("a.angles.csv")["a.angles.csv"].decode().splitlines()))
+    wanted = [frame.people[0].angles["ankle_flexion_difference"].degrees for frame in motion]
+    assert [float(row["ankle_flexion_difference_deg"]) for row in rows] == pytest.approx(wanted, abs=0.051)
+    assert len(rows[0]) == 4 + 4 * len(ALL)
+    assert not [name for name in person(3).angles if "ankle" in name]
 
 
 def test_json_has_angles(tmp_path):
@@ -98,7 +116,7 @@ def moving(k):
         return []
     share = np.sin(k / 5) / 2 + 0.5
     first, last = (pose(np.random.default_rng(seed)) for seed in (1, 2))
-    state = np.where((np.arange(17) == 6) & (8 < k < 16), "occluded", "seen")
+    state = np.where((np.arange(17) == 6) & (8 < k < 16), "occluded", "visible")
     joints = first * (1 - share) + last * share
     return [person(3, track=0, joints_mm=joints, state=state), person(40 + k, track=1)]
 
@@ -107,6 +125,10 @@ ROWS = "return [...document.querySelectorAll('#angles tbody tr')].map(r => [...r
 
 
 def test_the_page_of_a_photo_has_a_table_of_angles(browser, tmp_path):
+    result([person(3, skeleton=H36M_21)]).save(tmp_path / "feet.html")
+    browser.open(tmp_path / "feet.html")
+    assert [row[0] for row in browser.run(ROWS)][:2] == ["ankle flexion", "knee flexion"]
+    assert browser.run("return document.querySelector('#rows tr:last-child th').textContent") == "right toe"
     someone = person(3)
     result([someone], picture=Image.new("RGB", (640, 480))).save(tmp_path / "a.html")
     browser.open(tmp_path / "a.html")
@@ -117,7 +139,7 @@ def test_the_page_of_a_photo_has_a_table_of_angles(browser, tmp_path):
     assert rows["knee flexion"][0] == f"{round(knee.degrees, 1) + 1e-9:.0f}\u00b0{low} to {high}"
     assert not browser.run("return document.querySelector('#angles svg')")
     assert browser.run("return document.querySelectorAll('#angles td.guessed').length") == sum(
-        angle.state != "seen" for angle in someone.angles.values()
+        angle.state != "visible" for angle in someone.angles.values()
     )
     assert browser.messages() == []
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from data.cmu_files import joints_world, real_clips
-from output.people import H36M_19, OFFSETS, person, pose, result, video
+from output.people import H36M_19, OFFSETS, person, pose, result, rotation, video
 
 from di2pose.data.bvh import Bvh
 from di2pose.errors import InputError
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_17, H36M_21
 
 FLIP = np.array([1.0, -1.0, -1.0])
 
@@ -77,9 +77,10 @@ def test_real_motion_comes_back_within_10_mm(tmp_path):
     assert clips
     for clip in clips:
         joints = joints_world(clip)[:40]
-        frames = [person(0, track=0, joints_mm=(j - j[0]) * FLIP, root_mm=tuple(j[0] * FLIP)) for j in joints]
+        own = [((j - j[0]) * FLIP, tuple(j[0] * FLIP)) for j in joints]
+        frames = [person(0, track=0, joints_mm=j, root_mm=root, skeleton=H36M_21) for j, root in own]
         video(frames, 6.0).save(tmp_path / "c.bvh")
-        assert error(tmp_path / "c.bvh", joints) < 10, clip.name
+        assert error(tmp_path / "c.bvh", joints, H36M_21) < 10, clip.name
 
 
 @pytest.mark.parametrize("turn", ["none", "any", "folded", "down", "one_point"])
@@ -103,6 +104,28 @@ def test_a_photo_comes_back_also_where_there_is_no_best_turn(tmp_path, turn):
         assert {"left_ankle_to_left_heel", "left_ankle_to_left_toe"} <= set(nodes)
     if turn == "none":  # the file's own T-pose
         np.testing.assert_allclose(Bvh.read(tmp_path / "x.bvh", unit_mm=1.0).motion[0, 3:], 0, atol=1e-4)
+
+
+def test_a_foot_turns_at_the_ankle_and_rests_flat_and_forwards(tmp_path):
+    base, frames, ankle = pose(np.random.default_rng(2), skeleton=H36M_21), [], H36M_21.index("left_ankle")
+    heel, toe = H36M_21.indices("left_heel", "left_toe")
+    base[[heel, toe]] = base[ankle] + [(0, 60, 40), (0, 70, -180)]
+    for degrees in np.linspace(0, 40, 5):
+        joints, turn = base.copy(), rotation(np.radians(degrees) * np.array([0.6, 0.0, 0.8]))
+        joints[[heel, toe]] = (base[[heel, toe]] - base[ankle]) @ turn.T + base[ankle]
+        frames.append(person(0, track=0, joints_mm=joints, skeleton=H36M_21))
+    video(frames).save(tmp_path / "f.bvh")
+    assert error(tmp_path / "f.bvh", np.stack([wanted(p) for p in frames]), H36M_21) < 0.05
+    bvh = Bvh.read(tmp_path / "f.bvh", unit_mm=1.0)
+    offsets = bvh.offsets[bvh.nodes("left_heel", "left_toe")]
+    np.testing.assert_allclose(offsets[:, 0], 0, atol=1e-3)
+    assert offsets[0, 1] == pytest.approx(offsets[1, 1], abs=1e-3)  # flat: heel and toe below the ankle
+    assert -75 < offsets[0, 1] < -55
+    assert offsets[0, 2] < -30
+    assert offsets[1, 2] > 170
+    columns = np.array([name for name, kinds in zip(bvh.joints, bvh.channels, strict=True) for _ in kinds])
+    assert set(columns[np.ptp(bvh.motion, axis=0) > 0.01]) == {"left_ankle"}
+    assert np.abs(bvh.motion[:, np.char.startswith(columns, "left_ankle_to_")]).max() < 0.01
 
 
 def test_angles_do_not_jump_while_someone_turns_round(tmp_path):

@@ -17,6 +17,8 @@ from di2pose.output.overlay import (
     MOST_SIDE,
     PAPER,
     RIGHT,
+    UNSURE_MM,
+    Pen,
     data_uri,
     draw_overlay,
     moved,
@@ -26,7 +28,7 @@ from di2pose.output.overlay import (
 from di2pose.pose.skeleton import H36M_17
 
 GREY = (128, 128, 128)
-SEEN = np.array(["seen"] * 17)
+SEEN = np.array(["visible"] * 17)
 
 
 def upright(scale=1.0, **changes):
@@ -60,22 +62,36 @@ def test_right_is_green_left_is_blue():
         assert near(pixel(drawn, knee + share * (ankle - knee)), RIGHT)
 
 
-def test_guessed_joints_are_hollow_and_their_bones_dashed():
-    state = SEEN.astype("U12")
-    state[H36M_17.index("right_ankle")] = "occluded"
+def test_joints_out_of_sight_are_hollow_and_bones_of_an_unsure_place_dashed():
+    state, r90 = SEEN.astype("U12"), np.full(17, UNSURE_MM)
+    state[list(H36M_17.indices("right_ankle", "right_wrist"))] = "occluded"
     state[H36M_17.index("left_wrist")] = "out_of_frame"
-    someone = upright(2.0, state=state)
+    r90[list(H36M_17.indices("left_wrist", "left_shoulder"))] = UNSURE_MM + 1
+    someone = upright(2.0, state=state, r90_mm=r90)
     drawn = draw_overlay(blank(), [someone])
     at = dict(zip(H36M_17.joints, someone.joints_2d, strict=True))
     assert near(pixel(drawn, at["left_wrist"]), PAPER)
+    assert near(pixel(drawn, at["right_wrist"]), PAPER)
     assert not near(pixel(drawn, at["left_elbow"]), PAPER)
+    assert not near(pixel(drawn, at["left_shoulder"]), PAPER)
 
     def bare(a, b):
         """Share of the bone along which the photo shows."""
         return np.mean([pixel(drawn, at[a] + s * (at[b] - at[a])) == GREY for s in np.linspace(0.05, 0.95, 60)])
 
     assert bare("left_elbow", "left_wrist") > 0.1
+    assert bare("left_shoulder", "left_elbow") > 0.1
     assert bare("right_elbow", "right_wrist") == 0
+
+
+@pytest.mark.parametrize("length", [0, 5, 15, 40, 200])
+def test_a_short_bone_has_a_gap_too(length):
+    pen = Pen((260, 40))
+    pen.dashes((20, 20), (20 + length, 20), 4, RIGHT)
+    row = np.asarray(pen.over(blank((260, 40))))[20, 20 : 21 + length]
+    assert near(row[0], RIGHT, 60)
+    assert near(row[-1], RIGHT, 60)
+    assert (row == GREY).all(-1).any() == (length > 5)
 
 
 def test_without_people_the_photo_stays_and_joints_outside_or_unknown_are_skipped():

@@ -2,17 +2,20 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from output.people import H36M_19, SIZE, person, result, video
 from PIL import Image
 
+from di2pose.output.overlay import UNSURE_MM
 from di2pose.output.viewer import MOST_FRAMES, page_data
 from di2pose.pose.skeleton import H36M_17
+from di2pose.result import KNOWN
 
 FRAMES = 12
-WORDS = {"seen": "seen", "occluded": "occluded", "out_of_frame": "out of frame"}
+WORDS = {"visible": "visible", "occluded": "occluded", "out_of_frame": "out of frame"}
 TABLE = "return [...document.querySelectorAll('#rows tr')].map(r => [...r.cells].map(c => c.textContent))"
 PLACES = "return document.getElementById('view').places"
 INK = """const view = document.getElementById('view'), copy = new OffscreenCanvas(view.width, view.height);
@@ -118,6 +121,21 @@ def test_wheel_pinch_and_keys_zoom(browser, still):
     assert browser.run(VIEW)["zoom"] == "1"
 
 
+def test_bones_are_dashed_by_their_radius_and_not_by_the_state(browser, tmp_path):
+    opaque = INK.partition("return")[0] + "return arguments[0].map(([x, y]) => pen.getImageData(x, y, 1, 1).data[3])"
+    for radius, state, dashed in ((UNSURE_MM, "occluded", False), (UNSURE_MM + 1, KNOWN[-1], True)):
+        someone = replace(person(1, state=np.array([state] * 17)), r90_mm=np.full(17, radius))
+        result([someone]).save(tmp_path / "d.html")
+        browser.open(tmp_path / "d.html")
+        browser.press("g", "b")
+        ends = np.array(browser.run(PLACES))[np.array(H36M_17.bones)]  # bones 2 2
+        along = ends[:, :1] + np.linspace(0, 1, 40)[:, None] * (ends[:, 1:] - ends[:, :1])
+        alpha = np.array(browser.run(opaque, np.rint(along.reshape(-1, 2)).tolist()))
+        assert bool((alpha < 250).mean() > 0.1) is dashed
+    assert browser.run("return Di2PoseDraw.UNSURE") == UNSURE_MM
+    assert browser.messages() == []
+
+
 def test_hypotheses_and_balls_come_and_go(browser, still):
     full = browser.run(INK)
     browser.press("g")
@@ -171,7 +189,7 @@ def test_the_pointer_over_a_joint_names_it_and_its_row_marks_it(browser, still):
     x, y = browser.run(PLACES)[H36M_17.index("right_wrist")]
     browser.hover((left + x, top + y))
     text = browser.run("const t = document.getElementById('tip'); return t.hidden ? '' : t.textContent")
-    told = re.fullmatch(r"right wrist ± (\d+) mm, seen", text)
+    told = re.fullmatch(r"right wrist ± (\d+) mm, visible", text)
     assert int(told[1]) == pytest.approx(still.people[0]["right_wrist"].r90_mm, abs=0.56)
 
 

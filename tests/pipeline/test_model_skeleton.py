@@ -13,7 +13,7 @@ from di2pose.data.demo_footage import walker
 from di2pose.errors import InputError
 from di2pose.image.encoder import to_picture
 from di2pose.model import PoseModel, Prediction
-from di2pose.pose.bones import stature_mm
+from di2pose.pose.bones import impossible, stature_mm
 from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, H36M_21, bone_lengths
 
 HEELS_AND_TOES = ((0.0, 60.0, 50.0), (30.0, 70.0, -130.0), (0.0, 60.0, 50.0), (-30.0, 70.0, -130.0))
@@ -79,6 +79,13 @@ def test_people_have_the_models_joints_with_bones_left_and_right_alike(person):
     assert person.samples_mm.shape == (8, 21, 3)
     lengths = dict(zip(H36M_21.joints[1:], bone_lengths(person.joints_mm, H36M_21), strict=True))
     assert lengths["left_toe"] == pytest.approx(lengths["right_toe"])
+    assert lengths["left_heel"] == pytest.approx(lengths["right_heel"])
+    poses = np.concatenate([person.joints_mm[None], person.samples_mm])
+    assert not impossible(poses, bone_lengths(person.joints_mm, H36M_21), H36M_21).any()
+    for side in ("left", "right"):  # no foot is folded at the ankle
+        heel, toe = H36M_21.indices(f"{side}_heel", f"{side}_toe")
+        apart = np.linalg.norm(poses[:, heel] - poses[:, toe], axis=-1)
+        assert (apart > 0.83 * (lengths["left_heel"] + lengths["left_toe"])).all()
 
 
 def test_heels_and_toes_are_fitted_to_their_landmarks(model, photo, person):

@@ -33,9 +33,10 @@ BOX = (60.0, 20.0, 470.0, 512.0)
 def small_model(**changes):
     """Features of the real shape, everything else small."""
     config = recipes.small()
-    sizes = {"width": 24, "layers": 1, "heads": 2, "adapter_layers": 1} | changes
+    sizes = {"width": 24, "layers": 1, "heads": 2, "adapter_layers": 1, "joints": 17} | changes
+    tokenizer = replace(config.tokenizer, skeleton="h36m_17", encoder_width=128, decoder_width=128)
     torch.manual_seed(0)
-    return Di2Pose(replace(config, denoiser=replace(config.denoiser, **sizes))).eval()
+    return Di2Pose(replace(config, tokenizer=tokenizer, denoiser=replace(config.denoiser, **sizes))).eval()
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +266,7 @@ def test_the_calibration_of_the_model_is_applied(model, path, result):
     finally:
         model.calibration = None
     np.testing.assert_allclose(person.std_mm, np.sqrt(4 / 3))
-    assert (person.state != "seen").mean() < (result.people[0].state != "seen").mean() + 0.3
+    assert (person.state != "visible").mean() < (result.people[0].state != "visible").mean() + 0.3
     assert not np.allclose(result.people[0].std_mm, person.std_mm)
 
 
@@ -277,7 +278,7 @@ def test_without_a_visibility_head_the_landmarks_visibility_is_used(path):
     visibility = assemble.visibility_by_landmarks(output, H36M_17)
     np.testing.assert_allclose(visibility.sum(-1), 1)
     assert visibility[0, H36M_17.index("left_knee"), 0] == pytest.approx(BLAZEPOSE_33.index("left_knee") / 32)
-    assert Calibration.neutral().state(visibility)[0, H36M_17.index("left_knee")] == "seen"
+    assert Calibration.neutral().state(visibility)[0, H36M_17.index("left_knee")] == "visible"
     assert person.samples_mm.shape == (3, 17, 3)
 
 

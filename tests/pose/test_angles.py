@@ -6,8 +6,18 @@ from output.people import pose, rotation
 from output.people import standing as rest
 
 from di2pose.errors import InputError
-from di2pose.pose.angles import DIFFERENCES, NAMES, PAIRED, joint_angles, joints_of, with_differences, wrapped
-from di2pose.pose.skeleton import H36M_17, mirror
+from di2pose.pose.angles import (
+    ALL,
+    DIFFERENCES,
+    NAMES,
+    PAIRED,
+    angle_names,
+    joint_angles,
+    joints_of,
+    with_differences,
+    wrapped,
+)
+from di2pose.pose.skeleton import BODY_25, COCO_17, H36M_17, H36M_21, mirror
 
 X, Y, Z = np.eye(3)  # camera axes: the puppet looks into the camera, its left is +x, up is -y, front is -z
 LIMBS = {"left_shoulder": ("left_elbow", "left_wrist"), "left_hip": ("left_knee", "left_ankle"),
@@ -26,13 +36,21 @@ def standing():
 def turned(joints, about, moving, axis, degrees):
     """The joints `moving`, turned by the right hand about an axis through a joint."""
     out, turn = joints.copy(), rotation(np.radians(degrees) * np.asarray(axis))
-    pivot, rows = joints[H36M_17.index(about)], list(H36M_17.indices(*moving))
+    pivot, rows = joints[H36M_21.index(about)], list(H36M_21.indices(*moving))
     out[rows] = (joints[rows] - pivot) @ turn.T + pivot
     return out
 
 
+def with_feet():
+    """Standing on flat feet."""
+    joints = standing()
+    ankles = joints[list(H36M_17.indices("left_ankle", "left_ankle", "right_ankle", "right_ankle"))]
+    return np.concatenate([joints, ankles + [(0, 60, 40), (0, 60, -180)] * 2])
+
+
 def angles(joints):
-    return {name: float(value) for name, value in with_differences(joint_angles(joints)).items()}
+    skeleton = H36M_17 if len(joints) == 17 else H36M_21
+    return {name: float(value) for name, value in with_differences(joint_angles(joints, skeleton)).items()}
 
 
 def test_somebody_who_stands_upright_has_zeros():
@@ -50,6 +68,32 @@ def test_hinges_tell_how_far_they_are_bent(side, about, part, name, degrees):
     found = angles(turned(standing(), f"{side}_{about}", [f"{side}_{part}"], X, degrees))
     assert found[f"{side}_{name}"] == pytest.approx(degrees, abs=1e-9)
     assert found[f"{name}_difference"] == pytest.approx(degrees if side == "left" else -degrees, abs=1e-9)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("degrees", [-60, -0.001, 0, 35])
+def test_an_ankle_is_flexed_by_as_much_as_the_toes_are_raised(side, degrees):
+    foot = [f"{side}_heel", f"{side}_toe"]
+    found = angles(turned(with_feet(), f"{side}_ankle", foot, X, -degrees))  # the toes (-z) go to -y, up
+    assert tuple(found) == ALL
+    assert found[f"{side}_ankle_flexion"] == pytest.approx(degrees, abs=1e-9)
+    other = {name: value for name, value in found.items() if "ankle" not in name}
+    assert other == pytest.approx(dict.fromkeys([*NAMES, *DIFFERENCES], 0), abs=1e-9)
+    outwards = angles(turned(with_feet(), f"{side}_ankle", foot, Y, 30))
+    assert outwards[f"{side}_ankle_flexion"] == pytest.approx(0, abs=1e-9)
+    knelt = turned(with_feet(), f"{side}_knee", [f"{side}_ankle", *foot], X, 90)  # the foot goes along
+    assert angles(knelt)[f"{side}_ankle_flexion"] == pytest.approx(0, abs=1e-9)
+    lunge = turned(with_feet(), f"{side}_ankle", [n for n in H36M_21.joints if n not in foot], X, 20)  # over the foot
+    assert angles(lunge)[f"{side}_ankle_flexion"] == pytest.approx(20)
+    assert angles(lunge)["ankle_flexion_difference"] == pytest.approx(20 if side == "left" else -20)
+
+
+def test_ankles_have_an_angle_where_the_skeleton_has_heels_and_toes():
+    assert angle_names(H36M_17) == angle_names(COCO_17) == (*NAMES, *DIFFERENCES)
+    assert angle_names(H36M_21) == angle_names(BODY_25) == ALL  # its big toe is the toe
+    assert set(ALL) - {*NAMES, *DIFFERENCES} == {f"{side}ankle_flexion" for side in ("left_", "right_")} | {
+        "ankle_flexion_difference"
+    }
 
 
 # About +x by the right hand a hanging limb (+y) goes to +z, backwards; about +z it goes to -x, to the puppet's right.
@@ -123,14 +167,15 @@ def test_what_a_pose_leaves_open_is_not_a_number():
 
 
 def test_a_joint_that_is_not_known_spoils_its_own_angles_alone():
-    with pytest.raises(InputError, match="no angle is called 'left_ankle_flexion'; there are left_knee_flexion"):
-        joints_of("left_ankle_flexion")
-    joints = pose(np.random.default_rng(0))
+    with pytest.raises(InputError, match="no angle is called 'left_wrist_flexion'; there are left_ankle_flexion"):
+        joints_of("left_wrist_flexion")
+    joints = pose(np.random.default_rng(0), skeleton=H36M_21)
     whole = angles(joints)
-    together = joint_angles(np.stack([joints, 2 * joints]).reshape(2, 1, 17, 3))
+    assert repr(angles(joints[:17])) == repr({name: whole[name] for name in (*NAMES, *DIFFERENCES)})
+    together = joint_angles(np.stack([joints, 2 * joints]).reshape(2, 1, 21, 3), H36M_21)
     for name, value in together.items():
         assert value == pytest.approx(np.full((2, 1), whole[name]), nan_ok=True)
-    for j, joint in enumerate(H36M_17.joints):
+    for j, joint in enumerate(H36M_21.joints):
         part = joints.copy()
         part[j] = np.nan
         found = angles(part)

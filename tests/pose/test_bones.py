@@ -14,7 +14,7 @@ from di2pose.pose.bones import (
     rebuild,
     stature_mm,
 )
-from di2pose.pose.skeleton import BODY_25B, H36M_17, H36M_21, bone_lengths, mirror
+from di2pose.pose.skeleton import BODY_25B, H36M_17, H36M_21, Skeleton, bone_lengths, mirror
 
 COLUMN = {H36M_17.joints[child]: k for k, (child, _) in enumerate(H36M_17.bones)}
 LENGTHS = bone_lengths(standing(), H36M_17)
@@ -77,12 +77,21 @@ def test_every_pair_of_joints_is_a_bone_or_has_limits():
     assert [H36M_17.joints[H36M_17.bones[bone][0]] for bone in np.flatnonzero(hips)] == ["right_hip", "left_hip"]
 
 
-def test_limits_go_by_name_and_further_joints_have_none():
+def test_limits_go_by_name_and_a_foot_is_nearly_rigid():
     ours, theirs = joint_pairs(H36M_21), joint_pairs()
-    np.testing.assert_array_equal(ours.joints, theirs.joints)
-    np.testing.assert_array_equal(ours.shares, theirs.shares)
-    np.testing.assert_array_equal(ours.paths[:, :16], theirs.paths)
-    assert (adult_range(H36M_21)[16:] == (0, np.inf)).all()
+    np.testing.assert_array_equal(ours.joints[:120], theirs.joints)
+    np.testing.assert_array_equal(ours.shares[:120], theirs.shares)
+    np.testing.assert_array_equal(ours.paths[:120, :16], theirs.paths)
+    feet = [sorted((H36M_21.joints[a], H36M_21.joints[b])) for a, b in ours.joints[120:]]
+    assert feet == [[f"{s}_{a}", f"{s}_{b}"] for s in ("left", "right") for a, b in (("heel", "toe"), ("heel", "knee"),
+                                                                                      ("knee", "toe"))]  # fmt: skip
+    shin = np.array([350.0, 430.0, 500.0])  # of adults; heel and toe as in Anny's bodies
+    for (low, high), share in zip(adult_range(H36M_21)[16:18], (0.18, 0.503), strict=True):
+        assert ((low < share * shin) & (share * shin < high)).all()
+    np.testing.assert_array_equal(adult_range(H36M_21)[16:18], adult_range(H36M_21)[18:])
+    stranger = Skeleton("tail", (*H36M_17.joints, "tail"), (*H36M_17.parents, 0))
+    assert (adult_range(stranger)[16:] == (0, np.inf)).all()
+    assert len(joint_pairs(stranger).joints) == 120
     joints = np.concatenate([pose(np.random.default_rng(3), 1.0), np.full((4, 3), 100.0)])
     lengths = even(bone_lengths(joints, H36M_21), H36M_21)
     assert impossible(joints[None], lengths, H36M_21).all()

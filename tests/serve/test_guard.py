@@ -176,7 +176,7 @@ def test_wrong_requests_are_told_what_is_wrong(service, photos):
         ({"seed": 2**70}, 400, "'seed': Input should be"),
         ({"hypotheses": "8"}, 400, "'hypotheses': Input should be a valid integer, got '8'"),
         ({"hypotheses": 65}, 400, "'hypotheses': Input should be less than or equal to 64, got 65"),
-        ({"pin": {"left_hand": [1, 2, 3]}}, 400, "or 'right_wrist', got 'left_hand'"),
+        ({"pin": {"left_hand": [1, 2, 3]}}, 400, "or 'right_toe', got 'left_hand'"),
         ({"pin": {"nose": [0, -500, 0]}, "boxes": two}, 400, "give one box in 'boxes', got 2"),
         ({"pin": {"nose": [0, -500, 0]}}, 422, "one person in one picture, got 0 people"),
     ):
@@ -205,7 +205,7 @@ def test_the_model_tells_what_a_page_needs(service, model):
     about = service.get("/v1/model").json
     assert (about["name"], about["kind"], about["diffusion_steps"]) == ("small", "di2pose", 100)
     assert about["defaults"] == {"hypotheses": 8, "steps": model.config.sample_steps, "seed": 0, "max_people": 8}
-    assert (len(about["joints"]), len(about["bones"])) == (17, 16)
+    assert (len(about["joints"]), len(about["bones"])) == (21, 20)
     assert about["limits"] == asdict(Limits())
     assert about["formats"] == media.formats()
 

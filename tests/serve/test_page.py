@@ -165,7 +165,7 @@ def test_a_dropped_photo_becomes_a_pose_to_turn(page, walker):
     page.open()
     page.drop(walker, quick=False)
     assert page.text("subtitle").startswith("walker.jpg · 1 person · 8 hypotheses")
-    assert len(page.run(PLACES.format("view"))) == 17
+    assert len(page.run(PLACES.format("view"))) == 21
     on_photo, x0 = np.array(page.run(PLACES.format("photo"))), page.run(BOX, "photo")
     assert (on_photo > 0).all()
     assert (on_photo < x0[2:]).all()
@@ -253,13 +253,13 @@ def test_sliders_and_seed_draw_anew_and_a_hidden_region_is_not_looked_at(page, w
     page.answer(lambda: page.click("#resample"))
     assert page.run(TABLE) == first
     page.set("auto", True)
-    assert {page.joint(name)[1] for name in ("left_knee", "right_knee", "head")} == {"seen"}
+    assert {page.joint(name)[1] for name in ("left_knee", "right_knee", "head")} == {"visible"}
     page.click("[data-tool=hide]")
     page.answer(lambda: page.draw(0.05, 0.6, 0.95, 0.98))
     assert page.joint("left_knee")[1] == page.joint("right_knee")[1] == "occluded"
-    assert page.joint("head")[1] == "seen"
+    assert page.joint("head")[1] == "visible"
     page.answer(lambda: page.click("#rectChips .chip"))
-    assert page.joint("left_knee")[1] == "seen"
+    assert page.joint("left_knee")[1] == "visible"
     page.press("h")  # by keys alone
     page.press("down", "down", "right", "left")
     page.answer(lambda: page.press("\ue007"))
@@ -498,7 +498,7 @@ def test_a_phone_shows_all_of_it(page, walker):
     assert page.joint("right_wrist")[1] == "pinned"
     page.answer(lambda: page.click("#pinChips .chip"))
     page.click("[data-tool=hide]")
-    assert page.joint("left_knee")[1] == "seen"
+    assert page.joint("left_knee")[1] == "visible"
     page.answer(lambda: page.draw(0.1, 0.6, 0.9, 0.95, kind="touch"))
     assert page.joint("left_knee")[1] == "occluded"
     page.fits()

@@ -93,9 +93,14 @@ def test_training_goes_on_from_the_weights_of_another_run(trained, poses, featur
         assert all(torch.allclose(after[name], value, atol=1e-5) for name, value in before.items())
     other = ("--data", poses, "--recipe", "tiny", "--iterations", 1, "--seed", 5, "--out", tmp_path / "t")
     assert train("tokenizer", *other, "--init", trained / "tokenizer") == 0  # one step away: another tokenizer
+    another = ("denoiser", "--tokenizer", tmp_path / "t", *stage2[3:], "--seed", 7, "--out", tmp_path / "new")
+    assert train(*another) == 0
+    assert "has another tokenizer" in capsys.readouterr().out
+    after = checkpoint.read_part(tmp_path / "new" / "model", "denoiser")
+    kept = {name for name, value in before.items() if torch.allclose(after[name], value, atol=1e-5)}
+    assert before.keys() - kept == {"token_embed.weight", "position", "to_logits.weight"}  # biases begin at 0
     no = ("--out", tmp_path / "no")
     for refused, message in (
-        (("denoiser", "--tokenizer", tmp_path / "t", *stage2[3:], *no), "was trained with another tokenizer"),
         (("adapter", *words, *no), "has no adapter (adapter_layers is 0)"),
         (("denoiser", *stage2[1:3], *words, "--adapter", tmp_path / "a", *no), "the recipe tiny has no adapter"),
         (("denoiser", "--tokenizer", trained, *words, *no), "is not a checkpoint"),

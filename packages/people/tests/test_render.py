@@ -21,7 +21,7 @@ from di2pose.cli import main
 from di2pose.data.sample import Dataset
 from di2pose.errors import InputError
 from di2pose.image.crop import Roi, crop, crop_camera
-from di2pose.pose.skeleton import H36M_17, bone_lengths
+from di2pose.pose.skeleton import H36M_21, bone_lengths
 
 KILLED = """
 import os, sys
@@ -57,31 +57,32 @@ def test_pictures_are_square_and_their_camera_takes_3d_joints_to_2d(people):
         image = np.asarray(people.read_image(sample))
         assert (image.shape, image.dtype) == ((256, 256, 3), np.uint8)
         assert image.std() > 10
-        assert sample.fault(H36M_17) is None
+        assert sample.fault(H36M_21) is None
         pixels = sample.camera.project(sample.joints_mm.astype(np.float64) + sample.root_mm)
         assert np.abs(pixels - sample.joints_2d).max() < 0.1
 
 
 def test_bones_are_those_of_adults(people):
-    lengths = dict(zip(H36M_17.bones, bone_lengths(people.joints_mm, H36M_17).T, strict=True))
+    lengths = dict(zip(H36M_21.bones, bone_lengths(people.joints_mm, H36M_21).T, strict=True))
     for child, parent, low, high in (
         ("right_knee", "right_hip", 340, 510), ("right_ankle", "right_knee", 360, 520),
         ("left_elbow", "left_shoulder", 220, 320), ("left_wrist", "left_elbow", 185, 305),
         ("right_hip", "pelvis", 80, 140), ("left_shoulder", "thorax", 135, 235),
         ("spine", "pelvis", 180, 310), ("head", "nose", 115, 185),
+        ("left_heel", "left_ankle", 50, 110), ("right_toe", "right_ankle", 160, 270),
     ):  # fmt: skip
-        found = lengths[H36M_17.index(child), H36M_17.index(parent)]
+        found = lengths[H36M_21.index(child), H36M_21.index(parent)]
         assert low < found.min() <= found.max() < high, (child, parent, found)
 
 
 def test_limbs_are_equally_long_and_the_pelvis_is_the_middle_of_the_hips(people):
     joints = people.joints_mm
-    mirrored = joints[:, list(H36M_17.mirror_order)]
-    limbs = ["_" in H36M_17.joints[parent] for _, parent in H36M_17.bones]  # collar bones move: shoulders may differ
-    assert sum(limbs) == 8
-    assert np.abs(bone_lengths(joints, H36M_17) - bone_lengths(mirrored, H36M_17))[:, limbs].max() < 1
+    mirrored = joints[:, list(H36M_21.mirror_order)]
+    limbs = ["_" in H36M_21.joints[parent] for _, parent in H36M_21.bones]  # collar bones move: shoulders may differ
+    assert sum(limbs) == 12
+    assert np.abs(bone_lengths(joints, H36M_21) - bone_lengths(mirrored, H36M_21))[:, limbs].max() < 1
     assert np.abs(joints[:, 0]).max() == 0
-    assert np.abs(joints[:, H36M_17.indices("left_hip", "right_hip")].mean(axis=1)).max() < 0.01
+    assert np.abs(joints[:, H36M_21.indices("left_hip", "right_hip")].mean(axis=1)).max() < 0.01
 
 
 def test_two_workers_and_other_shards_make_the_same_set(plan, people, tmp_path):
@@ -119,7 +120,7 @@ def test_rendered_people_are_a_prepared_dataset_without_faults(folder, tmp_path,
     """`data check` reads it like any other; the crop that a record asks for is the picture itself."""
     assert main(["data", "check", str(folder), "--out", str(tmp_path), "--samples", "4"]) == 0
     report = capsys.readouterr().out
-    assert "people: 12 records, h36m_17, 0 skipped" in report
+    assert "people: 12 records, h36m_21, 0 skipped" in report
     assert "no problem found" in report
     dataset = Dataset(folder)
     for sample in (dataset[i] for i in range(4)):

@@ -10,7 +10,7 @@ from di2pose_people.retarget import AXES, BENDS, MOST_BENT, Rig, node_turns, per
 from scipy.spatial.transform import Rotation
 
 from di2pose.data.bvh import Bvh, standing_by_subject
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_21
 
 SEGMENTS = {
     ("left_hip", "left_knee"): ("LeftUpLeg", "LeftLeg"),
@@ -44,7 +44,7 @@ def test_limbs_point_as_in_the_motion(rig, poses, motion):
         places = bvh.positions([int(poses.frame[index])])[0]
         joints = rig.pose(node_turns(poses.rotations[index])).joints
         for ours, theirs in SEGMENTS.items():
-            a, b = joints[list(H36M_17.indices(*ours))]
+            a, b = joints[list(H36M_21.indices(*ours))]
             c, d = places[bvh.nodes(*theirs)] @ AXES.T
             cosine = (b - a) @ (d - c) / np.linalg.norm(b - a) / np.linalg.norm(d - c)
             # The upper half of a thigh or arm takes half of the turn about it, which bends it by up to 1.5 degrees.
@@ -53,11 +53,11 @@ def test_limbs_point_as_in_the_motion(rig, poses, motion):
 
 def test_left_is_left_and_a_mirrored_pose_has_mirrored_joints(rig, poses):
     joints = rig.pose(np.tile(np.eye(3), (20, 1, 1))).joints
-    for left, right in H36M_17.pairs:
+    for left, right in H36M_21.pairs:
         assert joints[left, 0] > 0.05 > -0.05 > joints[right, 0]  # x is the body's left
-    assert joints[H36M_17.index("head"), 2] == joints[:, 2].max()
+    assert joints[H36M_21.index("head"), 2] == joints[:, 2].max()
     plain, mirrored = (rig.pose(node_turns(poses.rotations[30], mirrored=each)).joints for each in (False, True))
-    assert np.abs(mirrored[list(H36M_17.mirror_order)] * (-1, 1, 1) - plain).max() < 0.004
+    assert np.abs(mirrored[list(H36M_21.mirror_order)] * (-1, 1, 1) - plain).max() < 0.004
 
 
 def test_noise_moves_joints_a_little_and_never_turns_a_knee_round(rig, poses):

@@ -18,12 +18,12 @@ from di2pose_people.visibility import visibility
 
 from di2pose.data.sample import OCCLUDED
 from di2pose.pose.bones import joint_pairs as limited_pairs
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_21
 
 EVERY_WAY = [(kind, way) for kind, ways in WAYS.items() for way in ways]
-KNEES = list(H36M_17.indices("left_knee", "right_knee"))
-ANKLES = list(H36M_17.indices("left_ankle", "right_ankle"))
-WRISTS = list(H36M_17.indices("left_wrist", "right_wrist"))
+KNEES = list(H36M_21.indices("left_knee", "right_knee"))
+ANKLES = list(H36M_21.indices("left_ankle", "right_ankle"))
+WRISTS = list(H36M_21.indices("left_wrist", "right_wrist"))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_no_joint_bends_further_than_a_human_one(figure_of, kind, way):
     for seed in range(2):
         pose = figure_of(kind, way, seed)[0].pose
         turns = dict(zip(model().bones, pose.turns, strict=True))
-        at = dict(zip(H36M_17.joints, pose.joints, strict=True))
+        at = dict(zip(H36M_21.joints, pose.joints, strict=True))
         for side in ("left", "right"):
             upper, lower = at[f"{side}_knee"] - at[f"{side}_hip"], at[f"{side}_ankle"] - at[f"{side}_knee"]
             upper, lower = upper / np.linalg.norm(upper), lower / np.linalg.norm(lower)
@@ -89,7 +89,7 @@ def test_limbs_rest_on_the_floor(figure_of, kind, way, joints, highest):
 def test_people_who_stand_have_straight_legs_below_them(figure_of, way):
     for seed in range(2):
         figure = figure_of("standing", way, seed)[1]
-        at = dict(zip(H36M_17.joints, figure.joints, strict=True))
+        at = dict(zip(H36M_21.joints, figure.joints, strict=True))
         bends = []
         for side in ("left", "right"):
             upper, lower = at[f"{side}_knee"] - at[f"{side}_hip"], at[f"{side}_ankle"] - at[f"{side}_knee"]
@@ -143,7 +143,7 @@ def test_a_table_hides_the_legs_from_the_front_and_says_so(figure_of, person):
             hidden.append(seen == OCCLUDED)
         assert not hidden[0].any()
         if hidden[1][KNEES + ANKLES].sum() >= 2:
-            assert not hidden[1][H36M_17.index("head")]
+            assert not hidden[1][H36M_21.index("head")]
             return
     pytest.fail("no table of 40 hid a leg")
 
@@ -166,9 +166,12 @@ def test_the_limits_of_joint_pairs_are_those_of_drawn_people(motion, monkeypatch
     monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
     import joint_pairs
 
-    people = joint_pairs.shares(joint_pairs.settled(motion, 60, seed=1))
-    numbers = np.array([row.split() for row in joint_pairs.table([people]).splitlines()], int) / 1000
+    drawn = joint_pairs.shares(joint_pairs.settled(motion, 60, seed=1))
+    rows = joint_pairs.table([drawn]).splitlines()[:17]  # the pairs of the feet follow
+    numbers = np.array([row.split() for row in rows], int) / 1000
     (a, b), shares = limited_pairs().joints.T, limited_pairs().shares
+    column = {tuple(pair): k for k, pair in enumerate(joint_pairs.joint_pairs(H36M_21).joints.tolist())}
+    people = drawn[:, [column[pair] for pair in zip(a.tolist(), b.tolist(), strict=True)]]
     assert ((numbers[a, b] < people) & (people <= numbers[b, a] + 1e-9)).all()
     beyond = (people < shares[:, 0]) | (people > shares[:, 1] + 1e-9)
     assert beyond.any(1).mean() < 0.05

@@ -6,13 +6,14 @@ import tyro
 
 from di2pose import checkpoint
 from di2pose.errors import InputError
-from di2pose.model import find_model
+from di2pose.model import find_model, load_model
+from di2pose.network import Di2PoseNetwork
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.text_table import aligned
 
 
 def export(
-    model: tyro.conf.Positional[Path], out: Path | None = None, onnx: Path | None = None
+    model: tyro.conf.Positional[Path], out: Path | None = None, onnx: Path | None = None, lift: Path | None = None
 ) -> None:
     """Write a model with weights of 16 bits, with its calibration and notes: what is shipped. Or, with --onnx, all
     networks between a photo and a person for onnxruntime, which needs no PyTorch then (docs/guide.md).
@@ -21,10 +22,16 @@ def export(
         model: Checkpoint folder, run of `di2pose train`, or name of a packaged model.
         out: Folder to write; an older one is replaced when the new one is whole.
         onnx: Folder to write for `di2pose.onnx.OnnxPredictor`; every network is checked against PyTorch.
+        lift: Model of keypoints alone (recipe lift, same tokenizer), to draw half of the hypotheses of what is written.
     """
     if out is None and onnx is None:
         raise InputError("say what to write: --out FOLDER (16 bits), --onnx FOLDER, or both")
     network = Di2Pose.from_pretrained(model)
+    if lift is not None:
+        parts = network.model, load_model(lift)
+        if not all(isinstance(part, Di2PoseNetwork) for part in parts):
+            raise InputError(f"--lift is for models of kind 'di2pose', got {' and '.join(part.kind for part in parts)}")
+        network.model = parts[0].with_lift(parts[1])
     if out is not None:
         network.save(out, half=True, **checkpoint.read_notes(find_model(model)))
         _print_size(out, network)

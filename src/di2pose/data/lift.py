@@ -14,18 +14,19 @@ from typing import Annotated, Literal
 import numpy as np
 import tyro
 from jaxtyping import Float
+from scipy.spatial.transform import Rotation
 
+from di2pose.data.bvh import PITCH_DEGREES
 from di2pose.data.feature_cache import ROWS, TEXT, FeatureCache, write_features
-from di2pose.data.poses import augment, whole_poses
+from di2pose.data.poses import augment, augment_motion, whole_poses
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, Dataset
 from di2pose.errors import InputError
-from di2pose.image.encoder import FeatureLayout, TokenBlock
+from di2pose.image.keypoint_encoder import LAYOUT, RATE, WINDOW, window_layout, window_tokens
 from di2pose.image.movenet import OBSERVER
 from di2pose.noise import generator_of, seed_of
-from di2pose.pose.skeleton import COCO_17, H36M_17
+from di2pose.pose.keypoints import by_body
+from di2pose.pose.skeleton import COCO_17, H36M_17, H36M_21, Skeleton
 
-CHANNELS = 4
-"""Of a keypoint's token: x, y, score, 1 where it is there; all 0 where it is missing."""
 KEYPOINTS = COCO_17.count
 FACE = 5
 """Nose, eyes and ears: COCO's first keypoints, which Human3.6M's joints do not have."""
@@ -35,8 +36,9 @@ FACE = 5
 class Observer:
     """How well the simulated 2D detector sees. Lengths are shares of the body's extent in the picture."""
 
-    noise: float
-    """Scale of a keypoint's error, Student's t with 3 degrees of freedom in x and y."""
+    noise: float | tuple[float, float]
+    """Scale of a keypoint's error, Student's t with 3 degrees of freedom in x and y; of a person's, where it is drawn
+    for each, evenly in the logarithm."""
     patched: float
     """Share of the people behind a square patch, a limb joint at its centre."""
     patch: tuple[float, float]
@@ -45,13 +47,24 @@ class Observer:
     """Share of the people whom the picture's lower edge cuts."""
     swapped: float
     """Share of the people of whom left and right limbs are taken for each other."""
+    dropped: tuple[float, float] = (0.0, 0.0)
+    """Share of a person's keypoints that are missing wherever they are, drawn evenly; none where it is below 0."""
+    one_score: float = 0.0
+    """Share of the people all of whose keypoints have one score, as labels and some detectors give it."""
+    whole: bool = True
+    """Whether windows have all their frames; else some are short, or of a low rate."""
 
 
 OBSERVERS = {
     "clear": Observer(noise=0.01, patched=0.25, patch=(0.1, 0.3), cut=0.05, swapped=0.0),
     "hard": Observer(noise=0.025, patched=0.8, patch=(0.2, 0.5), cut=0.2, swapped=0.03),
-}
-"""The two published settings."""
+    "any": Observer((0.0005, 0.03), 0.3, (0.1, 0.5), cut=0.1, swapped=0.005, dropped=(-1.5, 0.65), one_score=0.25,
+                    whole=False),
+    "true": Observer(0.0, 0.0, patch=(0.1, 0.3), cut=0.0, swapped=0.0),
+    "missing-30": Observer(0.0, 0.0, patch=(0.1, 0.3), cut=0.0, swapped=0.0, dropped=(0.3, 0.3)),
+    "missing-60": Observer(0.0, 0.0, patch=(0.1, 0.3), cut=0.0, swapped=0.0, dropped=(0.6, 0.6)),
+}  # fmt: skip
+"""Two noise settings to compare with; observers of every quality to train with; true keypoints, all or some of them."""
 MISSING = 0.5
 """Share of the hidden keypoints that are missing; the others are hallucinated, HALLUCINATED times as far off."""
 HALLUCINATED = 6.0
@@ -62,6 +75,13 @@ SIDE = (1.2, 1.7)
 HEAD_YAW = math.radians(20)
 """Deviation of the head's yaw from the shoulders'."""
 SCORE_NOISE = 0.15
+FACELESS = 0.4
+"""Share of the people without keypoints of the face, as labels of mocap and of MPII have it."""
+SLOW, SLOWNESS = 0.5, 0.8
+"""Of videos: the share of an error's variance that goes from frame to frame, and its correlation there."""
+SHORT, SPARSE, PAN = 0.4, 0.3, 0.2
+"""Shares of the windows that are shorter (half of them one frame), have fewer frames a second, and follow a camera that
+pans, by up to a body size a second."""
 
 
 class Keypoints:
@@ -69,13 +89,20 @@ class Keypoints:
     and k alone."""
 
     name = "keypoints"
-    layout = FeatureLayout(tuple(TokenBlock(name, 1, CHANNELS, CHANNELS * j) for j, name in enumerate(COCO_17.joints)))
-    """A block of channels for each keypoint, so that attention can tell the tokens apart."""
+    layout = LAYOUT
 
     def __init__(
-        self, poses_mm: np.ndarray, texts: list[dict[str, str]], observer: Observer, count: int, seed: int
+        self,
+        poses_mm: np.ndarray,
+        texts: list[dict[str, str]],
+        observer: Observer,
+        count: int,
+        seed: int,
+        skeleton: Skeleton = H36M_17,
     ) -> None:
+        """skeleton: of the poses; Human3.6M's 17 joints first"""
         self.poses_mm, self.texts, self.observer, self.count, self.seed = poses_mm, texts, observer, count, seed
+        self.skeleton = skeleton
         self._chunk = lru_cache(maxsize=2)(self._draw)
 
     def __len__(self) -> int:
@@ -89,16 +116,17 @@ class Keypoints:
         return keypoints[row], labels, text | {"id": f"{text['id']}#{i}"}
 
     def cache_parts(self, crops: Float[np.ndarray, "B 17 4"]) -> dict[str, np.ndarray]:
-        return {joint: crops[:, j : j + 1].astype(np.float16) for j, joint in enumerate(COCO_17.joints)}
+        tokens = np.concatenate([by_body(crops[..., :2], crops[..., 3:]), crops[..., 2:]], axis=-1)
+        return {joint: tokens[:, j : j + 1].astype(np.float16) for j, joint in enumerate(COCO_17.joints)}
 
     def _draw(self, chunk: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Keypoints (ROWS, 17, 4), poses in crop axes, visibility of Human3.6M's joints, and whose poses they are."""
+        """Keypoints (ROWS, 17, 4), poses in crop axes, visibility of the joints, and whose poses they are."""
         import torch
 
         random = np.random.default_rng(seed_of(self.seed, "lift", chunk))
         chosen = random.integers(len(self.poses_mm), size=ROWS)
         poses = torch.from_numpy(np.ascontiguousarray(self.poses_mm[chosen], dtype=np.float32))
-        joints_mm = augment(poses, generator_of(self.seed, "lift", chunk)).numpy()
+        joints_mm = augment(poses, generator_of(self.seed, "lift", chunk), self.skeleton).numpy()
         points_mm = np.concatenate([face_points(joints_mm, random), _limbs(joints_mm), joints_mm], axis=1)
         near, far = DISTANCE_M
         distance = 1000 * near * (far / near) ** random.uniform(size=(ROWS, 1))
@@ -114,7 +142,9 @@ class Keypoints:
                        farthest / half, self.observer, random)  # fmt: skip
         return seen, joints_mm, visibility.astype(np.int8), chosen
 
-    def _hide(self, places: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def _hide(
+        self, places: np.ndarray, random: np.random.Generator, border: float = 1.0
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Which points lie behind a patch, and which outside the picture."""
         rows = np.arange(len(places))
         limb = places[rows, random.integers(FACE, KEYPOINTS, size=len(places))]
@@ -123,7 +153,98 @@ class Keypoints:
         hidden = patched & (np.abs(places - limb[:, None]) < side).all(-1)
         edge = random.uniform(-0.1, 0.8, size=(len(places), 1))
         cut = random.uniform(size=(len(places), 1)) < self.observer.cut
-        return hidden, (cut & (places[..., 1] > edge)) | (np.abs(places) > 1).any(-1)
+        return hidden, (cut & (places[..., 1] > edge)) | (np.abs(places) > border).any(-1)
+
+
+class Windows(Keypoints):
+    """Simulated keypoints of `frames` frames of motion, RATE a second, round each pose; one camera a window."""
+
+    def __init__(
+        self, poses_mm: np.ndarray, texts: list[dict[str, str]], motion: "Motions", observer: Observer, count: int,
+        seed: int, skeleton: Skeleton, frames: int = WINDOW, seen: int | None = None,
+    ) -> None:  # fmt: skip
+        """poses_mm: in the world of `motion`. seen: of the frames, so many in the middle are there"""
+        super().__init__(poses_mm, texts, observer, count, seed, skeleton)
+        self.seen = np.abs(np.arange(frames) - frames // 2) <= (seen or frames) // 2
+        self.motion, self.frames, self.layout = motion, frames, window_layout(frames)
+        self.name = f"keypoints:{frames}"
+
+    def cache_parts(self, crops: Float[np.ndarray, "B T 17 4"]) -> dict[str, np.ndarray]:
+        tokens = window_tokens(crops[..., :2], crops[..., 2:3], crops[..., 3:])
+        return {self.layout.blocks[0].name: tokens.astype(np.float16)}
+
+    def _draw(self, chunk: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        import torch
+
+        random, T = np.random.default_rng(seed_of(self.seed, "windows", chunk)), self.frames
+        chosen = random.integers(len(self.poses_mm), size=ROWS)
+        rows, there = self.motion.window(chosen, T)                             # ROWS T
+        there &= self.seen
+        if not self.observer.whole:
+            there &= self._kept(random)
+        turn = _cameras(random)[:, None]                                        # ROWS 1 3 3
+        root = (self.motion.root_mm[rows] - self.motion.root_mm[chosen][:, None])[:, :, None] @ turn
+        poses = torch.from_numpy((self.poses_mm[rows] @ turn).astype(np.float32)).flatten(0, 1)
+        travel = torch.from_numpy(root.astype(np.float32)).flatten(0, 2)
+        noise = generator_of(self.seed, "windows", chunk)
+        joints_mm, moved = (x.numpy() for x in augment_motion(poses, travel, noise, self.skeleton, T))
+        points_mm = np.concatenate([face_points(joints_mm, random, T), _limbs(joints_mm), joints_mm], axis=1)
+        near, far = DISTANCE_M
+        distance = np.repeat(1000 * near * (far / near) ** random.uniform(size=(ROWS, 1)), T, 0)
+        points_mm = points_mm + moved[:, None]
+        depth = np.maximum(points_mm[..., 2] + distance, 500)
+        flat = (points_mm[..., :2] * (distance / depth)[..., None]).reshape(ROWS, T, -1, 2)
+        farthest = np.linalg.norm(flat[:, T // 2, :KEYPOINTS], axis=-1).max(1)
+        places = flat / (farthest * random.uniform(*SIDE, size=ROWS))[:, None, None, None]
+        pan = random.uniform(-1, 1, size=(ROWS, 1, 1, 2)) * (random.uniform(size=(ROWS, 1, 1, 1)) < PAN)
+        places = places + pan * ((np.arange(T) - T // 2) / RATE)[:, None, None]
+        middle_first = np.r_[T // 2, np.delete(np.arange(T), T // 2)]
+        order = np.argsort(middle_first)
+        hidden, outside = (
+            x.reshape(ROWS, T, -1)[:, order].reshape(ROWS * T, -1)
+            for x in self._hide(places[:, middle_first].reshape(ROWS, -1, 2), random, border=np.inf)
+        )
+        body = np.repeat(np.linalg.norm(places[:, T // 2, :KEYPOINTS], axis=-1).max(1), T)
+        of_all = slice(None), slice(KEYPOINTS)
+        seen = observe(places.reshape(ROWS * T, -1, 2)[of_all], (hidden | outside)[of_all], outside[of_all], body,
+                       self.observer, random, T).reshape(ROWS, T, KEYPOINTS, -1)  # fmt: skip
+        middle = slice(T // 2, None, T)
+        visibility = np.where(outside, OUT_OF_FRAME, np.where(hidden, OCCLUDED, SEEN))[middle, KEYPOINTS:]
+        return seen * there[..., None, None], joints_mm[middle], visibility.astype(np.int8), chosen
+
+    def _kept(self, random: np.random.Generator) -> np.ndarray:
+        """Which frames a window has: it may be short, or of a low rate; the middle one is always there."""
+        away = np.abs(np.arange(self.frames) - self.frames // 2)
+        kind = random.uniform(size=(ROWS, 1))
+        reach = random.integers(1, self.frames // 2 + 1, size=(ROWS, 1)) * (kind > SHORT / 2)
+        every = np.where(random.uniform(size=(ROWS, 1)) < SPARSE, random.integers(2, 9, size=(ROWS, 1)), 1)
+        return ((kind > SHORT) | (away <= reach)) & (away % every == 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Motions:
+    """Where the poses of a dataset stand in time and in the world, which has y up."""
+
+    sequence: np.ndarray
+    """Number of each pose's clip; poses of a clip are neighbours, ordered in time."""
+    time_s: np.ndarray
+    root_mm: np.ndarray
+
+    def window(self, rows: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
+        """Poses of the frames round each row, RATE a second, and whether there is such a pose (n, frames)."""
+        wanted = self.time_s[rows][:, None] + (np.arange(frames) - frames // 2) / RATE
+        key = self.sequence * 1e5                                               # clips are shorter than a day
+        near = np.searchsorted(key + self.time_s, key[rows][:, None] + wanted - 0.25 / RATE)
+        near = np.minimum(near, len(self.time_s) - 1)
+        same = self.sequence[near] == self.sequence[rows][:, None]
+        there = same & (np.abs(self.time_s[near] - wanted) < 0.25 / RATE)
+        return np.where(there, near, rows[:, None]), there
+
+
+def _cameras(random: np.random.Generator) -> Float[np.ndarray, "n 3 3"]:
+    """x_camera = x_world @ turn: any yaw, pitch as `bvh.virtual_camera` has it."""
+    angles = np.stack([180 + random.uniform(*PITCH_DEGREES, size=ROWS), random.uniform(0, 360, size=ROWS)], 1)
+    return Rotation.from_euler("XY", angles, degrees=True).as_matrix().transpose(0, 2, 1)
 
 
 def observe(
@@ -133,10 +254,26 @@ def observe(
     body: Float[np.ndarray, " n"],
     observer: Observer,
     random: np.random.Generator,
+    frames: int = 1,
 ) -> Float[np.ndarray, "n 17 4"]:
-    """x, y, score and 1 of every keypoint as the detector gives them; zeros where it is missing."""
-    scale = observer.noise * 2 * body[:, None] * np.where(hidden, HALLUCINATED, 1.0)
-    error = scale[..., None] * random.standard_t(3, size=places.shape)
+    """x, y, score and 1 of every keypoint as the detector gives them; zeros where it is missing. Every `frames` rows
+    are of one person: what is drawn for a person is theirs, and errors change slowly in part."""
+
+    def drawn(least: float, most: float) -> np.ndarray:
+        """Evenly for each person, (n, 1)."""
+        return np.repeat(random.uniform(least, most, size=(len(places) // frames, 1)), frames, 0)
+
+    noise: float | np.ndarray
+    if isinstance(observer.noise, tuple):
+        least, most = observer.noise
+        noise = least * (most / least) ** drawn(0, 1)
+    else:
+        noise = observer.noise
+    scale = noise * 2 * body[:, None] * np.where(hidden, HALLUCINATED, 1.0)
+    error = random.standard_t(3, size=places.shape)
+    if frames > 1:
+        error = _slowly(error.reshape(-1, frames, *error.shape[1:]), random).reshape(error.shape)
+    error = scale[..., None] * error
     swapped = random.uniform(size=len(places)) < observer.swapped
     mirrored = np.arange(KEYPOINTS)
     mirrored[FACE:] = mirrored[FACE:].reshape(-1, 2)[:, ::-1].reshape(-1)       # left and right alternate
@@ -144,12 +281,31 @@ def observe(
     relative = np.linalg.norm(error, axis=-1) / (2 * body[:, None])
     score = np.exp(-relative / 0.08) - 0.3 * hidden + SCORE_NOISE * random.standard_normal(relative.shape)
     missing = outside | (hidden & (random.uniform(size=hidden.shape) < MISSING))
+    missing[drawn(0, 1)[:, 0] < FACELESS, :FACE] = True
+    if any(observer.dropped):
+        share = np.maximum(drawn(*observer.dropped), 0)
+        missing |= random.uniform(size=missing.shape) < share
+        missing &= ~missing.all(1, keepdims=True)
+    if observer.one_score:
+        alike = drawn(0, 1) < observer.one_score
+        score = np.where(alike, drawn(0.5, 1), score)
     found = np.concatenate([places + error, np.clip(score, 0, 1)[..., None], np.ones((*score.shape, 1))], -1)
     return np.where(missing[..., None], 0, found).astype(np.float32)
 
 
-def face_points(joints_mm: Float[np.ndarray, "n 17 3"], random: np.random.Generator) -> Float[np.ndarray, "n 5 3"]:
-    """Nose, eyes and ears, from the top and base of the skull and the line of the shoulders, the head turned a bit."""
+def _slowly(error: Float[np.ndarray, "n T 17 2"], random: np.random.Generator) -> Float[np.ndarray, "n T 17 2"]:
+    """Errors of the same size, of which the share SLOW is a slow process through the frames."""
+    slow = random.standard_t(3, size=error.shape)
+    for t in range(1, error.shape[1]):
+        slow[:, t] = SLOWNESS * slow[:, t - 1] + (1 - SLOWNESS**2) ** 0.5 * slow[:, t]
+    return (1 - SLOW) ** 0.5 * error + SLOW**0.5 * slow
+
+
+def face_points(
+    joints_mm: Float[np.ndarray, "n J 3"], random: np.random.Generator, frames: int = 1
+) -> Float[np.ndarray, "n 5 3"]:
+    """Nose, eyes and ears, from the top and base of the skull and the line of the shoulders, the head turned a bit, in
+    every `frames` rows alike."""
     used = H36M_17.indices("nose", "head", "left_shoulder", "right_shoulder")
     base, top, left, right = (joints_mm[:, joint] for joint in used)
     size = np.linalg.norm(top - base, axis=-1, keepdims=True)
@@ -158,7 +314,7 @@ def face_points(joints_mm: Float[np.ndarray, "n 17 3"], random: np.random.Genera
     side = side - (side * up).sum(-1, keepdims=True) * up
     side = side / np.maximum(np.linalg.norm(side, axis=-1, keepdims=True), 1)
     front = np.cross(side, up)
-    yaw = HEAD_YAW * random.standard_normal((len(joints_mm), 1))
+    yaw = np.repeat(HEAD_YAW * random.standard_normal((len(joints_mm) // frames, 1)), frames, 0)
     front, side = np.cos(yaw) * front + np.sin(yaw) * side, np.cos(yaw) * side - np.sin(yaw) * front
     shape = [(0.35, 0.70, 0.0), (0.55, 0.60, 0.22), (0.55, 0.60, -0.22), (0.45, 0.05, 0.5), (0.45, 0.05, -0.5)]
     return np.stack([base + size * (u * up + f * front + s * side) for u, f, s in shape], axis=1)
@@ -193,10 +349,12 @@ class MoveNetKeypoints:
 def lift(
     data: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")],
     out: Path,
-    observer: Literal["clear", "hard"] = "clear",
+    observer: Literal["clear", "hard", "any", "true", "missing-30", "missing-60"] = "clear",
     split: Literal["train", "test"] = "train",
     count: int = 262144,
     seed: int = 0,
+    window: int = 1,
+    seen: int | None = None,
 ) -> None:
     """Write a feature cache of simulated 2D keypoints, to compare lifting methods on: poses of a prepared dataset by
     other bodies, turned, before a drawn camera, partly hidden. Of a cache with MoveNet's tokens: those keypoints.
@@ -208,6 +366,8 @@ def lift(
         split: whose poses, of the dataset's splits
         count: how many records
         seed: another seed draws other bodies, cameras and errors
+        window: frames of motion, 24 a second, round each pose; 1: the pose alone. Needs a dataset of motion (bvh)
+        seen: how many of the window's frames, the middle ones, are there; left out: all
     """
     if (data / "features.json").is_file():
         cache = FeatureCache(data)
@@ -215,13 +375,30 @@ def lift(
         write_features(real, real, out, {name: cache.header[name] for name in ("skeleton", "source")})
         return
     dataset = Dataset(data)
-    joints, rows = whole_poses(dataset.joints_mm, dataset.skeleton)
+    skeleton = H36M_21 if dataset.skeleton == H36M_21 else H36M_17
+    joints, rows = whole_poses(dataset.joints_mm, dataset.skeleton, skeleton)
     chosen = dataset.column("split")[rows] == split
     poses, rows = joints[chosen], rows[chosen]
     if not len(rows) or count < 1:
         raise InputError(f"nothing to write: {data} has {len(rows)} whole poses of split {split}, --count is {count}")
     lines = (dict(dataset.index[row]) for row in rows.tolist())
     texts = [{name: str(line[name]) for name in TEXT} for line in lines]
-    source = Keypoints(poses, texts, OBSERVERS[observer], count, seed)
-    about = {"skeleton": H36M_17.name, "source": dataset.name, "observer": observer, "split": split, "seed": seed}
+    source = Keypoints(poses, texts, OBSERVERS[observer], count, seed, skeleton)
+    if window > 1:
+        poses, motions = _motions(dataset, poses, rows)
+        source = Windows(poses, texts, motions, OBSERVERS[observer], count, seed, skeleton, window, seen)
+    about = {"skeleton": skeleton.name, "source": dataset.name, "observer": observer, "split": split, "seed": seed}
     write_features(source, source, out, about)
+
+
+def _motions(dataset: Dataset, poses_mm: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, Motions]:
+    """Poses of a dataset's rows turned back to the world, and where they stand."""
+    extra = [dataset.index[row]["extra"] for row in rows.tolist()]
+    if not all({"rotation", "root_mm", "time_s"} <= each.keys() for each in extra):
+        raise InputError(f"{dataset.folder} says nothing of time and place: prepare BVH files anew, or take --window 1")
+    turns, root_mm, time_s = (np.array([each[name] for each in extra]) for name in ("rotation", "root_mm", "time_s"))
+    _, first, clip = np.unique(dataset.column("sequence")[rows], return_index=True, return_inverse=True)
+    sequence = np.argsort(np.argsort(first))[clip]
+    if (np.diff(sequence * 1e5 + time_s) <= 0).any():
+        raise InputError(f"{dataset.folder}: expected clip after clip, each ordered in time; prepare it anew")
+    return (poses_mm @ turns).astype(np.float32), Motions(sequence, time_s, root_mm)

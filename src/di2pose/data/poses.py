@@ -65,19 +65,31 @@ def augment(joints_mm: Float[Tensor, "B J 3"], noise: Noise, skeleton: Skeleton 
     A share of the poses is first brought upright in the image, as the detector does with people who lie or lean: by the
     line from the root to the middle of the shoulders (or the thorax, where the skeleton has one).
     """
+    return augment_motion(joints_mm, torch.zeros_like(joints_mm[:, 0]), noise, skeleton)[0]
+
+
+def augment_motion(
+    joints_mm: Float[Tensor, "B J 3"], root_mm: Float[Tensor, "B 3"], noise: Noise, skeleton: Skeleton, frames: int = 1
+) -> tuple[Float[Tensor, "B J 3"], Float[Tensor, "B 3"]]:
+    """`augment` of poses and the places of their roots, of which every `frames` rows are one body's, seen by one
+    camera; the row in their middle says what is upright."""
     groups, paths = _bone_tables(skeleton)
-    u = uniform((len(joints_mm), 6 + int(groups.max()) + 1), noise, joints_mm.device)
+    count = len(joints_mm) // frames
+    u = uniform((count, 6 + int(groups.max()) + 1), noise, joints_mm.device).repeat_interleave(frames, 0)
     joints_mm = torch.where((u[:, 0] < 0.5).view(-1, 1, 1), mirror(joints_mm, skeleton), joints_mm)
+    root_mm = torch.where(u[:, :1] < 0.5, root_mm * root_mm.new_tensor([-1, 1, 1]), root_mm)
     signed = 2 * u - 1
     scale = (1 + BODY_SCALE * signed[:, 1:2]) * (1 + BONE_SCALE * signed[:, 6:])[:, groups]
     children, parents = (list(ends) for ends in zip(*skeleton.bones, strict=True))
     bones = joints_mm[:, children] - joints_mm[:, parents]  # B J-1 3
     joints_mm = paths.to(joints_mm) @ (scale.unsqueeze(-1) * bones)  # B J 3
     top = ("thorax",) if "thorax" in skeleton.joints else ("left_shoulder", "right_shoulder")
-    torso = joints_mm[:, list(skeleton.indices(*top))].mean(1)
-    lean = torch.atan2(torso[:, 0], -torso[:, 1])  # clockwise from up
+    torso = joints_mm[frames // 2 :: frames, list(skeleton.indices(*top))].mean(1)
+    lean = torch.atan2(torso[:, 0], -torso[:, 1]).repeat_interleave(frames)  # clockwise from up
     roll = ROLL * signed[:, 2] - torch.where(u[:, 5] < UPRIGHT_SHARE, lean, 0.0)
-    return joints_mm @ rotations(roll, TILT * signed[:, 3], TILT * signed[:, 4]).mT
+    turn = rotations(roll, TILT * signed[:, 3], TILT * signed[:, 4]).mT
+    root_mm = (1 + BODY_SCALE * signed[:, 1:2]) * root_mm
+    return joints_mm @ turn, (root_mm.unsqueeze(1) @ turn).squeeze(1)
 
 
 def _axis(axis: int, angle: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """`di2pose calibrate`: fit on held-out people how far a model's joints are off, and check it on other people.
 
-The model of `di2pose.calibration`, fitted for each joint, separately where it is predicted seen and where not. Floor
+The model of `di2pose.calibration`, fitted for each joint, separately where it is predicted visible and where not. Floor
 and gain are the maximum likelihood ones of an isotropic Gaussian error of that mean square; the radius of the 90 % ball
 is then taken from the errors themselves, whose tails are heavier than a Gaussian's.
 """
@@ -18,7 +18,6 @@ from tqdm import tqdm
 
 from di2pose import __version__
 from di2pose.calibration import GAUSSIAN_R90, Calibration, sample_covariance
-from di2pose.data.sample import UNKNOWN
 from di2pose.errors import InputError
 from di2pose.evaluation.predictors import CachedPredictor, fingerprint
 from di2pose.evaluation.records import CachedRecords
@@ -26,7 +25,6 @@ from di2pose.evaluation.report import confusion_text
 from di2pose.evaluation.scoring import STATES, ball_level, confusion, true_states
 from di2pose.files import Json, write_json, write_text
 from di2pose.model import PoseModel, find_model, load_model
-from di2pose.pose.skeleton import H36M_17
 from di2pose.text_table import markdown
 
 FORMAT_VERSION = 2
@@ -59,17 +57,19 @@ class Answers:
     truth_mm: Float[np.ndarray, "n J 3"]
     """NaN where not annotated."""
     true_state: np.ndarray
-    """(n, J) 'seen', 'occluded', 'out_of_frame'; '' where unknown."""
+    """(n, J) 'visible', 'occluded', 'out_of_frame'; '' where unknown."""
     estimate_mm: Float[np.ndarray, "n J 3"]
     """What a user gets: bones kept and fitted, or the mean of the samples without landmarks."""
     unclear: Bool[np.ndarray, "n J"]
-    """Joints that are not called seen, whatever the visibility is."""
+    """Joints whose place in the picture is not known: they have the hidden joints' fit."""
+    apart_mm: Float[np.ndarray, "n J"]
+    """How far their observers are apart."""
 
     @property
     def known(self) -> Bool[np.ndarray, "n J"]:
         """Joints that count: annotated, and not the pelvis."""
         known: np.ndarray = np.isfinite(self.truth_mm).all(-1)
-        return known & (np.arange(known.shape[1]) != H36M_17.root)
+        return known & (np.arange(known.shape[1]) != 0)
 
     def error_mm(self, joints_mm: Float[np.ndarray, "n J 3"]) -> Float[np.ndarray, "n J"]:
         """NaN where not annotated."""
@@ -77,35 +77,41 @@ class Answers:
 
 
 class Fit(NamedTuple):
-    """Expected squared error = floor + gain * trace; the 90 % radius over its root; the mean trace."""
+    """Expected squared error = floor + gain * trace + apart_gain * apart^2; the 90 % radius over its root; the mean
+    trace."""
 
     floor_mm2: float
     gain: float
+    apart_gain: float
     radius_factor: float
     trace_mm2: float
 
 
-def fit_error(trace_mm2: Float[np.ndarray, " n"], squared_mm2: Float[np.ndarray, " n"]) -> Fit:
-    """Non-negative floor and gain under which the errors are likeliest.
+def fit_error(
+    trace_mm2: Float[np.ndarray, " n"], apart_mm: Float[np.ndarray, " n"], squared_mm2: Float[np.ndarray, " n"]
+) -> Fit:
+    """Non-negative floor and gains under which the errors are likeliest.
 
-    Minimises the sum of log v + squared / v, v = floor + gain * trace, by least squares with weights 1 / v^2.
+    Minimises the sum of log v + squared / v, v the expected squared error, by least squares with weights 1 / v^2.
     """
     if not len(squared_mm2):
         raise InputError("a calibration needs joints whose place is known, got none")
-    floor, gain = float(squared_mm2.mean()), 0.0
-    lines = np.stack([np.ones_like(trace_mm2), trace_mm2], axis=-1)
+    lines = np.stack([np.ones_like(trace_mm2), trace_mm2, apart_mm**2], axis=-1)
+    factors = np.array([squared_mm2.mean(), 0.0, 0.0])
     for _ in range(ROUNDS):
-        expected = np.maximum(floor + gain * trace_mm2, LEAST_MM2)
-        floor, gain = nnls(lines / expected[:, None], squared_mm2 / expected)[0].tolist()
-    expected = np.maximum(floor + gain * trace_mm2, LEAST_MM2)
+        expected = np.maximum(lines @ factors, LEAST_MM2)
+        factors = nnls(lines / expected[:, None], squared_mm2 / expected)[0]
+    expected = np.maximum(lines @ factors, LEAST_MM2)
     # Split conformal prediction: the smallest radius that holds a share of n + 1 joints of which these are n.
     rank = min(int(np.ceil(AIM * (len(expected) + 1))), len(expected))
-    return Fit(floor, gain, float(np.sort(np.sqrt(squared_mm2 / expected))[rank - 1]), float(trace_mm2.mean()))
+    radius = float(np.sort(np.sqrt(squared_mm2 / expected))[rank - 1])
+    floor, gain, apart_gain = factors.tolist()
+    return Fit(floor, gain, apart_gain, radius, float(trace_mm2.mean()))
 
 
 def seen_threshold(seen_probability: Float[np.ndarray, " n"], seen: Bool[np.ndarray, " n"]) -> float:
-    """The probability threshold of 'seen' at which as many joints are predicted seen as are; a half where only one kind
-    occurs."""
+    """The probability from which on a joint is called visible, so that as many are as should be; a half where only
+    one kind occurs."""
     if not len(seen) or seen.all() or not seen.any():
         return 0.5
     return float(np.quantile(seen_probability, 1 - seen.mean()))
@@ -114,17 +120,19 @@ def seen_threshold(seen_probability: Float[np.ndarray, " n"], seen: Bool[np.ndar
 def fit_calibration(answers: Answers, fitted_on: str) -> Calibration:
     """Fitted on the joints whose true place is known; the pelvis, which is 0, has no error."""
     known, labelled = answers.known, answers.known & (answers.true_state != "")
-    threshold = seen_threshold(answers.visibility[labelled][:, 0], answers.true_state[labelled] == "seen")
+    threshold = seen_threshold(answers.visibility[labelled][:, 0], answers.true_state[labelled] == "visible")
     hidden = (answers.visibility[..., 0] < threshold) | answers.unclear
     trace = np.trace(sample_covariance(answers.samples_mm), axis1=-2, axis2=-1)
     squared = np.square(answers.error_mm(answers.estimate_mm)) + DEFINITION_MM**2
-    of_all = fit_error(trace[known], squared[known])
+    measured = trace, answers.apart_mm, squared
+    of_all = fit_error(*(each[known] for each in measured))
     classes: list[tuple[Fit, ...]] = []  # as CLASSES: seen, hidden
     for mine in (known & ~hidden, known & hidden):
-        fits = [fit_error(trace[mine], squared[mine]) if mine.sum() >= FEWEST else of_all] * H36M_17.count
+        enough = mine.sum() >= FEWEST
+        fits = [fit_error(*(each[mine] for each in measured)) if enough else of_all] * known.shape[1]
         for joint in np.flatnonzero(mine.sum(0) >= FEWEST).tolist():
-            fits[joint] = fit_error(trace[mine[:, joint], joint], squared[mine[:, joint], joint])
-        fits[H36M_17.root] = Fit(0.0, 1.0, GAUSSIAN_R90, 0.0)
+            fits[joint] = fit_error(*(each[mine[:, joint], joint] for each in measured))
+        fits[0] = Fit(0.0, 1.0, 0.0, GAUSSIAN_R90, 0.0)
         classes.append(tuple(fits))
     tables = {name: tuple(tuple(getattr(fit, name) for fit in fits) for fits in classes) for name in Fit._fields}
     return Calibration(
@@ -148,15 +156,15 @@ def collect(
         for some in tqdm(np.array_split(rows, max(-(-len(rows) // BATCH), 1)), unit="batch", disable=None):
             crops = [records[row] for row in some.tolist()]
             found = predictor.predict([None] * len(crops), crops, hypotheses, steps, seed)
-            all_seen = np.broadcast_to([1.0, 0.0, 0.0, 0.0], (len(crops), H36M_17.count, 4))
-            labels = records.visibility[some] if records.skeleton == H36M_17 else np.full(all_seen.shape[:2], UNKNOWN)
+            all_seen = np.broadcast_to([1.0, 0.0, 0.0, 0.0], (len(crops), model.skeleton.count, 4))
             answers = Answers(
                 found.samples_mm,
                 all_seen if found.visibility is None else found.visibility,
-                records.truth_17(some),
-                true_states(labels.astype(int)),
+                records.truth(some, model.skeleton),
+                true_states(records.true_visibility(some, model.skeleton)),
                 found.samples_mm.mean(1) if found.fitted_mm is None else found.fitted_mm,
                 np.zeros(all_seen.shape[:2], bool) if found.unclear is None else found.unclear,
+                np.zeros(all_seen.shape[:2]) if found.apart_mm is None else found.apart_mm,
             )
             parts.append(answers)
     if not parts:
@@ -172,9 +180,11 @@ def coverage_report(answers: Answers, calibration: Calibration) -> Json:
     `mean_error_mm`; `curve`, the share of truths inside the ball of each NOMINAL level of the calibrated covariance,
     which is stated; `raw_curve`, the same of the spread of the hypotheses about their mean.
     """
-    said, known, samples = calibration.state(answers.visibility, answers.unclear), answers.known, answers.samples_mm
-    covariance, error = calibration.covariance_mm2(samples, said), answers.error_mm(answers.estimate_mm)
-    radius = calibration.r90_mm(covariance, said)
+    said, known, samples = calibration.state(answers.visibility), answers.known, answers.samples_mm
+    uncertain = (said != "visible") | answers.unclear
+    covariance = calibration.covariance_mm2(samples, uncertain, answers.apart_mm)
+    error = answers.error_mm(answers.estimate_mm)
+    radius = calibration.r90_mm(covariance, uncertain)
     level = ball_level(error, np.trace(covariance, axis1=-2, axis2=-1) / 3)
     raw = ball_level(answers.error_mm(samples.mean(1)), samples.var(1, ddof=1).mean(-1), samples.shape[1])
     states = {"true": answers.true_state, "said": said}
@@ -191,7 +201,7 @@ def coverage_report(answers: Answers, calibration: Calibration) -> Json:
         for name, mask in {"all": known, **masks}.items()
         if mask.any()
     }
-    labelled = bool((answers.true_state[known] == "seen").any())  # not where only joints under a patch are
+    labelled = bool((answers.true_state[known] == "visible").any())  # not where only joints under a patch are
     table = confusion(np.where(known, answers.true_state, ""), said) if labelled else None
     return {"groups": groups, "states": table}
 
@@ -268,7 +278,7 @@ def calibrate(
     calibration = replace(fit_calibration(fitted, fitted_on), person=None if before is None else before.person)
     reports = {f"{names}, the other half": coverage_report(held_out, calibration)}
     reports |= {cache.name: coverage_report(answers([cache]), calibration) for cache in map(CachedRecords, check)}
-    heading = f"Fitted on {fitted_on}; {hypotheses} hypotheses; 'seen' from {calibration.seen_threshold:.2f} on."
+    heading = f"Fitted on {fitted_on}; {hypotheses} hypotheses; 'visible' from {calibration.seen_threshold:.2f} on."
     text = "\n\n".join([heading, *(coverage_text(name, report) for name, report in reports.items())])
     print(text)
     print(f"\nwritten: {calibration.write(folder)}")

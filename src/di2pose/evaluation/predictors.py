@@ -50,15 +50,17 @@ class Predictions:
     samples_mm: Float[np.ndarray, "B H J 3"]
     others: PointEstimates = field(default_factory=dict)
     """Poses measured beside the hypotheses: the peer's, a regression's."""
-    visibility: Float[np.ndarray, "B 17 4"] | None = None
+    visibility: Float[np.ndarray, "B J 4"] | None = None
     """Probabilities of seen, hidden by the body, hidden by something else, out of the frame; None without that head."""
-    fitted_mm: Float[np.ndarray, "B 17 3"] | None = None
+    fitted_mm: Float[np.ndarray, "B J 3"] | None = None
     """The estimate that a user gets, of all the hypotheses: bones kept, fitted to the landmarks."""
     states: np.ndarray | None = None
-    """(B, 17) 'seen', 'occluded', 'out_of_frame', on Human3.6M's skeleton."""
+    """(B, J) 'visible', 'occluded', 'out_of_frame'."""
     unclear: np.ndarray | None = None
-    """(B, 17) bool: not called seen, whatever the visibility is (`fit.BodyFit.unclear`)."""
-    r90_mm: Float[np.ndarray, "B 17"] | None = None
+    """(B, J) bool, as `BodyFit.unclear`."""
+    apart_mm: np.ndarray | None = None
+    """(B, J), as `BodyFit.apart_mm`."""
+    r90_mm: Float[np.ndarray, "B J"] | None = None
     """Radii of the balls that should hold the truth in 90 % of cases; None of a model without a calibration."""
 
     def row(self, k: int) -> "Predictions":
@@ -88,8 +90,6 @@ class PicturePredictor:
     """The pipeline on pictures: the record's person is detected as in a user's picture, or with `true_boxes` cropped by
     the record's own box, as in the paper."""
 
-    skeleton = H36M_17
-
     def __init__(
         self,
         pipeline: Di2Pose,
@@ -100,6 +100,7 @@ class PicturePredictor:
     ) -> None:
         self.pipeline, self.second_look, self.flip_test = pipeline, second_look, flip_test
         self.precision = precision
+        self.skeleton = pipeline.skeleton
         self.model, self.steps = pipeline.model, int(pipeline.config.sample_steps)
         self.find = from_record_box if true_boxes else PersonMatcher(pipeline.load_detector()).find
         pipeline.encoder  # noqa: B018  # a model without an image encoder fails here, before the first picture
@@ -144,8 +145,6 @@ class PicturePredictor:
 class CachedPredictor:
     """A model of any kind on the features of a cache, in crop axes."""
 
-    skeleton = H36M_17
-
     def __init__(
         self,
         model: PoseModel,
@@ -157,8 +156,9 @@ class CachedPredictor:
         precision: Precision = "auto",
     ) -> None:
         self.model, self.records, self.cache, self.fit = model, records, records.cache, fit
+        self.skeleton = model.skeleton
         self.device, self.precision, self.steps = torch.device(device), precision, model.config.sample_steps
-        self.calibration, self.calibrated = calibration or Calibration.neutral(), calibration is not None
+        self.calibration, self.calibrated = calibration or Calibration.neutral(model.skeleton), calibration is not None
         self.flipped = flip_test and self.cache.has_flipped
         tokens, width = model.config.feature_size
         layout = self.cache.layout
@@ -177,23 +177,28 @@ class CachedPredictor:
         features, world_mm = self._encoded(rows)
         flipped, flipped_world_mm = self._encoded(rows, FLIPPED) if self.flipped else (None, None)
         with autocast(self.device, self.precision):
-            drawn = predict_both(TorchModel(self.model), features, flipped, hypotheses, steps or self.steps, noise)
+            asked = hypotheses, steps or self.steps, noise, None, self.skeleton
+            drawn = predict_both(TorchModel(self.model), features, flipped, *asked)
             others = _point_estimates(self.model, features, flipped, world_mm, flipped_world_mm, BLAZEPOSE_33)
         visibility = None if drawn.visibility is None else drawn.visibility.astype(np.float64)
         samples_mm = drawn.joints_mm.astype(np.float64)
-        fitted_mm = unclear = states = r90_mm = None
-        if self.fit and (views := self.records.views(rows, self.flipped)) is not None:  # as for a picture
+        fitted_mm = unclear = apart_mm = states = r90_mm = None
+        views = self.records.views(rows, self.flipped, self.skeleton) if self.fit else None
+        if views is not None:  # as for a picture
             single_mm2 = np.asarray(self.calibration.trace_mm2[0]) / 3
             seen = [view.visibility for view in views] if visibility is None else visibility[..., 0]
             bodies = [fit_body(*each, single_mm2) for each in zip(samples_mm, seen, views, strict=True)]
             samples_mm = np.stack([body.samples_mm for body in bodies])
             fitted_mm = np.stack([body.pose.joints_mm for body in bodies])
             unclear = np.stack([body.unclear for body in bodies])
+            apart_mm = np.stack([body.apart_mm for body in bodies])
         if visibility is not None:
-            states = self.calibration.state(visibility, unclear)
+            states = self.calibration.state(visibility)
+            uncertain = (states != "visible") | (False if unclear is None else unclear)
             if self.calibrated:
-                r90_mm = self.calibration.r90_mm(self.calibration.covariance_mm2(samples_mm, states), states)
-        return Predictions(samples_mm, others, visibility, fitted_mm, states, unclear, r90_mm)
+                covariance_mm2 = self.calibration.covariance_mm2(samples_mm, uncertain, apart_mm)
+                r90_mm = self.calibration.r90_mm(covariance_mm2, uncertain)
+        return Predictions(samples_mm, others, visibility, fitted_mm, states, unclear, apart_mm, r90_mm)
 
     def _encoded(self, rows: np.ndarray, prefix: str = "") -> tuple[np.ndarray, np.ndarray | None]:
         """Features, and the encoder's own 3D where the cache has it."""
@@ -296,8 +301,8 @@ def _point_estimates(
         found[PEER] = own, skeleton
         if flipped_world_mm is not None:
             found[PEER_FLIPPED] = (own + mirror(flipped_world_mm.astype(np.float64), skeleton)) / 2, skeleton
-    points = point_estimates(TorchModel(model), features, flipped)
-    return found | {name: (poses.astype(np.float64), H36M_17) for name, poses in points.items()}
+    points = point_estimates(TorchModel(model), features, flipped, model.skeleton)
+    return found | {name: (poses.astype(np.float64), model.skeleton) for name, poses in points.items()}
 
 
 def load_predictor(

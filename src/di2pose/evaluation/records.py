@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from PIL import Image
 
 from di2pose.data.feature_cache import FLIPPED, FeatureCache
@@ -18,9 +18,9 @@ from di2pose.files import Json
 from di2pose.image.blazepose import CROP
 from di2pose.image.crop import ROI_MARGIN
 from di2pose.image.movenet import OBSERVER, keypoints_of
-from di2pose.pipeline.observations import PersonView, keypoint_observation, observed_joints
+from di2pose.pipeline.observations import PersonView, keypoint_observation, look_gap, observed_joints
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, convert, get
+from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, Skeleton, convert, get, same_points
 
 
 class CachedRecords:
@@ -71,14 +71,20 @@ class CachedRecords:
     def read_image(self, sample: Sample) -> Image.Image:
         raise InputError(f"record {sample.id} of {self.name} has no picture: it is a crop of a feature cache")
 
-    def truth_17(self, rows: np.ndarray) -> Float[np.ndarray, "n 17 3"]:
-        """True joints of some crops on Human3.6M's skeleton, pelvis at 0; NaN where not annotated."""
-        joints, _ = convert(np.where(self.valid[rows, :, None], self.joints_mm[rows], np.nan), self.skeleton, H36M_17)
-        if not np.isfinite(joints[:, H36M_17.root]).all():
-            raise InputError(f"{self.folder}: some crops have no pelvis, at which poses are aligned")
-        return joints - joints[:, H36M_17.root][:, None]
+    def truth(self, rows: np.ndarray, target: Skeleton) -> Float[np.ndarray, "n J 3"]:
+        """True joints of some crops on the target's skeleton, its root at 0; NaN where not annotated."""
+        joints, _ = convert(np.where(self.valid[rows, :, None], self.joints_mm[rows], np.nan), self.skeleton, target)
+        if not np.isfinite(joints[:, target.root]).all():
+            raise InputError(f"{self.folder}: some crops have no {target.joints[target.root]}, to align poses at")
+        return joints - joints[:, target.root][:, None]
 
-    def views(self, rows: np.ndarray, flipped: bool) -> list[PersonView] | None:
+    def true_visibility(self, rows: np.ndarray, target: Skeleton) -> Int[np.ndarray, "n J"]:
+        """Of the target's joints; UNKNOWN where not labelled, or where the records lack the joint."""
+        found, (there, here) = np.full((len(rows), target.count), UNKNOWN), same_points(self.skeleton, target)
+        found[:, here] = self.visibility[rows][:, there]
+        return found
+
+    def views(self, rows: np.ndarray, flipped: bool, target: Skeleton = H36M_17) -> list[PersonView] | None:
         """2D joints of the people of some crops, in crop pixels, by the mean of both looks with `flipped`; None where
         a crop has no camera, or the cache no landmarks."""
         if not {"landmarks_2d", "landmarks", "focal"} <= set(self.cache.fields):
@@ -91,20 +97,21 @@ class CachedRecords:
             (stored[f"{prefix}landmarks_2d"].astype(float), stored[f"{prefix}landmarks"][..., 3].astype(float))
             for prefix in prefixes
         ]
-        points, shown = observed_joints(looks, CROP, BLAZEPOSE_33)
+        points, shown = observed_joints(looks, CROP, BLAZEPOSE_33, target)
+        gap = look_gap(looks, CROP, BLAZEPOSE_33, target)
         others = []
         if {prefix + OBSERVER for prefix in prefixes} <= set(self.cache.fields):
             tokens = self.cache.read(rows, *(prefix + OBSERVER for prefix in prefixes)).values()
             marks = [keypoints_of(each.astype(np.float64)) for each in tokens]
-            second, scores = observed_joints([(look[..., :2], look[..., 2]) for look in marks], CROP, COCO_17)
-            others.append(keypoint_observation(second, scores, CROP))
+            second, scores = observed_joints([(look[..., :2], look[..., 2]) for look in marks], CROP, COCO_17, target)
+            others.append(keypoint_observation(second, scores, CROP, target))
         margin = CROP * (1 - 1 / ROI_MARGIN) / 2
         box = (margin, margin, CROP - margin, CROP - margin)
         found = []
         for row, focal in enumerate(stored["focal"].tolist()):
             camera = Camera((focal, focal), (CROP / 2, CROP / 2), (CROP, CROP))
             more = tuple((each[row], noise[row]) for each, noise in others)
-            found.append(PersonView(camera, box, False, CROP, points[row], shown[row], more))
+            found.append(PersonView(camera, box, False, CROP, points[row], shown[row], more, target, gap[row]))
         return found
 
     def plain_rows(self) -> np.ndarray:

@@ -34,7 +34,7 @@ HYPOTHESES = "hypotheses"
 ORACLES = frozenset({"p-best", "j-best", "j-agg"})
 SHARES = {"pck": pck, "auc": auc}
 """Metrics that are shares of joints, in per cent; not measured for oracles and single samples."""
-STATES = ("seen", "occluded", "out_of_frame")
+STATES = ("visible", "occluded", "out_of_frame")
 """Predicted states of a joint; `occluded`: by the body itself or by something else."""
 GROUPS = ("seen", "hidden")
 LEVEL = 0.9
@@ -104,7 +104,7 @@ class Scorer:
         state = np.full(len(sample.valid), UNKNOWN) if sample.visibility is None else sample.visibility.astype(int)
         if patch is not None and sample.joints_2d is not None:
             state = np.where(patch.strictly_contains(sample.joints_2d), OCCLUDED, state)
-        if self.truth_skeleton == self.protocol.skeleton:
+        if self.truth_skeleton.joints[: self.protocol.skeleton.count] == self.protocol.skeleton.joints:
             return state[self.columns]
         # A joint that is built from others is hidden, or unknown, when one of them is: its flag is then above 0.
         flags = np.stack([state > SEEN, state == UNKNOWN], axis=-1).astype(np.float64)
@@ -180,12 +180,12 @@ class Scorer:
             poses = self.aligned(found.samples_mm)
             values += [self.score(poses[:, :count], truth, mask, sample) for count in hypotheses]
             user_mm = found.samples_mm.mean(1) if found.fitted_mm is None else found.fitted_mm
-            if found.fitted_mm is not None and not self.missing(H36M_17):
-                values.append(self.score_pose(self.aligned(user_mm, H36M_17), truth, mask, most, "fitted"))
+            if found.fitted_mm is not None:
+                values.append(self.score_pose(self.aligned(user_mm), truth, mask, most, "fitted"))
             if most > 1 and "mpjpe" in self.errors:
                 if at_pelvis and found.r90_mm is not None:  # the radii are of poses that are aligned there
                     radii = found.r90_mm[:, self.columns]
-                    hits = calibrated_hits(self.aligned(user_mm, H36M_17), radii, truth, mask)
+                    hits = calibrated_hits(self.aligned(user_mm), radii, truth, mask)
                     values.append({(most, HYPOTHESES, "calibrated_90"): hits})
                 errors = joint_values("mpjpe", poses[:, :most].mean(1, keepdim=True), truth, mask)[0, 0]
                 spread = poses[0, :most].var(0).sum(-1).sqrt()
@@ -354,7 +354,7 @@ def calibrated_hits(
 
 def true_states(visibility: Int[np.ndarray, "n J"]) -> np.ndarray:
     """(n, J) strings; '' where the visibility is unknown."""
-    return np.array(["seen", "occluded", "occluded", "out_of_frame", ""])[visibility]
+    return np.array(["visible", "occluded", "occluded", "out_of_frame", ""])[visibility]
 
 
 def confusion(true: np.ndarray, said: np.ndarray) -> Json:

@@ -18,7 +18,7 @@ from di2pose.files import write_json
 from di2pose.model import find_model
 from di2pose.noise import generator_of, uniform, uniform_integers
 from di2pose.pose.metrics import mpjpe, pa_mpjpe
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_17, SKELETONS, Skeleton
 from di2pose.text_table import aligned
 from di2pose.tokenizer.tokenizer import PoseTokenizer
 
@@ -48,7 +48,7 @@ class Reconstruction:
 
 @torch.no_grad()
 def reconstruction(
-    tokenizer: PoseTokenizer, joints_mm: Float[Tensor, "n 17 3"], seed: int = 0, batch: int = 1024
+    tokenizer: PoseTokenizer, joints_mm: Float[Tensor, "n J 3"], seed: int = 0, batch: int = 1024
 ) -> Reconstruction:
     """decode(encode(P)) against P."""
     tokens = torch.cat([tokenizer.encode(some) for some in joints_mm.split(batch)])
@@ -65,7 +65,7 @@ def reconstruction(
         mpjpe_mm=float(errors.mean()),
         pa_mpjpe_mm=float(pa_mpjpe(found, joints_mm).mean()),
         p95_mm=float(errors.quantile(0.95)),
-        worst_joint=H36M_17.joints[int(by_joint.argmax())],
+        worst_joint=SKELETONS[tokenizer.config.skeleton].joints[int(by_joint.argmax())],
         worst_joint_mm=float(by_joint.max()),
         wrong_tokens_mm=float(mpjpe(broken, joints_mm).mean()),
         codes_used=usage.used,
@@ -75,12 +75,13 @@ def reconstruction(
     )
 
 
-def read_poses(folder: Path, split: str) -> Float[Tensor, "n 17 3"]:
+def read_poses(folder: Path, split: str, skeleton: Skeleton = H36M_17) -> Float[Tensor, "n J 3"]:
     """The whole poses of one split of a prepared dataset, rendered people or a feature cache; `all` takes every one."""
     records = open_records(folder)
-    joints, rows = whole_poses(records.joints_mm, records.skeleton)
+    joints, rows = whole_poses(records.joints_mm, records.skeleton, skeleton)
     if not len(rows):
-        raise InputError(f"no record of {folder} has all 17 joints of Human3.6M ({records.skeleton.name})")
+        wanted = f"all {skeleton.count} joints of {skeleton.name}"
+        raise InputError(f"no record of {folder} has {wanted} ({records.skeleton.name})")
     splits = records.column("split")[rows]
     if split != "all":
         joints = joints[splits == split]
@@ -115,12 +116,12 @@ def evaluate_tokenizer(
     tokenizer = PoseTokenizer(config.tokenizer)
     checkpoint.load(folder, {"tokenizer": tokenizer})
     tokenizer.eval()
-    joints_mm = read_poses(data, split)[::every]
+    joints_mm = read_poses(data, split, config.skeleton)[::every]
     turned = joints_mm @ crop_turns(len(joints_mm), generator_of(seed, "turns")).mT
     poses = {"upright": joints_mm, "turned": turned}
     results = {name: reconstruction(tokenizer, mine, seed) for name, mine in poses.items()}
     tokens, codes = config.tokenizer.tokens, config.tokenizer.codes
-    print(f"{len(joints_mm)} poses, {tokens} tokens of {codes} codes, 17 joints, pelvis-aligned")
+    print(f"{len(joints_mm)} poses, {tokens} tokens of {codes} codes, {config.skeleton.count} joints, pelvis-aligned")
     figures = {name: asdict(result) for name, result in results.items()}
     names = [field.name for field in fields(Reconstruction)][1:]
     texts = [[f"{each[name]:.2f}" if isinstance(each[name], float) else str(each[name]) for each in figures.values()]

@@ -26,6 +26,7 @@ ENCODERS: dict[str, str] = {
     "blazepose-lite": "di2pose.image.blazepose:load",
     "vitpose": "di2pose.image.vitpose:load",
     "vitpose-base": "di2pose.image.vitpose:load",
+    "keypoints": "di2pose.image.keypoint_encoder:load",
 }
 """Family name -> module:function(name, device). What stands behind ':' or '+' in a name is the encoder's own."""
 PLUG_INS = "di2pose.encoders"

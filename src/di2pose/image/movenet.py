@@ -19,6 +19,9 @@ from di2pose.image.litert import LitertNetwork, exp, made_network, sigmoid
 CROP, GRID, CELL, TOKEN_CHANNELS = 256, 64, 4, 6
 OBSERVER = "movenet"
 """The name of its block of features."""
+SURE_NOISE, SURE, DOUBT = 4 / 256, 0.9, 4.3
+"""Of a second observer's keypoint: its standard deviation at this score, over the side of the crop; it grows below by
+exp(DOUBT (SURE - score)^2), to 12 pixels of 256 at 0.4 and 45 at 0.15, as on real crops."""
 ZOOM = 0.8
 """The part of BlazePose's region that Thunder gets: it was trained on tighter crops."""
 LONG_SIDE, MULTIPLE = 256, 32

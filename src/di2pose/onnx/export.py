@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from di2pose import __version__
 from di2pose.assets import fetch
 from di2pose.config import to_json
-from di2pose.diffusion.denoiser import Condition
+from di2pose.diffusion.denoiser import Condition, Denoiser
 from di2pose.errors import InputError, require
 from di2pose.files import Json, replace_folder, write_json
 from di2pose.image.crop import roi_from_box
@@ -105,13 +105,42 @@ def parts_of(model: Di2PoseNetwork) -> list[Part]:
     encoder, picture = load_encoder(model.config.encoder), read_image(fetch("astronaut"))
     crops = np.stack([crop_pixels(encoder, picture, roi_from_box(box)) for box in BODIES])
     features = torch.from_numpy(encoder.encode(crops).features)
-    denoiser, tokenizer = model.denoiser, model.tokenizer
+    tokenizer = model.tokenizer
+    codebook = tokenizer.codebook()
+
+    def decode(tokens: Tensor) -> tuple[Tensor]:
+        """(R, N) -> joints (R, J, 3) in mm. The embeddings of all codes are computed once."""
+        return (tokenizer.decode_embedded(F.embedding(tokens, codebook)),)
+
+    shape = (HYPOTHESES * len(crops), tokenizer.config.tokens)
+    ks = torch.randint(model.schedule.codes + 1, shape, generator=generator_of(0))
+    tokens, rows = ks.clamp(max=model.schedule.codes - 1), {0: "R"}
+    poses = {"joints_mm": tokenizer.decode(tokens)}
+    parts = _denoiser_parts(model.denoiser, model.condition, features, ks, model.schedule.steps)
+    if model.lift is not None:
+        parts += _denoiser_parts(model.lift, model.lift_condition, features, ks, model.schedule.steps, "lift_")
+    return [
+        *parts,
+        Part("decoder", decode, {"tokens": tokens}, ("joints_mm",), {"tokens": rows}, most=0.05),
+        Part("tokens", lambda x: (tokenizer.encode(x),), poses, ("tokens",), {"joints_mm": rows}, most=0.01),
+    ]
+
+
+def _denoiser_parts(
+    denoiser: Denoiser,
+    to_condition: Callable[[Tensor], Condition],
+    features: Tensor,
+    ks: Tensor,
+    steps: int,
+    prefix: str = "",
+) -> list[Part]:
+    """A denoiser, and the condition of its images."""
     extras = (denoiser.config.adapter_layers, "visibility"), (denoiser.config.hint_channels, "self_condition")
     names = ("keys", "values", *(name for there, name in extras if there))
 
     def condition(features: Tensor) -> tuple[Tensor, ...]:
         """(B, L, F) -> keys and values (layers, B, heads, Q, E), visibility (B, J, 4), self_condition (B, N, D)."""
-        found = model.condition(features)
+        found = to_condition(features)
         parts = (torch.stack(found.keys), torch.stack(found.values), found.visibility, found.self_condition)
         return tuple(part for part in parts if part is not None)
 
@@ -123,26 +152,14 @@ def parts_of(model: Di2PoseNetwork) -> list[Part]:
         x = denoiser.run_blocks(denoiser.token_embed(ks), denoiser.step_norms(s), known)
         return (denoiser.head(x.flatten(0, 1)[asked], ks.flatten()[asked], s).softmax(-1),)
 
-    codebook = tokenizer.codebook()
-
-    def decode(tokens: Tensor) -> tuple[Tensor]:
-        """(R, N) -> joints (R, J, 3) in mm. The embeddings of all codes are computed once."""
-        return (tokenizer.decode_embedded(F.embedding(tokens, codebook)),)
-
     known = dict(zip(names, condition(features), strict=True))
-    shape = (HYPOTHESES * len(crops), denoiser.config.tokens)
-    ks = torch.randint(model.schedule.codes + 1, shape, generator=generator_of(0))
-    inputs = {"ks": ks, "s": torch.tensor([model.schedule.steps // 2]), "asked": torch.arange(ks.numel())}
+    inputs = {"ks": ks, "s": torch.tensor([steps // 2]), "asked": torch.arange(ks.numel())}
     inputs |= {name: value for name, value in known.items() if name != "visibility"}
-    tokens, rows, images = ks.clamp(max=model.schedule.codes - 1), {0: "R"}, {0: "B"}
-    free = {"ks": rows, "asked": {0: "A"}, "keys": {1: "B"}, "values": {1: "B"}}
-    free |= {"self_condition": images} if "self_condition" in known else {}
-    poses = {"joints_mm": tokenizer.decode(tokens)}
+    free = {"ks": {0: "R"}, "asked": {0: "A"}, "keys": {1: "B"}, "values": {1: "B"}}
+    free |= {"self_condition": {0: "B"}} if "self_condition" in known else {}
     return [
-        Part("condition", condition, {"features": features}, names, {"features": images}, most=0.01),
-        Part("denoiser", denoise, inputs, ("p0",), free, most=1e-3),
-        Part("decoder", decode, {"tokens": tokens}, ("joints_mm",), {"tokens": rows}, most=0.05),
-        Part("tokens", lambda x: (tokenizer.encode(x),), poses, ("tokens",), {"joints_mm": rows}, most=0.01),
+        Part(f"{prefix}condition", condition, {"features": features}, names, {"features": {0: "B"}}, most=0.01),
+        Part(f"{prefix}denoiser", denoise, inputs, ("p0",), free, most=1e-3),
     ]
 
 

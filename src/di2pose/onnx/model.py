@@ -16,7 +16,7 @@ from di2pose.diffusion.schedule import Schedule, step_grid
 from di2pose.errors import InputError, require
 from di2pose.files import Json, read_json
 from di2pose.model import Constraints, Prediction, check_hypotheses
-from di2pose.noise import antithetic_uniform, mirrored
+from di2pose.noise import antithetic_uniform, mirrored, share
 
 FORMAT_VERSION = 2
 """1 had encoder and detectors, too, and the denoiser in two networks."""
@@ -24,6 +24,8 @@ DESCRIPTION = "onnx.json"
 PARTS = ("condition", "denoiser", "decoder", "tokens")
 """condition: features -> the denoiser's condition of an image; denoiser: tokens of a step -> p0 of some of them;
 decoder: tokens -> joints; tokens: joints -> tokens."""
+LIFT_PARTS = ("lift_condition", "lift_denoiser")
+"""The same of the denoiser of keypoints, where the model has one."""
 CONDITION = ("keys", "values", "self_condition")
 """Outputs of `condition` that are inputs of `denoiser`; the last is optional."""
 
@@ -54,25 +56,37 @@ class OnnxModel:
         known = constraints or Constraints()
         if known.pins is not None:
             raise InputError("pins need gradients, which ONNX has not: use di2pose.Di2Pose (PyTorch) for them")
-        kept = None
+        condition = self.run("condition", features=features)
+        mine = hypotheses if self.config.lift is None else hypotheses - hypotheses // 2
+        drawn = [self._draw(condition, mine, steps, share(generator, range(mine), hypotheses), known)]
+        if mine < hypotheses:
+            others = share(generator, range(mine, hypotheses), hypotheses)
+            seen = self.run("lift_condition", features=features)
+            drawn.append(self._draw(seen, hypotheses - mine, steps, others, known, "lift_denoiser"))
+        tokens = np.concatenate(drawn, axis=1)  # B H N
+        joints_mm = self.run("decoder", tokens=tokens.reshape(-1, tokens.shape[2]))["joints_mm"]
+        poses = joints_mm.reshape(*tokens.shape[:2], *joints_mm.shape[1:])
+        return Prediction(poses, condition.get("visibility"), tokens)
+
+    def _draw(
+        self, condition: dict[str, np.ndarray], hypotheses: int, steps: int, noise: Any, known: Constraints,
+        denoiser: str = "denoiser",
+    ) -> Int[np.ndarray, "B H N"]:  # fmt: skip
+        """Tokens of all hypotheses of each image that a condition is of."""
+        count, kept = condition["keys"].shape[1], None
         if known.kept is not None:
             kept = (np.repeat(known.kept[0], hypotheses, axis=0), np.repeat(known.kept[1], hypotheses, axis=0))
-        condition = self.run("condition", features=features)
         *_, tokens = fast_sample(
-            partial(self._p0, condition),
+            partial(self._p0, condition, denoiser=denoiser),
             self.schedule,
             step_grid(steps, self.schedule),
-            (len(features) * hypotheses, self.config.tokenizer.tokens),
-            partial(antithetic_uniform, rows=generator),
-            partial(mirrored, noise=generator),
+            (count * hypotheses, self.config.tokenizer.tokens),
+            partial(antithetic_uniform, rows=noise),
+            partial(mirrored, noise=noise),
             self.config.tokenizer.digits,
             kept,
         )
-        joints_mm = self.run("decoder", tokens=tokens)["joints_mm"]
-        rows = (len(features), hypotheses)
-        return Prediction(
-            joints_mm.reshape(*rows, *joints_mm.shape[1:]), condition.get("visibility"), tokens.reshape(*rows, -1)
-        )
+        return tokens.reshape(count, hypotheses, -1)
 
     def certainty(self, features: Float[np.ndarray, "B L F"]) -> Float[np.ndarray, " B"] | None:
         """As `Di2PoseNetwork.certainty`."""
@@ -94,10 +108,12 @@ class OnnxModel:
         names = [each.name for each in self._sessions[part].get_outputs()]
         return dict(zip(names, self._sessions[part].run(names, inputs), strict=True))
 
-    def _p0(self, condition: dict[str, np.ndarray], ks: np.ndarray, s: int, asked: np.ndarray) -> Iterator[np.ndarray]:
+    def _p0(
+        self, condition: dict[str, np.ndarray], ks: np.ndarray, s: int, asked: np.ndarray, denoiser: str = "denoiser"
+    ) -> Iterator[np.ndarray]:
         """A `fast_sampler.LazyP0`, in one block."""
         known = {name: condition[name] for name in CONDITION if name in condition}
-        yield self.run("denoiser", ks=ks, s=np.array([s]), asked=asked, **known)["p0"]
+        yield self.run(denoiser, ks=ks, s=np.array([s]), asked=asked, **known)["p0"]
 
     def _load(self, part: str) -> Any:
         about, path = self.description["files"].get(part), self.folder / f"{part}.onnx"

@@ -11,8 +11,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Float
 
-from di2pose.pose.angles import joint_angles, joints_of, possible, with_differences, wrapped
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.angles import basis, joint_angles, joints_of, possible, with_differences, wrapped
 from di2pose.result import STATES, Person
 
 DRAWS, SEED = 256, 0
@@ -36,24 +35,25 @@ class Angle:
 
 def angles_of(person: Person) -> Mapping[str, Angle]:
     """Every angle by name, and for those of both sides the difference, left minus right: `knee_flexion_difference`."""
-    person = person if person.skeleton == H36M_17 else person.convert(H36M_17)
-    estimate = with_differences(joint_angles(person.joints_mm))
-    drawn = with_differences(joint_angles(plausible_poses(person)))
+    if (skeleton := basis(person.skeleton)) != person.skeleton:
+        person = person.convert(skeleton)
+    estimate = with_differences(joint_angles(person.joints_mm, skeleton))
+    drawn = with_differences(joint_angles(plausible_poses(person), skeleton))
     rank = np.array([STATES.index(state) for state in person.state.tolist()])
     found = {}
     for name, degrees in estimate.items():
-        state = STATES[int(rank[list(H36M_17.indices(*joints_of(name)))].max())]
+        state = STATES[int(rank[list(skeleton.indices(*joints_of(name)))].max())]
         found[name] = Angle(float(degrees), *_interval(name, float(degrees), drawn[name]), state)
     return MappingProxyType(found)
 
 
-def plausible_poses(person: Person, count: int = DRAWS) -> Float[np.ndarray, "n 17 3"]:
+def plausible_poses(person: Person, count: int = DRAWS) -> Float[np.ndarray, "n J 3"]:
     """Poses round the estimate: each joint varies by its calibrated covariance, together with the others as in the
     hypotheses; independently where there is only one hypothesis."""
     noise = np.random.default_rng(SEED)
     samples = person.samples_mm.astype(np.float64)
     offsets = samples - samples.mean(0)
-    spread = np.sqrt(np.square(offsets).sum((0, 2)) / max(len(samples) - 1, 1))  # 17, sqrt of the trace
+    spread = np.sqrt(np.square(offsets).sum((0, 2)) / max(len(samples) - 1, 1))  # J, sqrt of the trace
     wanted = np.sqrt(np.trace(person.covariance_mm2, axis1=1, axis2=2))
     weights = noise.standard_normal((count, len(samples))) / np.sqrt(max(len(samples) - 1, 1))
     alone = noise.standard_normal((count, *person.joints_mm.shape)) / np.sqrt(3)

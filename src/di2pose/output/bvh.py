@@ -2,8 +2,9 @@
 
 Millimetres, Y up (see motion.py), rest pose facing +Z with the left to +X; a node's channels are ZXY degrees. Every
 bone has a node that turns it: a joint with several children has a node of length 0 for each (like CMU's LHipJoint), so
-that hips and shoulders can move against the trunk. A bone whose length varies too much gets position channels in
-place of its OFFSET; a body with constant bones has them at the root only. F frames, J joints.
+that hips and shoulders can move against the trunk. A foot turns as a whole at the ankle; at rest it is flat and points
+to +Z. A bone whose length varies too much gets position channels in place of its OFFSET; a body with constant bones has
+them at the root only. F frames, J joints.
 """
 
 import warnings
@@ -21,13 +22,16 @@ from di2pose.pose.skeleton import H36M_17, Skeleton, bone_lengths
 from di2pose.result import Files, Person, Result
 
 SIDEWAYS = {"hip", "shoulder", "elbow", "wrist"}
-FORWARD = {"toe", "big_toe", "small_toe", "foot", "foot_index"}
-"""Direction of a joint from its parent in the T-pose; heels lie behind, other joints of the legs below, the trunk and
-the head above."""
+"""Joints beside their parents in the T-pose; other joints of the legs lie below, the trunk and the head above."""
 STRETCH_MM = 8.0
 """A joint that the fixed bones miss by more than this in some frame gets position channels."""
-TRUNK = {"pelvis": ("hip", "pelvis", "spine"), "thorax": ("shoulder", "spine", "thorax")}
-"""Joints of the trunk with several children -> the left-right pair and the line upwards that give their rotation."""
+RIGID = {
+    "pelvis": ("right_hip", "left_hip", "pelvis", "spine"),
+    "thorax": ("right_shoulder", "left_shoulder", "spine", "thorax"),
+    "left_ankle": ("left_heel", "left_toe", "left_heel", "left_ankle"),
+    "right_ankle": ("right_heel", "right_toe", "right_heel", "right_ankle"),
+}
+"""Joints with several children -> the two lines that give their rotation: x and y of the trunk, z and y of a foot."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,14 +73,18 @@ def solve(joints_mm: Float[np.ndarray, "F J 3"], skeleton: Skeleton = H36M_17) -
         """Add the nodes of a joint that ended up `at` (F, 3), and of its descendants."""
         name = skeleton.joints[joint]
         children = [child for child, parent in skeleton.bones if parent == joint]
-        own_node = name in TRUNK or len(children) != 1
+        own_node, foot = len(children) != 1, len(children) > 1 and name.endswith("_ankle")
         if own_node:
-            rotation = _trunk(joints_mm, skeleton, *TRUNK[name]) if name in TRUNK else nodes[above].rotation
+            rigid = set(RIGID.get(name, ("",))) <= set(skeleton.joints)
+            rotation = _axes(joints_mm, skeleton.indices(*RIGID[name])) if rigid else nodes[above].rotation
+            rotation = rotation[..., ::-1] * (-1, 1, 1) if rigid and foot else rotation
             nodes.append(Node(name, above, offset, rotation, positions))
         own = len(nodes) - 1
         for child in children:
             before = nodes[own if own_node else above].rotation
             rest, goal = _rest(skeleton.joints[child]), joints_mm[:, child]
+            if foot:
+                rest = _unit(np.median(np.einsum("fji,fj->fi", before, goal - joints_mm[:, joint]), axis=0), rest)
             rotation = _turn(before @ rest, _unit(goal - at, before @ rest)) @ before
             if own_node:
                 nodes.append(Node(f"{name}_to_{skeleton.joints[child]}", own, np.zeros(3), rotation))
@@ -100,16 +108,14 @@ def _rest(name: str) -> Float[np.ndarray, " 3"]:
     sign = {"left": 1.0, "right": -1.0}.get(side, 0.0)
     if part in SIDEWAYS:
         return np.array([sign, 0.0, 0.0])
-    if part == "heel" or part in FORWARD:
-        return np.array([0.0, 0.0, -1.0 if part == "heel" else 1.0])
     return np.array([0.0, -1.0 if sign else 1.0, 0.0])
 
 
-def _trunk(joints_mm: np.ndarray, skeleton: Skeleton, pair: str, below: str, above: str) -> Float[np.ndarray, "F 3 3"]:
-    """Axes of a part of the trunk: x from the right to the left of a pair, y as near to below -> above as possible."""
-    right, left, low, high = skeleton.indices(f"right_{pair}", f"left_{pair}", below, above)
-    x = _unit(joints_mm[:, left] - joints_mm[:, right], np.array([1.0, 0.0, 0.0]))
-    y = joints_mm[:, high] - joints_mm[:, low]
+def _axes(joints_mm: Float[np.ndarray, "F J 3"], ends: tuple[int, ...]) -> Float[np.ndarray, "F 3 3"]:
+    """Axes of a rigid part of the body: x from the first joint to the second, y as near to third -> fourth as
+    possible."""
+    a, b, c, d = (joints_mm[:, end] for end in ends)
+    x, y = _unit(b - a, np.array([1.0, 0.0, 0.0])), d - c
     y = _unit(y - (y * x).sum(-1, keepdims=True) * x, _across(x))
     return np.stack([x, y, np.cross(x, y)], axis=-1)
 

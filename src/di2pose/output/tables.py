@@ -13,7 +13,7 @@ from di2pose.errors import InputError
 from di2pose.files import Json, encoded, reading
 from di2pose.files import read_json as read_json_file
 from di2pose.output.angles import angles_json
-from di2pose.pose.angles import DIFFERENCES, NAMES
+from di2pose.pose.angles import angle_names
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, Skeleton
 from di2pose.result import Files, Person, Result, numbered
@@ -204,7 +204,7 @@ def as_csv(name: str, results: list[Result], fps: float | None) -> Files:
 
 def as_angles(name: str, results: list[Result], fps: float | None) -> Files:
     """Joint angles, one row for each frame and person; an empty cell where an angle is open."""
-    header = [f"{angle}_{part}" for angle in NAMES + DIFFERENCES for part in ANGLE_COLUMNS]
+    header = [f"{angle}_{part}" for angle in angle_names(skeleton_of(results)) for part in ANGLE_COLUMNS]
     rows: list[list[object]] = []
     for k, result in enumerate(results):
         frame, time_s = frame_and_time(results, fps, k)

@@ -108,6 +108,8 @@ class BodyFit:
     unclear: Bool[np.ndarray, " J"]
     """Joints whose place in the picture is not known, whatever their visibility: the hypotheses spread too far across
     the view, or the observation lies elsewhere."""
+    apart_mm: Float[np.ndarray, " J"]
+    """How far the observers of each joint are apart, at the joint's depth."""
     scale: float = 1.0
     """By which a stated stature scales everything; it moves no pixel."""
     pins: Pins | None = None
@@ -159,7 +161,10 @@ def fit_body(
     bodies = pose[None] if only_mean else np.concatenate([pose[None], rebuild(samples_mm, lengths, skeleton)])
     precision = shrunken_precision(samples_mm, single_mm2)
     fitted = fit_poses(bodies, precision, lengths, evidence, start, pins, skeleton)
-    return BodyFit(fitted[0], fitted.joints_mm[1:], unclear(samples_mm, fitted[0], view), scale, pins)
+    best = fitted[0]
+    depths = np.maximum(best.joints_mm[:, 2] + best.root_mm[2], 1.0)
+    apart_mm = view.apart * depths / float(np.mean(camera.focal))
+    return BodyFit(best, fitted.joints_mm[1:], unclear(samples_mm, best, view), apart_mm, scale, pins)
 
 
 def unclear(samples_mm: Float[np.ndarray, "H J 3"], pose: FittedPose, view: PersonView) -> Bool[np.ndarray, " J"]:
@@ -200,9 +205,10 @@ def make_person(
     """The person of a fitted body, with the states and the calibrated spread of the joints."""
     pose, scale = fit.pose, fit.scale
     joints_2d = crop.camera.project(pose.joints_mm + pose.root_mm)
-    state = _overruled(calibration.state(visibility, fit.unclear), joints_2d, crop)
-    covariance_mm2 = calibration.covariance_mm2(fit.samples_mm, state)
-    r90_mm = calibration.r90_mm(covariance_mm2, state)
+    state = _overruled(calibration.state(visibility), joints_2d, crop)
+    uncertain = (state != "visible") | fit.unclear
+    covariance_mm2 = calibration.covariance_mm2(fit.samples_mm, uncertain, fit.apart_mm)
+    r90_mm = calibration.r90_mm(covariance_mm2, uncertain)
     if fit.pins is not None:
         pinned = fit.pins[1]
         state = np.where(pinned, "pinned", state)

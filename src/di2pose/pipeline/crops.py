@@ -95,6 +95,8 @@ def encode_mirrored(encoder: Encoder, crops: Sequence[PersonCrop]) -> EncoderOut
 
 def _pixels(encoder: Encoder, crops: Sequence[PersonCrop]) -> UInt8[np.ndarray, "B H W 3"]:
     width, height = encoder.size
+    if not getattr(encoder, "reads_pixels", True):
+        return np.zeros((len(crops), 1, 1, 3), np.uint8)
     found = [crop_pixels(encoder, painted(each.picture, each.covers), each.region) for each in crops]
     return np.stack(found) if found else np.zeros((0, height, width, 3), np.uint8)
 

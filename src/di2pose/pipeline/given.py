@@ -1,13 +1,18 @@
 """Keypoints that the user gives: they say who is there, place the crops, and replace the second observer's."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from di2pose.errors import InputError
 from di2pose.image.crop import apply, invert, roi_from_box
 from di2pose.image.detect import Detection
 from di2pose.image.encoder import Encoder, EncoderOutput
+from di2pose.image.keypoint_encoder import KeypointEncoder, blank_picture
+from di2pose.image.keypoints import read_keypoints
 from di2pose.image.movenet import OBSERVER, keypoint_tokens
 from di2pose.image.region import region_of
 from di2pose.pipeline.crops import EncodedCrops
@@ -17,6 +22,20 @@ from di2pose.pose.skeleton import COCO_17
 MARGIN = 0.15
 """From the outermost keypoint to the border of a person's box, over the longer side of the keypoints' box: heads, hands
 and feet reach beyond them."""
+
+
+def without_pictures(keypoints: Any, size: Any) -> tuple[Any, Any]:
+    """Pictures of which only the size is known, and the keypoints in them: one of each, or a list of each where the
+    keypoints are a list of arrays or a file of several pictures."""
+    if keypoints is None or size is None:
+        raise InputError("without pictures give keypoints=(people, 17, 3) and size=(width, height) in pixels")
+    if isinstance(keypoints, str | Path):
+        found = [each.people for each in read_keypoints(Path(keypoints))]
+        keypoints = found[0] if len(found) == 1 else found
+    picture = blank_picture(size)
+    if isinstance(keypoints, list | tuple) and any(np.ndim(each) == 3 for each in keypoints):
+        return [picture] * len(keypoints), list(keypoints)
+    return picture, keypoints
 
 
 def detections_of(people: Float[np.ndarray, "P 17 3"]) -> list[Detection]:
@@ -55,6 +74,10 @@ def _replace_observer(
 ) -> EncoderOutput:
     keypoints = np.full((len(output.features), 17, 3), np.nan) if output.keypoints is None else output.keypoints.copy()
     keypoints[rows] = given
+    if isinstance(encoder, KeypointEncoder):
+        features = output.features.copy()
+        features[rows] = encoder.features(given)
+        return replace(output, features=features, keypoints=keypoints)
     features = output.features
     for block in encoder.layout.blocks:
         if block.name == OBSERVER:

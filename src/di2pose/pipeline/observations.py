@@ -12,10 +12,11 @@ from jaxtyping import Bool, Float
 from di2pose.image.boxes import Box
 from di2pose.image.detect import SURE_KEYPOINT
 from di2pose.image.encoder import Encoder, to_picture
+from di2pose.image.movenet import DOUBT, SURE, SURE_NOISE
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop
 from di2pose.pipeline.second_look import mirrored_back
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import COCO_17, H36M_17, LIMB_12, Skeleton, convert
+from di2pose.pose.skeleton import COCO_17, H36M_17, LIMB_12, Skeleton, convert, same_points
 
 LANDMARK_NOISE = 6 / 256
 """Standard deviation of a visible landmark, over the side of the crop."""
@@ -23,9 +24,6 @@ FACE_NOISE = 2.0
 """Factor for nose and top of the head, which are not landmarks themselves."""
 HIDDEN_NOISE = 30.0
 """Factor for a hidden landmark, plus 1."""
-SURE_NOISE, SURE, DOUBT = 4 / 256, 0.9, 4.3
-"""Of a second observer's keypoint: its standard deviation at this score, over the side of the crop; it grows below by
-exp(DOUBT (SURE - score)^2), to 12 pixels of 256 at 0.4 and 45 at 0.15, as on real crops."""
 KEYPOINT_NOISE = 0.7
 """Noise of a detector's keypoint, which saw the picture at 256 pixels, over that of a landmark of such a crop."""
 AGREE = 3.0
@@ -60,6 +58,15 @@ class PersonView:
     others: tuple[Observation, ...] = ()
     """Of other observers: keypoints of the crop, of the detector."""
     skeleton: Skeleton = H36M_17
+    gap: Float[np.ndarray, " J"] | None = None
+    """Distance of the landmarks from those of the mirror image, in pixels of the camera, as `look_gap` gives it."""
+
+    @property
+    def apart(self) -> Float[np.ndarray, " J"]:
+        """How far the observers of each joint are apart at most, in pixels of the camera; 0 where there is one."""
+        places = np.stack([self.points, *(points for points, _ in self.others)])
+        pairs = np.nan_to_num(np.linalg.norm(places[:, None] - places, axis=-1)).max((0, 1))
+        return pairs if self.gap is None else np.maximum(pairs, self.gap)
 
     def fused(self, seen: Float[np.ndarray, " J"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """All observations as one: points, noise, and visibility by that noise, 0 to 1. `seen`: the probability that
@@ -73,7 +80,7 @@ class PersonView:
 def observe(encoded: EncodedCrops, encoder: Encoder, skeleton: Skeleton = H36M_17) -> list[PersonView]:
     """A view of each person: by the encoder's landmarks and its second observer, in the mean with the mirror images
     where those were encoded, too, and by the detector, where it has keypoints. Occluded regions are left out."""
-    points, visibility = _landmarks(encoded, encoder, skeleton)
+    points, visibility, gap = _landmarks(encoded, encoder, skeleton)
     keypoints = [each.keypoints for each in encoded.outputs if each.keypoints is not None]
     looks = [(each[..., :2], each[..., 2]) for each in keypoints]
     second = observed_joints(looks, encoder.size[0], COCO_17, skeleton) if looks else None
@@ -90,7 +97,8 @@ def observe(encoded: EncodedCrops, encoder: Encoder, skeleton: Skeleton = H36M_1
             others.append(_by_detector(crop, crop.detection.keypoints, skeleton))
         box, size = crop.detection.box, crop.picture.size
         seen = crop.region.side, in_picture, shown, tuple(others)
-        views.append(PersonView(crop.camera, box, is_cut(box, size), *seen, skeleton))
+        far = gap[row] * crop.region.side / encoder.size[0]
+        views.append(PersonView(crop.camera, box, is_cut(box, size), *seen, skeleton, far))
     return views
 
 
@@ -133,6 +141,19 @@ def observed_joints(
         twice = np.repeat(np.asarray(shown, np.float64)[..., None], 2, -1)
         weights[..., further] = np.nan_to_num(convert(twice, skeleton, target)[0][..., further, 0])
     return found, weights
+
+
+def look_gap(
+    looks: Sequence[tuple[Float[np.ndarray, "*B L 2"], np.ndarray]], width: float, skeleton: Skeleton, target: Skeleton
+) -> Float[np.ndarray, "*B J"]:
+    """Distance of the target's joints by the landmarks of the first look from those of the second, which is of the
+    mirror image; 0 where there is no second, and for joints without a landmark."""
+    found = np.zeros((*looks[0][0].shape[:-2], target.count))
+    if len(looks) > 1:
+        there, here = same_points(skeleton, target)
+        gap = np.linalg.norm(mirrored_back(looks[1][0], skeleton, width) - looks[0][0], axis=-1)
+        found[..., here] = gap[..., there]
+    return found
 
 
 def landmark_noise(side: float, skeleton: Skeleton = H36M_17) -> Float[np.ndarray, " J"]:
@@ -193,17 +214,18 @@ def is_cut(box: Box, size: tuple[int, int]) -> bool:
     return x0 <= near or y0 <= near or x1 >= width - near or y1 >= height - near
 
 
-def _landmarks(encoded: EncodedCrops, encoder: Encoder, skeleton: Skeleton) -> tuple[np.ndarray, np.ndarray]:
-    """`observed_joints` of the encoder's landmarks, in crop pixels; NaN and 0 where it has none."""
+def _landmarks(encoded: EncodedCrops, encoder: Encoder, skeleton: Skeleton) -> tuple[np.ndarray, ...]:
+    """`observed_joints` and `look_gap` of the encoder's landmarks, in crop pixels; NaN and 0 where it has none."""
     looks = [
         (each.landmarks_2d, each.landmark_visibility)
         for each in encoded.outputs
         if each.landmarks_2d is not None and each.landmark_visibility is not None
     ]
     if looks and encoded.output.skeleton is not None:
-        return observed_joints(looks, encoder.size[0], encoded.output.skeleton, skeleton)
+        seen = looks, encoder.size[0], encoded.output.skeleton, skeleton
+        return *observed_joints(*seen), look_gap(*seen)
     shape = (len(encoded.crops), skeleton.count)
-    return np.full((*shape, 2), np.nan), np.zeros(shape)
+    return np.full((*shape, 2), np.nan), np.zeros(shape), np.zeros(shape)
 
 
 def _by_detector(crop: PersonCrop, marks: Float[np.ndarray, "17 3"], skeleton: Skeleton) -> Observation:

@@ -22,6 +22,7 @@ from di2pose.errors import InputError
 from di2pose.image.boxes import Box
 from di2pose.image.detect import Detection, Detector, from_boxes, load_detector
 from di2pose.image.encoder import PERSON, Encoder, load_encoder
+from di2pose.image.keypoint_encoder import KeypointEncoder
 from di2pose.image.observer import Observer, load_observer
 from di2pose.model import Constraints, NumpyModel, Pins, PoseModel, TorchModel, find_model, load_model, save_model
 from di2pose.noise import hypothesis_generators
@@ -37,12 +38,12 @@ from di2pose.pipeline.assemble import (
     with_cameras,
 )
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops
-from di2pose.pipeline.given import detections_of, observed, with_given_keypoints
+from di2pose.pipeline.given import detections_of, observed, with_given_keypoints, without_pictures
 from di2pose.pipeline.observations import observe
 from di2pose.pipeline.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
 from di2pose.pipeline.second_look import predict_both, with_second_looks, without_neighbours
 from di2pose.pose.camera import Camera
-from di2pose.pose.skeleton import H36M_17, Skeleton
+from di2pose.pose.skeleton import COCO_17, H36M_17, Skeleton
 from di2pose.result import Person, Result
 
 SPARE = 4
@@ -176,6 +177,27 @@ class Di2Pose:
             self._detectors[key] = load_detector(chosen, self.device)
         return self._detectors[key]
 
+    @cached_property
+    def for_videos(self) -> "Di2Pose":
+        """This model; where keypoints alone draw half of the hypotheses (`Config.lift`), the packaged `lift` draws them
+        instead, which sees those of the frames before and after, too. A model with another tokenizer stays as it is."""
+        if getattr(self.config, "lift", None) is None or not hasattr(self.model, "with_lift"):
+            return self
+        other: Any = load_model(find_model("lift"), self.device)
+        if other.config.tokenizer != self.config.tokenizer or not self.model.same_tokenizer(other):
+            return self
+        joined = Di2Pose(self.model.with_lift(other), self._encoder, self.detector, self.calibration, self._observer)
+        joined._encoders, joined._detectors = self._encoders, self._detectors
+        return joined.to(self.device)
+
+    @property
+    def window(self) -> int:
+        """How many frames of a video the model sees the keypoints of."""
+        if isinstance(self.encoder, KeypointEncoder):
+            return self.encoder.frames
+        lift = getattr(self.config, "lift", None)
+        return lift.feature_tokens if lift is not None and lift.feature_tokens != COCO_17.count else 1
+
     @property
     def least_score(self) -> float:
         """Default person-score threshold."""
@@ -194,14 +216,19 @@ class Di2Pose:
     ) -> Result: ...
     @overload
     def __call__(self, images: Sequence[Picture], **options: Unpack[CallOptions]) -> list[Result]: ...
-    def __call__(self, images: Picture | Sequence[Picture], **options: Unpack[CallOptions]) -> Result | list[Result]:
+    @overload
+    def __call__(self, images: None = None, size: Any = None, **options: Unpack[CallOptions]) -> Any: ...
+    def __call__(self, images: Any = None, size: Any = None, **options: Unpack[CallOptions]) -> Result | list[Result]:
         """The people in a photo, or in each photo of a list: a `Result`, or a list of them.
 
-        images: a path, a PIL image, RGB pixels (H, W, 3) uint8, or a list of these; turned upright by EXIF
+        images: a path, a PIL image, RGB pixels (H, W, 3) uint8, or a list of these; turned upright by EXIF. A model of
+            keypoints alone needs none: keypoints=..., size=(width, height) of the picture
         options: the fields of `di2pose.options.Options`, which says what they mean: hypotheses, steps, seed, boxes,
             keypoints, camera, field_of_view, height_m, max_people, min_score, detector, second_look, occluded, pin,
             keep_tokens
         """
+        if images is None:
+            images, options["keypoints"] = without_pictures(options.get("keypoints"), size)
         wanted = Options(**options).check()
         results: list[Result] = []
         for batch in batches(images, wanted.boxes, wanted.occluded, wanted.keypoints):
@@ -217,6 +244,8 @@ class Di2Pose:
                 found = detections_of(query.request.keypoints)
             elif query.request.boxes is not None:
                 found = from_boxes(query.request.boxes)
+            elif isinstance(self.encoder, KeypointEncoder):
+                raise InputError("this model sees 2D keypoints alone: give keypoints=(people, 17, 3) or a file of them")
             else:
                 detector = self.load_detector(options.detector)
                 found = detector.detect(query.picture, max_people=options.max_people + SPARE)

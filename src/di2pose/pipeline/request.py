@@ -15,6 +15,7 @@ from di2pose.errors import InputError
 from di2pose.image.boxes import Box, parse_boxes
 from di2pose.image.crop import DEFAULT_FIELD_OF_VIEW, assumed_camera
 from di2pose.image.detect import overlap
+from di2pose.image.keypoint_encoder import BlankPicture
 from di2pose.image.keypoints import match_pictures, parse_keypoints, read_keypoints
 from di2pose.image.read import LEAST_PIXELS, ExifFocal, exif_focal, read_image, upright_rgb
 from di2pose.model import Pins
@@ -79,7 +80,8 @@ class ImageQuery(NamedTuple):
     def result(self, people: list[Person], seed: int, steps: int, hypotheses: int, model: str) -> Result:
         """The result of the picture; pixels that came without a file stay with it."""
         path = str(self.request.image) if isinstance(self.request.image, str | Path) else None
-        size, shown = self.picture.size, None if path else self.picture
+        size = self.picture.size
+        shown = None if path or isinstance(self.picture, BlankPicture) else self.picture
         made = (seed, steps, hypotheses, model, __version__)
         return Result(path, size, self.camera, people, *made, picture=shown, camera_source=self.camera_source)
 
@@ -213,6 +215,8 @@ def open_picture(image: Picture) -> Image.Image:
     """Upright RGB pixels of what the user handed in."""
     if isinstance(image, str | Path):
         return read_image(image)
+    if isinstance(image, BlankPicture):
+        return image
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             raise InputError(

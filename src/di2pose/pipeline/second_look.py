@@ -16,6 +16,7 @@ from di2pose.image.detect import FEW_KEYPOINTS, SURE_KEYPOINT, Detection
 from di2pose.image.encoder import PERSON, Encoder, to_picture
 from di2pose.image.region import next_region
 from di2pose.model import Constraints, NumpyModel, Prediction, TorchModel
+from di2pose.noise import share
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops, encode_mirrored
 from di2pose.pose.skeleton import COCO_17, H36M_17, LIMB_12, Skeleton, mirror
 
@@ -231,13 +232,13 @@ def predict_both(
         found = model.predict(features, hypotheses, steps, noise, constraints)
         if found.visibility is None:
             return found
-        other = model.predict(flipped, 1, 1, _share(noise, [0], hypotheses))
+        other = model.predict(flipped, 1, 1, share(noise, [0], hypotheses))
         return replace(found, visibility=_mean_visibility(found, other, skeleton))
     mirrored = known
     if known.pins is not None:
         joints, which = known.pins
         mirrored = replace(known, pins=(mirror(joints, skeleton), which[:, list(skeleton.mirror_order)]))
-    noise_here, noise_there = (_share(noise, rows, hypotheses) for rows in (here, there))
+    noise_here, noise_there = (share(noise, rows, hypotheses) for rows in (here, there))
     if len(here) == len(there) and isinstance(noise_here, list) and isinstance(noise_there, list):  # in one pass
         pins = None
         if known.pins is not None and mirrored.pins is not None:
@@ -274,13 +275,6 @@ def point_estimates(
 def _rows(both: Prediction, rows: slice) -> Prediction:
     visibility, tokens = (None if part is None else part[rows] for part in (both.visibility, both.tokens))
     return Prediction(both.joints_mm[rows], visibility, tokens)
-
-
-def _share(noise: Any, rows: Sequence[int], hypotheses: int) -> Any:
-    """The noise of some of the hypotheses of every crop."""
-    if not isinstance(noise, Sequence):
-        return noise  # one for all rows
-    return [noise[first + h] for first in range(0, len(noise), hypotheses) for h in rows]
 
 
 def _mean_visibility(here: Prediction, there: Prediction, skeleton: Skeleton) -> Any:

@@ -1,11 +1,12 @@
 """Bones and the distances of joints: lengths, poses with given bones, stature, and which poses a body can take.
 
-J joints, the root first, K = J - 1 bones in the order of `Skeleton.bones`; mm. Limits go by the names of Human3.6M's
+J joints, the root first, K = J - 1 bones in the order of `Skeleton.bones`; mm. Limits go by the names of H36M_21's
 joints; bones and pairs of other joints have none. Those of P joint pairs are shares of the path along the bones, so
 they hold for bodies of any size.
 """
 
 from functools import cache
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from di2pose.pose.skeleton import H36M_17, Skeleton, bone_lengths
 ADULT_MM = {
     "hip": (70.0, 175.0), "knee": (310.0, 560.0), "ankle": (300.0, 540.0), "spine": (160.0, 330.0),
     "thorax": (160.0, 340.0), "nose": (70.0, 190.0), "head": (70.0, 190.0), "shoulder": (120.0, 220.0),
-    "elbow": (210.0, 380.0), "wrist": (180.0, 330.0),
+    "elbow": (210.0, 380.0), "wrist": (180.0, 330.0), "heel": (45.0, 110.0), "toe": (145.0, 275.0),
 }  # fmt: skip
 """Least and greatest length of the bone that ends in a joint, for adults of 1.45 to 2.1 m."""
 SOLE = 0.039
@@ -45,6 +46,8 @@ TABLE = """
 """
 """Joints in the order of H36M_17, in thousandths: above the diagonal the least share, below it the greatest; bones: 0.
 By benchmarks/joint_pairs.py from the CMU motion capture (140,854 frames) and 4,000 drawn people."""
+FOOT = {("heel", "toe"): (0.84, 0.96), ("knee", "heel"): (0.49, 1.0), ("knee", "toe"): (0.27, 1.0)}
+"""The same of pairs that end in a foot, which is nearly rigid: bodies have 0.868 to 0.905 from heel to toe."""
 ROUNDS, DAMPING, STEP_MM = 40, 0.01, 60.0
 """Of a search in `make_possible`: most steps, damping of the normal equations, largest step along an axis."""
 LOOSE = 0.1
@@ -66,11 +69,16 @@ class JointPairs(NamedTuple):
 
 @cache
 def joint_pairs(skeleton: Skeleton = H36M_17) -> JointPairs:
-    """All pairs of Human3.6M's joints without a bone, in a skeleton that has these joints."""
+    """All pairs of Human3.6M's joints without a bone, in a skeleton that has these joints; then those of FOOT."""
     table = np.array([row.split() for row in TABLE.split("\n")[1:-1]], float) / 1000
     places = {joint: H36M_17.index(name) for joint, name in enumerate(skeleton.joints) if name in H36M_17.joints}
     pairs = [(a, b) for b in places for a in places if a < b and not {(a, b), (b, a)} & set(skeleton.bones)]
     limits = np.sort([(places[a], places[b]) for a, b in pairs]).T
+    shares = [*zip(table[*limits], table[*limits[::-1]], strict=True)]
+    for side, (ends, share) in product(("left", "right"), FOOT.items()):
+        if {f"{side}_{end}" for end in ends} <= set(skeleton.joints):
+            a, b = sorted(skeleton.indices(*(f"{side}_{end}" for end in ends)))
+            pairs, shares = [*pairs, (a, b)], [*shares, share]
     to_root = np.zeros((skeleton.count, len(skeleton.bones)))
     for bone in skeleton.outward:
         child, parent = skeleton.bones[bone]
@@ -78,7 +86,7 @@ def joint_pairs(skeleton: Skeleton = H36M_17) -> JointPairs:
         to_root[child, bone] = 1
     joints = np.array(pairs)
     paths = np.abs(to_root[joints[:, 0]] - to_root[joints[:, 1]])
-    return JointPairs(joints, paths, np.stack([table[*limits], table[*limits[::-1]]], axis=-1))
+    return JointPairs(joints, paths, np.array(shares))
 
 
 def rebuild(

@@ -20,7 +20,6 @@ from di2pose import __version__
 from di2pose.errors import InputError, MissingExtra
 from di2pose.options import Options
 from di2pose.pipeline.pipeline import Di2Pose
-from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Motion, Result
 from di2pose.serve import openapi
 from di2pose.serve.decoding import Between, check_picture, check_video
@@ -133,13 +132,14 @@ class Service:
         return JSONResponse({"status": "ok", "waiting": self.worker.waiting, "busy": self.worker.busy})
 
     async def about(self, request: Request, route: Route) -> Response:
-        names, own = H36M_17.joints, Options()
+        skeleton, own = self.model.skeleton, Options()
+        names = skeleton.joints
         return JSONResponse({
             "name": str(self.model.config.name),
             "kind": self.model.model.kind,
             "version": __version__,
             "joints": list(names),
-            "bones": [[names[parent], names[child]] for child, parent in H36M_17.bones],
+            "bones": [[names[parent], names[child]] for child, parent in skeleton.bones],
             "defaults": {"hypotheses": own.hypotheses, "steps": self.own_steps, "seed": own.seed,
                          "max_people": own.max_people},
             "limits": asdict(self.limits),

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from di2pose.options import VIDEO_OPTIONS, Options, is_whole
 from di2pose.pipeline.pipeline import SPARE
 from di2pose.pipeline.request import REACH_MM
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_21
 from di2pose.serve.limits import ApiError, Limits
 
 MOST_SEED = 2**63 - 1
@@ -51,7 +51,7 @@ def _whole(low: int, high: int) -> Any:
 Pixel = Annotated[float, Field(ge=-MOST_PX, le=MOST_PX)]
 BoxField = Annotated[list[Pixel], Field(min_length=4, max_length=4), AfterValidator(_box)]
 PointField = Annotated[list[float], Field(min_length=3, max_length=3), AfterValidator(_point)]
-JointName: Any = Literal[H36M_17.joints]
+JointName: Any = Literal[H36M_21.joints]
 Position = Annotated[str, Field(pattern="^[0-9]{1,6}$")]
 SHARED = (*VIDEO_OPTIONS, "second_look", "boxes", "occluded", "pin", "keep_tokens")
 REVEAL = SHARED[:-2]

@@ -138,8 +138,10 @@ def train_denoiser(
     model = Di2PoseNetwork(config)
     checkpoint.load(find_model(tokenizer), {"tokenizer": model.tokenizer})
     if stage.init is not None:
-        _check_same_tokenizer(model, find_model(stage.init))
-        stages.load_denoiser(model.denoiser, find_model(stage.init))
+        same = _has_same_tokenizer(model, find_model(stage.init))
+        stages.load_denoiser(model.denoiser, find_model(stage.init), same)
+        if not same:
+            print(f"{stage.init} has another tokenizer: what reads and predicts tokens starts anew")
     if (reader := getattr(model.denoiser, "adapter", None)) is not None:
         if adapter is not None:
             stages.load_adapter(reader, find_model(adapter))
@@ -268,6 +270,7 @@ def adopt(recipe: Config, cache: FeatureCache, tokenizer: Config | None = None) 
         feature_width=layout.width,
         feature_tokens=layout.length,
         observer_tokens=layout.observer_tokens if recipe.denoiser.observer_dropout else 0,
+        simulated_observers=recipe.denoiser.simulated_observers if layout.observer_tokens else 0.0,
     )
     return replace(recipe, denoiser=denoiser, encoder=str(cache.header["encoder"]))
 
@@ -279,11 +282,7 @@ def _check_tokenizer(config: Any, tokenizer: TokenizerConfig, settings: Sequence
             raise InputError(f"--set tokenizer.{name}: the tokenizer that was trained has {there}; leave it out")
 
 
-def _check_same_tokenizer(model: Di2PoseNetwork, init: Path) -> None:
-    """Refuse a denoiser that learned the tokens of another tokenizer: it cannot read those of this one."""
+def _has_same_tokenizer(model: Di2PoseNetwork, init: Path) -> bool:
     other = PoseTokenizer(checkpoint.read_config(init).tokenizer)
     checkpoint.load(init, {"tokenizer": other})
-    if stages.digest(other) != stages.digest(model.tokenizer):
-        raise InputError(
-            f"--init {init} was trained with another tokenizer: give --tokenizer {init}, or leave --init out"
-        )
+    return stages.digest(other) == stages.digest(model.tokenizer)

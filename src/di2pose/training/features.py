@@ -138,7 +138,7 @@ class PeopleCrops:
 
     def __init__(self, people: Dataset) -> None:
         self.people = people
-        self.about = about_people(people.header["settings"], people.skeleton)
+        self.about = about_people(people.header["settings"])
 
     def __len__(self) -> int:
         return len(self.people)
@@ -179,8 +179,9 @@ def patch_size(protocol: OcclusionProtocol) -> int:
     return int(protocol.removeprefix("occ-"))
 
 
-def about_people(settings: Json, skeleton: Skeleton = H36M_17) -> Json:
-    return {"source": "people", "people": settings, "skeleton": skeleton.name}
+def about_people(settings: Json) -> Json:
+    """What a cache's header says of rendered people."""
+    return {"source": "people", "people": settings, "skeleton": settings.get("skeleton", H36M_17.name)}
 
 
 def person_crop(picture: Image.Image, sample: Sample, settings: Json) -> Crop:

@@ -36,6 +36,7 @@ from di2pose.noise import Noise, training_generators
 from di2pose.tokenizer.local_mlp import LocalMLP, MixerBlock
 from di2pose.training import state
 from di2pose.training.log import Log, progress_bar
+from di2pose.training.observers import observed
 from di2pose.training.options import RunOptions, stop_signals
 
 Batch = dict[str, Tensor]
@@ -118,14 +119,14 @@ class Job:
 
 
 class _Loss(nn.Module):
-    """A module whose forward pass is the loss: what DDP wraps."""
+    """A module whose forward pass is the loss of a batch as its observers see it: what DDP wraps."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, batch: Batch, generator: Noise) -> dict[str, Tensor]:
-        return self.model.loss(batch, generator)
+        return self.model.loss(observed(batch, getattr(self.model, "config", None), generator), generator)
 
 
 def train(job: Job, out: Path, options: RunOptions) -> int:

@@ -47,7 +47,7 @@ def read_poses(
     skeleton = records.skeleton
     known = convert(np.zeros((skeleton.count, 3), np.float32), skeleton, target)[1]
     if missing := [name for name, there in zip(target.joints, known, strict=True) if not there]:
-        lacking = f"{target.name} needs {', '.join(missing)}, too"
+        lacking = f"{target.name} needs {', '.join(missing)}, too (or train with --set tokenizer.skeleton=h36m_17)"
         raise InputError(f"{records.folder} has the joints of {skeleton.name}: {lacking}")
     joints_mm = records.joints_mm if isinstance(records, Dataset) else records.column("joints_mm")
     joints, rows = whole_poses(joints_mm, skeleton, target)
@@ -105,7 +105,9 @@ class FeatureSource:
         self.places = places
         """(number of the cache, number of the crop in it) of each record."""
         self.joints_mm = torch.from_numpy(joints_mm)
-        self.visibility = torch.from_numpy(_visibility(self.caches, places, target))
+        self.visibility = torch.from_numpy(_labels(self.caches, places, target, "visibility", UNKNOWN))
+        self.joints_2d = torch.from_numpy(_labels(self.caches, places, target, "joints_2d", np.nan))
+        """Crop pixels."""
 
     def __len__(self) -> int:
         return len(self.places)
@@ -125,7 +127,8 @@ class FeatureSource:
             mine = places[:, 0] == number
             features[torch.from_numpy(mine)] = self.caches[number].features(places[mine, 1], layout=self.layout)
         chosen = torch.from_numpy(rows)
-        return {"features": features, "joints_mm": self.joints_mm[chosen], "visibility": self.visibility[chosen]}
+        labels = {name: getattr(self, name)[chosen] for name in ("joints_mm", "visibility", "joints_2d")}
+        return {"features": features} | labels
 
 
 def open_caches(folders: Sequence[Path]) -> list[FeatureCache]:
@@ -156,12 +159,16 @@ def fullest(caches: Sequence[FeatureCache]) -> FeatureCache:
     return max(caches, key=lambda cache: cache.layout.length)
 
 
-def _visibility(caches: Sequence[FeatureCache], places: np.ndarray, target: Skeleton) -> Int64[np.ndarray, "n J"]:
-    """Of the target's joints; UNKNOWN where a cache has none, or not that joint."""
-    found = np.full((len(places), target.count), UNKNOWN, np.int64)
+def _labels(
+    caches: Sequence[FeatureCache], places: np.ndarray, target: Skeleton, name: str, unknown: float
+) -> np.ndarray:
+    """The labels of that name of the target's joints, (n, J) int64 or (n, J, 2) float32; `unknown` where a cache has
+    none, or not that joint."""
+    shape, kind = ((), np.int64) if name == "visibility" else ((2,), np.float32)
+    found = np.full((len(places), target.count, *shape), unknown, kind)
     for number, cache in enumerate(caches):
         mine = np.flatnonzero(places[:, 0] == number)
-        if "visibility" in cache.fields:
+        if name in cache.fields:
             there, here = same_points(cache.skeleton, target)
-            found[mine[:, None], here] = cache.column("visibility")[places[mine, 1]][:, there]
+            found[mine[:, None], here] = cache.column(name)[places[mine, 1]][:, there]
     return found

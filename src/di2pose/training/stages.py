@@ -28,6 +28,8 @@ VALIDATION_STEPS = 10
 """Reverse steps in validation, where a model has more: `evaluate` takes all of them."""
 STANDARD_CROPS = 1000
 """Training crops from which an adapter learns the mean and deviation of each feature."""
+OF_TOKENS = ("token_embed.", "position", "to_logits.", "hint_embed.")
+"""Weights of a denoiser that belong to its tokenizer's tokens."""
 CHUNK = 64
 
 
@@ -147,13 +149,17 @@ def _spread(total: int, count: int) -> np.ndarray:
 
 def load_adapter(adapter: Adapter, folder: Path) -> None:
     """Load the adapter of its own run or of a whole model. Image tokens and channels behind those that it was trained
-    with keep the statistics of `adapter`, and their weights start at 0."""
+    with keep the statistics of `adapter`, and their weights start at 0; joints behind those start as in `adapter`."""
     _load(adapter, _grown(checkpoint.read_part(folder, "adapter"), adapter), folder)
 
 
-def load_denoiser(denoiser: Denoiser, folder: Path) -> None:
-    """Load the denoiser of another run; its adapter as `load_adapter` does."""
+def load_denoiser(denoiser: Denoiser, folder: Path, same_tokens: bool = True) -> None:
+    """Load the denoiser of another run; its adapter as `load_adapter` does. Without `same_tokens` what reads and
+    predicts tokens stays as it is: that of another tokenizer's tokens would mean nothing."""
     state = checkpoint.read_part(folder, "denoiser")
+    if not same_tokens:
+        own = denoiser.state_dict()
+        state |= {name: value for name, value in own.items() if name.startswith(OF_TOKENS)}
     if denoiser.adapter is not None:
         own = {key.removeprefix("adapter."): value for key, value in state.items() if key.startswith("adapter.")}
         state |= {f"adapter.{key}": value for key, value in _grown(own, denoiser.adapter).items()}
@@ -161,8 +167,11 @@ def load_denoiser(denoiser: Denoiser, folder: Path) -> None:
 
 
 def _grown(state: dict[str, Tensor], adapter: Adapter) -> dict[str, Tensor]:
-    """An adapter's weights, extended to more image tokens and channels; unchanged where there are no more."""
+    """An adapter's weights, extended to more image tokens, channels and joints; unchanged where there are no more."""
     wanted = adapter.state_dict()
+    for name in ("to_joints.weight", "to_joints.bias", "to_visibility.weight", "to_visibility.bias"):
+        if name in state and len(state[name]) < len(wanted[name]):
+            state = state | {name: torch.cat([state[name], wanted[name][len(state[name]) :]])}
     if "mean" not in state or state["mean"].shape == wanted["mean"].shape:
         return state
     (tokens, width), (all_tokens, all_channels) = state["mean"].shape, wanted["mean"].shape

@@ -119,8 +119,8 @@ def _refitted(result: Result, bodies: dict[int, Body]) -> Result:
 def _rebuilt(
     joints_mm: Float[np.ndarray, "H J 3"], lengths_mm: Float[np.ndarray, " K"], skeleton: Skeleton
 ) -> Float[np.ndarray, "H J 3"]:
-    """Poses with bones of these lengths; H36M's joints, where the skeleton has them, at distances that a body can have,
-    and further joints (feet) as they stand to their parents."""
+    """Poses with bones of these lengths; H36M's joints, where the skeleton has them, and feet at distances that a body
+    can have, further joints as they stand to their parents."""
     built = rebuild(joints_mm, np.tile(lengths_mm, (len(joints_mm), 1)), skeleton)
     if set(H36M_17.joints) <= set(skeleton.joints):
         for row in np.flatnonzero(impossible(built, lengths_mm, skeleton)):

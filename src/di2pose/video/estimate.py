@@ -3,12 +3,13 @@
     stream -> frames -> [track: regions] -> [encoder] -> [track: numbers] -> [diffusion]
            -> [fragments: drop short tracks] -> [smooth] -> [body: one for each track] -> results
 
-The diffusion runs over several frames at once; frames do not depend on each other.
+The diffusion runs over several frames at once. What it sees of a frame besides the picture are the 2D keypoints of the
+frames round it (`video.windows`), which come half a second later.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from di2pose import __version__
 from di2pose.errors import InputError
@@ -26,18 +27,10 @@ from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, whole_tracks
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame, Source, Stream
 from di2pose.video.track import Observation, Tracker
+from di2pose.video.windows import TrackedFrame, windowed
 
 BATCH = 8
 """Crops that go through the diffusion together."""
-
-
-class TrackedFrame(NamedTuple):
-    """One frame with its people."""
-
-    frame: Frame
-    encoded: EncodedCrops | None
-    """The people in the order of `numbers`; None where there are none."""
-    numbers: list[int]
 
 
 def video_results(
@@ -58,6 +51,7 @@ def video_results(
     height_m: float | None = None,
     pictures: bool = False,
     notes: TrackNotes | None = None,
+    most_frames: int | None = None,
 ) -> Iterator[Result]:
     """A result for every frame, in order; memory does not grow with the length of the video.
 
@@ -66,7 +60,7 @@ def video_results(
 
     source: a video file, its bytes (`VideoBytes`), a camera's index, or a `Stream`
     hypotheses, steps, camera, field_of_view, height_m, max_people, min_score: as for a photo, see `Di2Pose.__call__`
-    seed: the noise of a hypothesis depends on (seed, track, frame, hypothesis) alone
+    seed: the noise of a hypothesis depends on (seed, track, hypothesis) alone: it is the same in all frames of a track
     smoothed: see `video.smooth`; results come some frames late
     same_body: constant bones for a track, see `video.body`; with `height_m` scaled to it
     least_s: tracks shorter than this (and than 5 frames) are dropped, see `video.fragments`; frames with new people
@@ -74,6 +68,7 @@ def video_results(
     detect_every: frames between two searches of the whole picture; also when somebody is lost
     pictures: keep the pixels in the results; those of a file can also be read again later
     notes: filled with what was dropped
+    most_frames: of the window of 2D keypoints that a model of several frames sees; 1: each frame by itself
     """
     Options(
         hypotheses=hypotheses, steps=steps, seed=seed, max_people=max_people, height_m=height_m,
@@ -97,7 +92,9 @@ def video_results(
     tracker = Tracker(detect_every=detect_every, max_people=max_people)
     assumed = camera is None and field_of_view is None
     tracked = tracked_frames(model, stream, tracker, camera_of, assumed)
-    drawn = drawn_people(model, tracked, hypotheses, count, seed, height_m)
+    model = model.for_videos
+    seen = windowed(tracked, model.encoder, model.window, most_frames)
+    drawn = drawn_people(model, seen, hypotheses, count, seed, height_m)
     results: Iterator[Result] = (result(each, people) for each, people in drawn)
     if least_s > 0:
         results = confirmed(results, least_s, notes, model.least_score if min_score is None else min_score)
@@ -191,7 +188,7 @@ def drawn_people(
         people: Iterator[Person] = iter(())
         if found:
             encoded = EncodedCrops.join(found)
-            records = [f"track {number}, frame {each.frame.index}" for each in batch for number in each.numbers]
+            records = [f"track {number}" for each in batch for number in each.numbers]  # a sample is a motion
             noise = hypothesis_generators(seed, records, hypotheses)
             people = iter(model.place(encoded, model.estimate(encoded, hypotheses, steps, noise), height_m))
         for each in batch:

@@ -27,6 +27,8 @@ ADULT_AGE = 2 / 3
 STATURE_M = (1.50, 2.00)
 HEAD_TOP = 881
 """Vertex at the top of the skull."""
+FEET = {"left_heel": 12442, "left_toe": 11551, "right_heel": 5845, "right_toe": 4933}
+"""Vertices at the back of the heels and at the tips of the big toes."""
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Seat:
 
 @dataclass(frozen=True)
 class PosedBody:
-    """A posed person: N vertices, the bone that moves each most, 17 joints."""
+    """A posed person: N vertices, the bone that moves each most, 21 joints."""
 
     vertices: np.ndarray
     bone: np.ndarray

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_21
 from di2pose_people.motion import NODES
 from di2pose_people.retarget import AXES, SIGNS, Pose, Rig
 
@@ -87,8 +87,8 @@ class IkRig:
         return self.turns[NODES.index(name)]
 
     def place(self, name: str) -> np.ndarray:
-        """A joint of Human3.6M's 17."""
-        return AXES.T @ self.posed.joints[H36M_17.index(name)]
+        """A joint of Human3.6M's 17, a heel or a toe."""
+        return AXES.T @ self.posed.joints[H36M_21.index(name)]
 
     def joint(self, side: int, name: str) -> np.ndarray:
         return self.place(f"{SIDES[side].lower()}_{name}")
@@ -195,9 +195,9 @@ def within_limits(turns: Float[np.ndarray, "20 3 3"]) -> bool:
     return True
 
 
-def clear(joints: Float[np.ndarray, "17 3"]) -> bool:
+def clear(joints: Float[np.ndarray, "21 3"]) -> bool:
     """Is no limb inside another or inside the trunk?"""
-    at = dict(zip(H36M_17.joints, joints, strict=True))
+    at = dict(zip(H36M_21.joints, joints, strict=True))
     steps = np.linspace(0, 1, 7)[:, None]
 
     def line(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -62,8 +62,9 @@ class Library:
         return int(frames[np.searchsorted(cumulative, generator.random() * cumulative[-1])])
 
 
-def classify(joints: Float[np.ndarray, "F 17 3"], up: int) -> np.ndarray:
-    """Index into CLASSES of each pose, by plain geometry; joints in any unit, axis number `up` pointing up."""
+def classify(joints: Float[np.ndarray, "F J 3"], up: int) -> np.ndarray:
+    """Index into CLASSES of each pose, by plain geometry of the first 17 joints; any unit, axis `up` pointing up."""
+    joints = joints[:, : H36M_17.count]
 
     def at(name: str) -> np.ndarray:
         return joints[:, H36M_17.index(name)]

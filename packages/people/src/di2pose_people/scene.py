@@ -7,6 +7,7 @@ import numpy as np
 
 from di2pose.data.sample import OCCLUDED, Sample
 from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import H36M_17
 from di2pose_people import raster
 from di2pose_people.backdrop import draw_backdrop
 from di2pose_people.furniture import Seat, furnish
@@ -25,8 +26,8 @@ SAMPLES = 2
 MM = 1000.0
 VIEW = ("roll", "yaw", "pitch", "distance_m", "photo_fov", "side_ratio")
 """What a record says of its view."""
-CUT, CUT_SETTLED = 0.15, 0.22
-"""How often the photo's border cuts a person, and one in a supported pose."""
+CUT, CUT_STANDING = 0.16, 0.4
+"""How often the photo's border cuts a person, and one who simply stands."""
 OCCLUSIONS = ("none", "patch", "furniture", "person", "behind")
 
 
@@ -66,18 +67,18 @@ class Picture:
 
 def draw_picture(
     figure: Figure, other: Figure | None, occlusion: str, photos: tuple[Path, ...], generator: np.random.Generator,
-    attacked: bool = False, seat: Seat | None = None,
+    attacked: bool = False, seat: Seat | None = None, standing: bool = False,
 ) -> Picture:  # fmt: skip
     """`occlusion`: none, patch, furniture or person (`other`) in front; or `behind`, where `other` hides nothing.
 
     `attacked`: the patch is large, and the crop that of a detector which it misleads. `seat`: what carries the person;
-    its table is then the furniture in front.
+    its table is then the furniture in front. `standing`: the photo's border cuts the person more often.
     """
     meshes, carrying, joints = [figure.mesh()], list[Mesh](), figure.joints
     ground = float(meshes[0].vertices[:, 2].min())
     if seat is not None:
         ground, carrying = furnish(seat, figure.person, meshes[0].vertices, joints, generator)
-    view = draw_view(joints, figure.facing, ground, generator, attacked, settled=seat is not None)
+    view = draw_view(joints, figure.facing, ground, generator, attacked, settled=seat is not None, standing=standing)
     if other is not None:
         meshes.append(_placed(other, joints, view, ground, occlusion == "person", generator).mesh())
     casting = meshes + carrying
@@ -101,10 +102,10 @@ def draw_picture(
     points = view.to_pixels(joints_camera)
     pasted = np.zeros((SIZE, SIZE), bool)
     for _ in range(int(generator.choice([1, 1, 2])) if occlusion == "patch" else 0):
-        mask, texture = patch(points, generator, LARGE if attacked else ANY)
+        mask, texture = patch(points[: H36M_17.count], generator, LARGE if attacked else ANY)
         colour[mask] = texture[mask] * float(light.colours[0].mean())
         pasted |= mask
-    inside, cuts = photo_border(points, view.roll, generator, CUT if seat is None else CUT_SETTLED)
+    inside, cuts = photo_border(points, view.roll, generator, CUT_STANDING if standing else CUT)
     jpeg = develop(colour, subject, generator, inside)
     seen = visibility(figure.person, joints_camera[:, 2], points, triangle, inverse_depth, pasted, inside)
 

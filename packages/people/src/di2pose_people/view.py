@@ -62,17 +62,19 @@ class View:
 
 
 def draw_view(
-    joints: Float[np.ndarray, "17 3"],
+    joints: Float[np.ndarray, "21 3"],
     facing: float,
     ground: float,
     generator: np.random.Generator,
     misled: bool = False,
     settled: bool = False,
+    standing: bool = False,
 ) -> View:
     """A camera for a body with these joints (metres, z up) that faces direction `facing` (radians, 0 is -y).
 
     `misled`: the crop is as wrong as a detector's that something large before the person misleads. `settled`: the
     camera is most often where a person who takes a photo of somebody on a chair or on the floor holds it.
+    `standing`: the crop shows more often only part of the body.
     """
     fov = generator.uniform(25, 100)
     fill = generator.uniform(0.3, 1.0)
@@ -89,7 +91,8 @@ def draw_view(
     away = np.array([np.sin(turn) * np.cos(pitch), -np.cos(turn) * np.cos(pitch), np.sin(pitch)])
     position = joints[0] + distance * away
     chance = generator.random()
-    kind = "detector" if chance < 0.8 else "upright" if chance < 0.93 else "close"
+    whole = 0.82 if standing else 0.93
+    kind = "detector" if chance < whole - 0.13 else "upright" if chance < whole else "close"
 
     upright = look(position, joints[0] if kind != "close" else joints[8] * 0.7 + joints[0] * 0.3)
     tilt = np.radians(generator.normal(0, 3))  # a hand-held photo is not quite level

@@ -12,14 +12,14 @@
 //     pin(id, joint, xyz) the user clicked on a joint (xyz null) or dragged it to xyz, mm from the pelvis; without it
 //                         joints do not move
 globalThis.Di2PoseViewer = (() => {
-  const { STATES, known, guessed, sideOf, drawOverlay, drawSpace } = Di2PoseDraw;
+  const { STATES, UNSURE, known, guessed, sideOf, drawOverlay, drawSpace } = Di2PoseDraw;
   const START = { yaw: 0.55, pitch: 0.18, zoom: 1 };
   const PARTS = `
     <section class="card photo" aria-label="Photo">
       <canvas id="photo" role="img"></canvas>
       <div class="legend" aria-hidden="true">
         <span><i class="dot right"></i>right</span><span><i class="dot left"></i>left</span>
-        <span><i class="dot middle"></i>middle</span><span><i class="dot guessed"></i>guessed, not seen</span>
+        <span><i class="dot middle"></i>middle</span><span><i class="dot guessed"></i>hidden or out of frame</span><span><i class="dash"></i>&plusmn; above ${UNSURE} mm</span>
       </div>
     </section>
     <section class="card space" aria-label="3D pose">
@@ -230,10 +230,10 @@ globalThis.Di2PoseViewer = (() => {
         const deep = was[2] + me.root[2], { scale } = place(), { focal } = frame().camera;
         grip.xyz = [was[0] + dx / scale / focal[0] * deep, was[1] + dy / scale / focal[1] * deep, was[2]];
       }
-      const joints = [...me.joints], px = [...me.px], states = [...me.state];
-      joints[grip.joint] = grip.xyz; states[grip.joint] = 0;
+      const joints = [...me.joints], px = [...me.px], states = [...me.state], r90 = [...me.r90];
+      joints[grip.joint] = grip.xyz; states[grip.joint] = r90[grip.joint] = 0;
       px[grip.joint] = onPhoto(grip.xyz, me.root) ?? px[grip.joint];
-      setPreview({ joints, px, state: states });
+      setPreview({ joints, px, r90, state: states });
     }
     function release(event) {
       const { joint, xyz } = grip;

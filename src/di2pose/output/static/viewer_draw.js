@@ -1,12 +1,14 @@
 "use strict";
 // What the viewer draws with: canvases, bones, joints, and the eye that looks at the 3D pose. No state of its own.
 globalThis.Di2PoseDraw = (() => {
-  const STATES = ["pinned", "seen", "occluded", "out of frame", "unknown"];
+  const STATES = ["pinned", "visible", "occluded", "out of frame", "unknown"];
   const ON_PHOTO = { right: "#26c85a", left: "#3e86ff", middle: "#fac83c", edge: "#101216", mark: "#ff62ad" };  // a photo has no dark mode
   const FAR = 6000;                                          // mm from the eye to the middle of the person
+  const UNSURE = 300;                                        // mm, output/overlay.py's UNSURE_MM
 
   const known = p => p !== null && p[0] !== null;
   const guessed = state => state > 1;
+  const unsure = radius => radius > UNSURE;
   const sideOf = text => text.includes("right_") ? "right" : text.includes("left_") ? "left" : "middle";
 
   function fit(canvas) {
@@ -46,12 +48,12 @@ globalThis.Di2PoseDraw = (() => {
     pen.strokeRect(p[0] - r, p[1] - r, 2 * r, 2 * r);
   }
 
-  // Bones, then joints, in the order given; guessed bones are dashed, guessed joints hollow.
-  function figure(pen, { names, parents }, states, points, width, order, paint) {
+  // Bones, then joints, in the order given; bones with an unsure end are dashed, joints that are not in sight hollow.
+  function figure(pen, { names, parents }, { state: states, r90 }, points, width, order, paint) {
     for (const j of order) {
       const up = parents[j];
       if (up >= 0 && points[j] && points[up])
-        bone(pen, points[j], points[up], width, paint[sideOf(names[j] + names[up])], guessed(states[j]) || guessed(states[up]), paint.edge);
+        bone(pen, points[j], points[up], width, paint[sideOf(names[j] + names[up])], unsure(r90[j]) || unsure(r90[up]), paint.edge);
     }
     for (const j of order) if (points[j]) {
       dot(pen, points[j], width * 1.4, paint.edge);
@@ -93,7 +95,7 @@ globalThis.Di2PoseDraw = (() => {
       const flat = points.filter(p => p).map(p => p[1]);
       const width = Math.min(6, Math.max(2.2, (Math.max(...flat) - Math.min(...flat)) / 65));
       pen.globalAlpha = own ? 1 : 0.45;
-      figure(pen, scene, person.state, points, width, names.map((_, j) => j), ON_PHOTO);
+      figure(pen, scene, person, points, width, names.map((_, j) => j), ON_PHOTO);
       pen.globalAlpha = 1;
       if (own && points[state.joint]) ring(pen, points[state.joint], width * 2.4, scene.colours.mark);
       if (own) canvas.places = points;
@@ -136,7 +138,7 @@ globalThis.Di2PoseDraw = (() => {
       const order = names.map((_, j) => j).sort((a, b) => (points[b]?.[3] ?? 0) - (points[a]?.[3] ?? 0));
       if (own && !person.bare) spread(pen, scene, person, points, order, width, moved(person));
       pen.globalAlpha = own ? 1 : 0.3;
-      figure(pen, scene, person.state, points, width, order, colours);
+      figure(pen, scene, person, points, width, order, colours);
       pen.globalAlpha = 1;
       if (own && points[state.joint]) ring(pen, points[state.joint], width * 2.4, colours.mark);
       if (own) { canvas.places = points.map(p => p && [p[0], p[1]]); canvas.near = points.map(p => p?.[2]); }
@@ -174,5 +176,5 @@ globalThis.Di2PoseDraw = (() => {
     }
   }
 
-  return { STATES, known, guessed, sideOf, bone, dot, drawOverlay, drawSpace, wholeScene };
+  return { STATES, UNSURE, known, guessed, sideOf, bone, dot, drawOverlay, drawSpace, wholeScene };
 })();

@@ -1,6 +1,6 @@
 // From the server's JSON (docs/files.md) to what the viewer shows.
 
-const STATES = ["pinned", "seen", "occluded", "out_of_frame", "unknown"];
+const STATES = ["pinned", "visible", "occluded", "out_of_frame", "unknown"];
 const count = (n, one, many) => n === 1 ? "1 " + one : n + " " + many;
 
 export const number = (person, place) => person.track ?? place;

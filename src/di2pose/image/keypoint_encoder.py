@@ -1,0 +1,121 @@
+"""2D keypoints in the place of image features, for models that see no pixels.  B people, COCO's 17 keypoints.
+
+A model sees the keypoints of one picture (`keypoints`), or of a window of T frames at RATE frames a second round the
+one that it is asked for (`keypoints:27`); frames may be missing, and in a photo all others are.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image
+
+from di2pose.errors import InputError
+from di2pose.image.crop import Roi, crop_rotation
+from di2pose.image.detect import Detection
+from di2pose.image.encoder import EncoderOutput, FeatureLayout, TokenBlock
+from di2pose.pose.camera import Camera
+from di2pose.pose.keypoints import body_frame, by_body
+from di2pose.pose.skeleton import COCO_17
+
+CHANNELS = 4
+"""Of a keypoint's token: x and y as `by_body` has them, score, 1 where it is there; all 0 where it is missing."""
+LAYOUT = FeatureLayout(tuple(TokenBlock(name, 1, CHANNELS, CHANNELS * j) for j, name in enumerate(COCO_17.joints)))
+"""A block of channels for each keypoint, so that attention can tell the tokens apart."""
+RATE, WINDOW = 24.0, 27
+"""Of windows: frames a second, and the number of frames; odd."""
+FAR = 4.0
+"""Largest coordinate of a keypoint in a window, in body sizes."""
+CROP = 256
+MOST_SIDE = 100_000
+
+
+class BlankPicture(Image.Image):
+    """A picture of which only the size is known."""
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        super().__init__()
+        self._mode, self._size = "RGB", size
+
+
+def blank_picture(size: Any) -> BlankPicture:
+    """Of the user's (width, height)."""
+    try:
+        width, height = (int(side) for side in size)
+    except (TypeError, ValueError):
+        width = height = 0
+    if not (1 <= width <= MOST_SIDE and 1 <= height <= MOST_SIDE):
+        raise InputError(f"size must be the picture's (width, height) in pixels, as (1920, 1080); got {size!r}")
+    return BlankPicture((width, height))
+
+
+class KeypointEncoder:
+    """The encoder of a model of keypoints. Its features come from the user's keypoints (`pipeline.given`)."""
+
+    size, reads_pixels = (CROP, CROP), False
+
+    def __init__(self, frames: int = 1) -> None:
+        """frames: of the window; 1: the picture alone, in LAYOUT."""
+        self.frames, self.name = frames, "keypoints" if frames == 1 else f"keypoints:{frames}"
+        self.layout = LAYOUT if frames == 1 else window_layout(frames)
+
+    def region(self, detection: Detection) -> Roi:
+        return detection.roi
+
+    def matrix(self, region: Roi) -> Float[np.ndarray, "2 3"]:
+        return region.matrix(CROP)
+
+    def rotation(self, region: Roi, camera: Camera) -> Float[np.ndarray, "3 3"]:
+        return crop_rotation(camera, region)
+
+    def encode(self, crops: np.ndarray) -> EncoderOutput:
+        """Features in which every keypoint is missing."""
+        return EncoderOutput(np.zeros((len(crops), self.layout.length, self.layout.width), np.float32))
+
+    def cache_parts(self, crops: np.ndarray) -> dict[str, np.ndarray]:
+        raise InputError("features of keypoints are made by `di2pose data lift`, not from pictures")
+
+    def features(self, keypoints: Float[np.ndarray, "B 17 3"]) -> Float[np.ndarray, "B L F"]:
+        """Of x, y in pixels of the crop and score; missing ones are NaN or have score 0. Other frames are missing."""
+        if self.frames > 1:
+            window = np.full((len(keypoints), self.frames, *keypoints.shape[1:]), np.nan)
+            window[:, self.frames // 2] = keypoints
+            return window_features(window)
+        places, score, there = _parts(keypoints)
+        tokens = np.concatenate([by_body(places, there), score, there], -1)
+        return LAYOUT.assemble({joint: tokens[:, j : j + 1] for j, joint in enumerate(COCO_17.joints)})
+
+
+def window_layout(frames: int) -> FeatureLayout:
+    """A token a frame, with all its keypoints."""
+    return FeatureLayout((TokenBlock("frames", frames, CHANNELS * COCO_17.count, 0),))
+
+
+def window_features(keypoints: Float[np.ndarray, "B T 17 3"]) -> Float[np.ndarray, "B T 68"]:
+    """Of the keypoints of all frames in pixels of the crop of the middle one; of missing frames all are missing."""
+    return window_tokens(*_parts(keypoints))
+
+
+def window_tokens(
+    places: Float[np.ndarray, "B T 17 2"], score: Float[np.ndarray, "B T 17 1"], there: Float[np.ndarray, "B T 17 1"]
+) -> Float[np.ndarray, "B T 68"]:
+    """Keypoints as LAYOUT has them, but relative to the body of the middle frame."""
+    middle = there.shape[1] // 2
+    centre, size = body_frame(places[:, middle], there[:, middle])                      # B 1 2, B 1 1
+    relative = np.clip((places - centre[:, None]) / size[:, None], -FAR, FAR) * there
+    return np.concatenate([relative, score * there, there], -1).reshape(*there.shape[:2], -1).astype(np.float32)
+
+
+def _parts(keypoints: Float[np.ndarray, "*rows 17 3"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Places in [-1, 1]^2 of the crop, scores, and 1 where a keypoint is there."""
+    there = (np.isfinite(keypoints).all(-1) & (keypoints[..., 2] > 0))[..., None]
+    places = np.where(there, 2 * keypoints[..., :2] / CROP - 1, 0.0)
+    return places, np.where(there, keypoints[..., 2:], 0.0), there.astype(np.float64)
+
+
+def load(name: str, device: Any) -> KeypointEncoder:
+    """For `encoder.ENCODERS`."""
+    frames = name.partition(":")[2] or "1"
+    if not frames.isdecimal() or not 1 <= int(frames) <= 999 or int(frames) % 2 == 0:
+        raise InputError(f"an encoder of keypoints is 'keypoints' or 'keypoints:FRAMES', an odd number; got '{name}'")
+    return KeypointEncoder(int(frames))
