@@ -9,6 +9,7 @@ denoiser    a pass beside its matrix multiplications alone, and its rate beside 
 sampler     the reference (`reference_sampler.py`) over ours, a step each from steps 5, 15, .. 95 of 100 (at the paper's
             size three of these); what of a step is not the network, ours and the reference's
 photo       photo to person, and a frame of a video, in passes of BlazePose heavy over a crop in its own runtime
+lift        a frame of keypoints alone, in the same unit and in frames a second (the one figure that is no ratio)
 stations    what a photo is made of, in the same unit
 growth      cost as hypotheses, steps, people, pixels and frames become more
 training    a training step: time and peak memory, the public way over ours
@@ -39,6 +40,7 @@ SECTIONS: dict[str, Callable[[Clock, bool], list[Row]]] = {
     "denoiser": speed_network.denoiser,
     "sampler": speed_network.sampler,
     "photo": speed_pictures.photo,
+    "lift": speed_pictures.lifting,
     "stations": speed_pictures.stations,
     "growth": speed_pictures.growth,
     "training": speed_network.training,

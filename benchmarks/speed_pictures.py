@@ -30,6 +30,7 @@ from di2pose.noise import hypothesis_generators
 from di2pose.output.media import CODECS
 from di2pose.pipeline.assemble import fit_people
 from di2pose.pipeline.observations import observe
+from di2pose.video.lift import lift_video
 from di2pose.video.stream import Stream
 
 UNIT = "BlazePose passes"
@@ -163,6 +164,23 @@ def photo(clock: Clock, quick: bool) -> list[Row]:
     for name, bound in (("alone", 2.5), ("several", None)):
         what = f"video frame, {np.mean(people[name]):.1f} people each"
         rows.append(Row("photo", what, spent[name] / len(people[name]) / spent["unit"], UNIT, most=bound))
+    return rows
+
+
+def lifting(clock: Clock, quick: bool) -> list[Row]:
+    """A frame of `di2pose lift`: the walker's keypoints, with the noise of a detector, as a motion of one person."""
+    model, frames = Di2Pose.from_pretrained("lift"), 24 if quick else 120
+    points = Di2Pose.from_pretrained()(walker()).people[0].convert("coco17").joints_2d
+    noise = np.random.default_rng(0).normal(scale=2, size=(frames, 1, 17, 2))
+    keypoints = list(np.concatenate([points + noise, np.ones((frames, 1, 17, 1))], axis=-1))
+    jobs: dict[str, Job] = {"unit": unit_pass()}
+    for count in (1, 8):
+        jobs[f"{count}"] = lambda count=count: lift_video(model, keypoints, 30.0, walker().size, hypotheses=count)
+    found, rows = clock.least(jobs, min(clock.repeats, 3)), []
+    for count, least in (("1", 100.0), ("8", 20.0)):
+        frame = found[count] / frames
+        rows.append(Row("lift", f"frame, hypotheses: {count}", frame / found["unit"], UNIT))
+        rows.append(Row("lift", f"frames a second on this machine, hypotheses: {count}", 1 / frame, "", least=least))
     return rows
 
 

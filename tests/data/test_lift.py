@@ -129,6 +129,10 @@ def test_movenets_keypoints_come_out_of_another_cache(tmp_path):
     assert [line["id"] for line in cache.index] == [f"p{i}" for i in range(5)]
     with pytest.raises(InputError, match="holds no keypoints of MoveNet"):
         lift.MoveNetKeypoints(cache)
+    assert main(["data", "lift", str(tmp_path / "pictures"), "--window", "3", "--out", str(tmp_path / "windows")]) == 0
+    window = FeatureCache(tmp_path / "windows").features(np.array([3])).numpy()[0]
+    assert not window[[0, 2]].any()  # the other frames are missing
+    np.testing.assert_allclose(window[1].reshape(17, 4)[2], token, atol=1e-3)
 
 
 def test_windows_are_frames_of_one_motion_by_one_body_and_camera(tmp_path):

@@ -21,7 +21,15 @@ from di2pose.data.feature_cache import ROWS, TEXT, FeatureCache, write_features
 from di2pose.data.poses import augment, augment_motion, whole_poses
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, Dataset
 from di2pose.errors import InputError
-from di2pose.image.keypoint_encoder import LAYOUT, RATE, WINDOW, window_layout, window_tokens
+from di2pose.image.keypoint_encoder import (
+    LAYOUT,
+    RATE,
+    WINDOW,
+    WINDOW_BLOCK,
+    encoder_name,
+    window_layout,
+    window_tokens,
+)
 from di2pose.image.movenet import OBSERVER
 from di2pose.noise import generator_of, seed_of
 from di2pose.pose.keypoints import by_body
@@ -88,8 +96,7 @@ class Keypoints:
     """Simulated keypoints of a set of poses: a crop source and its encoder. Chunk k of ROWS records depends on the seed
     and k alone."""
 
-    name = "keypoints"
-    layout = LAYOUT
+    name, layout = encoder_name(1), LAYOUT
 
     def __init__(
         self,
@@ -115,9 +122,8 @@ class Keypoints:
         labels = {"joints_mm": joints_mm[row], "visibility": visibility[row]}
         return keypoints[row], labels, text | {"id": f"{text['id']}#{i}"}
 
-    def cache_parts(self, crops: Float[np.ndarray, "B 17 4"]) -> dict[str, np.ndarray]:
-        tokens = np.concatenate([by_body(crops[..., :2], crops[..., 3:]), crops[..., 2:]], axis=-1)
-        return {joint: tokens[:, j : j + 1].astype(np.float16) for j, joint in enumerate(COCO_17.joints)}
+    def cache_parts(self, crops: np.ndarray) -> dict[str, np.ndarray]:
+        return cache_parts(crops)
 
     def _draw(self, chunk: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Keypoints (ROWS, 17, 4), poses in crop axes, visibility of the joints, and whose poses they are."""
@@ -167,11 +173,7 @@ class Windows(Keypoints):
         super().__init__(poses_mm, texts, observer, count, seed, skeleton)
         self.seen = np.abs(np.arange(frames) - frames // 2) <= (seen or frames) // 2
         self.motion, self.frames, self.layout = motion, frames, window_layout(frames)
-        self.name = f"keypoints:{frames}"
-
-    def cache_parts(self, crops: Float[np.ndarray, "B T 17 4"]) -> dict[str, np.ndarray]:
-        tokens = window_tokens(crops[..., :2], crops[..., 2:3], crops[..., 3:])
-        return {self.layout.blocks[0].name: tokens.astype(np.float16)}
+        self.name = encoder_name(frames)
 
     def _draw(self, chunk: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         import torch
@@ -219,6 +221,15 @@ class Windows(Keypoints):
         reach = random.integers(1, self.frames // 2 + 1, size=(ROWS, 1)) * (kind > SHORT / 2)
         every = np.where(random.uniform(size=(ROWS, 1)) < SPARSE, random.integers(2, 9, size=(ROWS, 1)), 1)
         return ((kind > SHORT) | (away <= reach)) & (away % every == 0)
+
+
+def cache_parts(crops: Float[np.ndarray, "B *T 17 4"]) -> dict[str, np.ndarray]:
+    """Tokens of the keypoints of pictures, or of windows of T frames, as a cache keeps them."""
+    places, score, there = crops[..., :2], crops[..., 2:3], crops[..., 3:]
+    if crops.ndim == 4:
+        return {WINDOW_BLOCK: window_tokens(places, score, there).astype(np.float16)}
+    tokens = np.concatenate([by_body(places, there), score, there], axis=-1).astype(np.float16)
+    return {joint: tokens[:, j : j + 1] for j, joint in enumerate(COCO_17.joints)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,17 +338,22 @@ def _limbs(joints_mm: np.ndarray) -> np.ndarray:
 class MoveNetKeypoints:
     """The keypoints that MoveNet saw in the crops of another cache, as such a cache; its labels stay."""
 
-    name, layout = Keypoints.name, Keypoints.layout
-    cache_parts = Keypoints.cache_parts
-
-    def __init__(self, cache: FeatureCache) -> None:
+    def __init__(self, cache: FeatureCache, frames: int = 1) -> None:
+        """frames: of the window, of which all but the middle one are missing"""
         if OBSERVER not in cache.fields:
             raise InputError(f"{cache.folder} holds no keypoints of MoveNet: give features an encoder with +movenet")
-        self.cache = cache
+        self.cache, self.frames = cache, frames
+        self.name, self.layout = encoder_name(frames), LAYOUT if frames == 1 else window_layout(frames)
         self.labels = [name for name in ("joints_mm", "valid", "visibility") if name in cache.fields]
 
     def __len__(self) -> int:
         return len(self.cache)
+
+    def cache_parts(self, crops: Float[np.ndarray, "B 17 4"]) -> dict[str, np.ndarray]:
+        if self.frames > 1:
+            windows = np.zeros((len(crops), self.frames, *crops.shape[1:]), np.float32)
+            windows[:, self.frames // 2], crops = crops, windows
+        return cache_parts(crops)
 
     def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
         parts = self.cache.read(np.array([i]), OBSERVER, *self.labels)
@@ -366,12 +382,13 @@ def lift(
         split: whose poses, of the dataset's splits
         count: how many records
         seed: another seed draws other bodies, cameras and errors
-        window: frames of motion, 24 a second, round each pose; 1: the pose alone. Needs a dataset of motion (bvh)
+        window: frames of motion, 24 a second, round each pose; 1: the pose alone. Needs a dataset of motion (bvh); of
+            a cache with MoveNet's tokens the other frames are missing
         seen: how many of the window's frames, the middle ones, are there; left out: all
     """
     if (data / "features.json").is_file():
         cache = FeatureCache(data)
-        real = MoveNetKeypoints(cache)
+        real = MoveNetKeypoints(cache, window)
         write_features(real, real, out, {name: cache.header[name] for name in ("skeleton", "source")})
         return
     dataset = Dataset(data)

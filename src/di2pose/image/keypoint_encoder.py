@@ -22,8 +22,8 @@ CHANNELS = 4
 """Of a keypoint's token: x and y as `by_body` has them, score, 1 where it is there; all 0 where it is missing."""
 LAYOUT = FeatureLayout(tuple(TokenBlock(name, 1, CHANNELS, CHANNELS * j) for j, name in enumerate(COCO_17.joints)))
 """A block of channels for each keypoint, so that attention can tell the tokens apart."""
-RATE, WINDOW = 24.0, 27
-"""Of windows: frames a second, and the number of frames; odd."""
+RATE, WINDOW, WINDOW_BLOCK = 24.0, 27, "frames"
+"""Of windows: frames a second, the number of frames (odd), and the name of their tokens in a cache."""
 FAR = 4.0
 """Largest coordinate of a keypoint in a window, in body sizes."""
 CROP = 256
@@ -56,7 +56,7 @@ class KeypointEncoder:
 
     def __init__(self, frames: int = 1) -> None:
         """frames: of the window; 1: the picture alone, in LAYOUT."""
-        self.frames, self.name = frames, "keypoints" if frames == 1 else f"keypoints:{frames}"
+        self.frames, self.name = frames, encoder_name(frames)
         self.layout = LAYOUT if frames == 1 else window_layout(frames)
 
     def region(self, detection: Detection) -> Roi:
@@ -86,9 +86,14 @@ class KeypointEncoder:
         return LAYOUT.assemble({joint: tokens[:, j : j + 1] for j, joint in enumerate(COCO_17.joints)})
 
 
+def encoder_name(frames: int) -> str:
+    """Of the encoder of so many frames, as `load` reads it."""
+    return "keypoints" if frames == 1 else f"keypoints:{frames}"
+
+
 def window_layout(frames: int) -> FeatureLayout:
     """A token a frame, with all its keypoints."""
-    return FeatureLayout((TokenBlock("frames", frames, CHANNELS * COCO_17.count, 0),))
+    return FeatureLayout((TokenBlock(WINDOW_BLOCK, frames, CHANNELS * COCO_17.count, 0),))
 
 
 def window_features(keypoints: Float[np.ndarray, "B T 17 3"]) -> Float[np.ndarray, "B T 68"]:
