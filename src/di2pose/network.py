@@ -164,7 +164,7 @@ class Di2PoseNetwork(nn.Module):
     ) -> Prediction:  # fmt: skip
         """Algorithm 2, H times for each image, decoded; and the visibility of the joints, where there is an adapter.
         Where there is a denoiser of keypoints it draws the last half of the hypotheses."""
-        length = features.shape[1] if self.lift is None else self.config.denoiser.feature_tokens
+        length = (self.lift and self.config.denoiser.feature_tokens) or features.shape[1]
         features, window = features[:, :length], features[:, length:]
         condition = self.condition(features)
         mine = hypotheses if self.lift is None else hypotheses - hypotheses // 2
