@@ -1,6 +1,6 @@
 """Video -> results, frame by frame.
 
-    stream -> frames -> [track: regions] -> [encoder] -> [track: numbers] -> [diffusion]
+    stream -> [cuts: scenes] -> frames -> [track: regions] -> [encoder] -> [track: numbers] -> [diffusion]
            -> [fragments: drop short tracks] -> [smooth] -> [body: one for each track] -> results
 
 The diffusion runs over several frames at once. What it sees of a frame besides the picture are the 2D keypoints of the
@@ -23,7 +23,8 @@ from di2pose.pipeline.request import camera_and_source
 from di2pose.pose.camera import Camera
 from di2pose.result import Motion, Person, Result
 from di2pose.video.body import growing_body, one_body
-from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, whole_tracks
+from di2pose.video.cuts import scenes
+from di2pose.video.fragments import LEAST_S, TORSO, TrackNotes, confirmed, whole_tracks
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame, Source, Stream
 from di2pose.video.track import Observation, Tracker
@@ -67,7 +68,7 @@ def video_results(
         come so much later. 0 keeps all
     detect_every: frames between two searches of the whole picture; also when somebody is lost
     pictures: keep the pixels in the results; those of a file can also be read again later
-    notes: filled with what was dropped
+    notes: filled with scene cuts, and with what was dropped
     most_frames: of the window of 2D keypoints that a model of several frames sees; 1: each frame by itself
     """
     Options(
@@ -91,7 +92,8 @@ def video_results(
 
     tracker = Tracker(detect_every=detect_every, max_people=max_people)
     assumed = camera is None and field_of_view is None
-    tracked = tracked_frames(model, stream, tracker, camera_of, assumed)
+    notes = TrackNotes() if notes is None else notes
+    tracked = tracked_frames(model, stream, tracker, camera_of, assumed, notes)
     model = model.for_videos
     seen = windowed(tracked, model.encoder, model.window, most_frames)
     drawn = drawn_people(model, seen, hypotheses, count, seed, height_m)
@@ -118,7 +120,9 @@ def estimate_video(
     """All results of a video. The options are those of `video_results`; but a track has one body from its first frame
     to its last, and fragments of one person are joined."""
     stream = source if isinstance(source, Stream) else Stream(source)
+    notes = TrackNotes() if notes is None else notes
     options |= {"smoothed": False, "same_body": False, "least_s": 0.0, "min_score": min_score, "height_m": height_m}
+    options |= {"notes": notes}
     results = list(video_results(model, stream, **options))
     if least_s > 0:
         results = whole_tracks(results, least_s, notes, model.least_score if min_score is None else min_score)
@@ -133,18 +137,24 @@ def tracked_frames(
     tracker: Tracker,
     camera_of: Callable[[Frame], Camera],
     assumed: bool = False,
+    notes: TrackNotes | None = None,
 ) -> Iterator[TrackedFrame]:
-    """Detect, encode and track people in every frame; new people get a second look where needed. `assumed`: the camera
-    is not known. Without landmarks to follow people by, the detector runs on every frame.
+    """Detect, encode and track people in every frame; new people get a second look where needed. All tracks end at a
+    scene cut, which `notes` lists. `assumed`: the camera is not known. Without landmarks to follow people by, the
+    detector runs on every frame.
     """
-    for frame in frames:
+    for frame, cut in scenes(frames):
+        if cut:
+            tracker.end_tracks()
+            if notes is not None:
+                notes.cuts_s.append(frame.time_s)
         search = tracker.search if tracker.by_landmarks else "all"
         found = []
         if search != "none":
             found = model.find(frame.picture, max_people=tracker.max_people, quick=search == "quick")
         regions = tracker.regions(frame.time_s, found)
         if not regions:
-            tracker.update(frame.time_s, [])
+            tracker.update(frame.time_s, [], frame.picture.width)
             yield TrackedFrame(frame, None, [])
             continue
         picture, camera = frame.picture, camera_of(frame)
@@ -152,7 +162,10 @@ def tracked_frames(
         crops = [model.crop(picture, person, camera, (), assumed) for person, _ in regions]
         encoded = model.encode(crops, True, rows=[place for place, is_fresh in enumerate(fresh) if is_fresh])
         tracker.by_landmarks = encoded.output.landmarks_2d is not None
-        given = tracker.update(frame.time_s, _observations(encoded, model.encoder, fresh))
+        seen = _observations(encoded, model.encoder, fresh)
+        given = tracker.update(frame.time_s, seen, picture.width)
+        for place, number in given.items() if notes is not None and tracker.by_landmarks else ():
+            notes.add_look(number, picture, seen[place].points[TORSO])
         places = sorted(given, key=lambda place: given[place])
         yield TrackedFrame(frame, encoded.pick(places) if places else None, [given[place] for place in places])
 
