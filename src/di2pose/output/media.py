@@ -77,8 +77,8 @@ class OverlayVideo:
             if drawn.size != (stream.width, stream.height):  # the frame size of a video may change
                 drawn = drawn.resize((stream.width, stream.height))
             frame = self._av.VideoFrame.from_image(drawn)
-            passed = self._last + TICKS if result.time_s is None else (result.time_s - self._start_s) * self._rate * TICKS
-            self._last = max(self._last + 1, round(passed))
+            ticks = round(((result.time_s or 0.0) - self._start_s) * self._rate * TICKS)
+            self._last = max(self._last + 1, ticks)
             frame.pts, frame.time_base = self._last, 1 / (self._rate * TICKS)
             container.mux(stream.encode(frame))
 

@@ -71,7 +71,7 @@ def for_each(name: str, results: list[Result], content: Callable[[str, list[Pers
 
 
 def evenly(results: list[Result], fps: float | None) -> tuple[list[Result], float | None]:
-    """The results at a fixed rate, and the rate: `fps`, or that of the median step where they differ by a factor of two.
+    """The results at a fixed rate, and the rate: `fps`, or that of the median step where they differ twofold.
     Frames whose times are off by more than half a frame are replaced by even ones, with joints and pelvis interpolated
     along each track, all else of the nearest frame."""
     times = np.array([np.nan if result.time_s is None else result.time_s for result in results])
@@ -88,7 +88,9 @@ def evenly(results: list[Result], fps: float | None) -> tuple[list[Result], floa
         share = float(np.clip((k - places[after - 1]) / (places[after] - places[after - 1]), 0, 1))
         near, far = (results[after - 1], results[after])[:: 1 if share < 0.5 else -1]
         others = dict(numbered(far.people))
-        people = [_between(one, others.get(number, one), min(share, 1 - share)) for number, one in numbered(near.people)]
+        people = [
+            _between(one, others.get(number, one), min(share, 1 - share)) for number, one in numbered(near.people)
+        ]
         even.append(replace(near, people=people, frame_index=k, time_s=times[0] + k / rate))
     return even, rate
 

@@ -1,6 +1,6 @@
 """Scene cuts: where a video goes on with another picture.
 
-Neighbouring frames are compared as thumbnails of equal brightness and contrast, so that exposure and fades hardly count.
+Neighbouring frames are compared as thumbnails of equal brightness and contrast: exposure and fades hardly count.
 A cut is a jump that stands alone: much larger than the steps before and after it, as they are in fast motion and pans,
 and without a way back within LOOK_S, as there is after a flash or somebody close to the lens.
 """

@@ -7,7 +7,7 @@ The diffusion runs over several frames at once. What it sees of a frame besides 
 frames round it (`video.windows`), which come half a second later.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,8 @@ from di2pose.errors import InputError
 from di2pose.image.encoder import Encoder, to_picture
 from di2pose.image.region import points_of
 from di2pose.noise import hypothesis_generators
-from di2pose.options import Options
+from di2pose.options import Height, Options
+from di2pose.pipeline.assemble import with_heights
 from di2pose.pipeline.crops import EncodedCrops
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pipeline.request import camera_and_source
@@ -49,7 +50,10 @@ def video_results(
     min_score: float | None = None,
     camera: Camera | None = None,
     field_of_view: float | None = None,
-    height_m: float | None = None,
+    height_m: Height = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    fps: float | None = None,
     pictures: bool = False,
     notes: TrackNotes | None = None,
     most_frames: int | None = None,
@@ -60,6 +64,7 @@ def video_results(
     frames: smoothed=False, same_body=False, least_s=0.
 
     source: a video file, its bytes (`VideoBytes`), a camera's index, or a `Stream`
+    start_s, end_s, fps: only this part of the video, and at most so many frames a second, see `Stream`
     hypotheses, steps, camera, field_of_view, height_m, max_people, min_score: as for a photo, see `Di2Pose.__call__`
     seed: the noise of a hypothesis depends on (seed, track, hypothesis) alone: it is the same in all frames of a track
     smoothed: see `video.smooth`; results come some frames late
@@ -77,7 +82,7 @@ def video_results(
     ).check()  # fmt: skip
     if detect_every < 1:
         raise InputError(f"detect_every must be 1 or more, got {detect_every}")
-    stream = source if isinstance(source, Stream) else Stream(source)
+    stream = _stream(source, start_s=start_s, end_s=end_s, fps=fps)
     count = steps or model.config.sample_steps
 
     def camera_of(frame: Frame) -> Camera:
@@ -113,13 +118,16 @@ def estimate_video(
     same_body: bool = True,
     least_s: float = LEAST_S,
     min_score: float | None = None,
-    height_m: float | None = None,
+    height_m: Height = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    fps: float | None = None,
     notes: TrackNotes | None = None,
     **options: Any,
 ) -> Motion:
     """All results of a video. The options are those of `video_results`; but a track has one body from its first frame
     to its last, and fragments of one person are joined."""
-    stream = source if isinstance(source, Stream) else Stream(source)
+    stream = _stream(source, start_s=start_s, end_s=end_s, fps=fps)
     notes = TrackNotes() if notes is None else notes
     options |= {"smoothed": False, "same_body": False, "least_s": 0.0, "min_score": min_score, "height_m": height_m}
     options |= {"notes": notes}
@@ -128,7 +136,23 @@ def estimate_video(
         results = whole_tracks(results, least_s, notes, model.least_score if min_score is None else min_score)
     if smoothed:
         results = list(smooth(results))
-    return Motion(one_body(results, height_m) if same_body else results, stream.fps)
+    motion = Motion(one_body(results, height_m) if same_body else results, stream.fps)
+    check_heights(height_m, motion)
+    return motion
+
+
+def check_heights(height_m: Height, motion: Motion) -> None:
+    """InputError where there is a height of a person who is not there."""
+    for number in height_m if isinstance(height_m, Mapping) else ():
+        motion.only([number])
+
+
+def _stream(source: Stream | Source, **part: Any) -> Stream:
+    if not isinstance(source, Stream):
+        return Stream(source, **part)
+    if any(value is not None for value in part.values()):
+        raise InputError(f"give {', '.join(part)} to the Stream: Stream(source, start_s=...)")
+    return source
 
 
 def tracked_frames(
@@ -143,11 +167,11 @@ def tracked_frames(
     scene cut, which `notes` lists. `assumed`: the camera is not known. Without landmarks to follow people by, the
     detector runs on every frame.
     """
+    notes = TrackNotes() if notes is None else notes
     for frame, cut in scenes(frames):
         if cut:
             tracker.end_tracks()
-            if notes is not None:
-                notes.cuts_s.append(frame.time_s)
+            notes.cuts_s.append(frame.time_s)
         search = tracker.search if tracker.by_landmarks else "all"
         found = []
         if search != "none":
@@ -164,7 +188,7 @@ def tracked_frames(
         tracker.by_landmarks = encoded.output.landmarks_2d is not None
         seen = _observations(encoded, model.encoder, fresh)
         given = tracker.update(frame.time_s, seen, picture.width)
-        for place, number in given.items() if notes is not None and tracker.by_landmarks else ():
+        for place, number in given.items() if tracker.by_landmarks else ():
             notes.add_look(number, picture, seen[place].points[TORSO])
         places = sorted(given, key=lambda place: given[place])
         yield TrackedFrame(frame, encoded.pick(places) if places else None, [given[place] for place in places])
@@ -193,7 +217,7 @@ def drawn_people(
     hypotheses: int,
     steps: int,
     seed: int,
-    height_m: float | None = None,
+    height_m: Height = None,
 ) -> Iterator[tuple[TrackedFrame, list[Person]]]:
     """The people of every frame with their track numbers; the diffusion runs on about BATCH crops at once."""
     for batch in _batches(frames):
@@ -203,9 +227,11 @@ def drawn_people(
             encoded = EncodedCrops.join(found)
             records = [f"track {number}" for each in batch for number in each.numbers]  # a sample is a motion
             noise = hypothesis_generators(seed, records, hypotheses)
-            people = iter(model.place(encoded, model.estimate(encoded, hypotheses, steps, noise), height_m))
+            estimate = model.estimate(encoded, hypotheses, steps, noise)
+            people = iter(model.place(encoded, estimate, None if isinstance(height_m, Mapping) else height_m))
         for each in batch:
-            yield each, [replace(next(people), track=number) for number in each.numbers]
+            found_here = [replace(next(people), track=number) for number in each.numbers]
+            yield each, with_heights(found_here, height_m)
 
 
 def _batches(frames: Iterable[TrackedFrame]) -> Iterator[list[TrackedFrame]]:

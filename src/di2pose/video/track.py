@@ -164,9 +164,7 @@ class Tracker:
         room = max(0, self.max_people - len(in_sight))
         return [(detection, False) for _, detection in tracked] + [(detection, True) for detection in new[:room]]
 
-    def update(
-        self, time_s: float, observations: Sequence[Observation], width: float = math.inf
-    ) -> dict[int, int]:
+    def update(self, time_s: float, observations: Sequence[Observation], width: float = math.inf) -> dict[int, int]:
         """Index of an observation -> number of its track; without duplicates and empty crops. Starts, ends tracks: at
         once where somebody left a picture of that width."""
         self._frames += 1
