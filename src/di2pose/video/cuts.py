@@ -74,7 +74,7 @@ def distance(a: Thumbnail, b: Thumbnail) -> float:
 
 
 def _shifted(a: Thumbnail, b: Thumbnail, down: int, across: int) -> float:
-    def part(of: Thumbnail, sign: int) -> Thumbnail:
+    def part(of: Thumbnail, sign: int) -> Float[np.ndarray, "H W 3"]:
         rows, columns = (slice(max(0, sign * by), SIDE + min(0, sign * by)) for by in (down, across))
         return of[rows, columns]
 
