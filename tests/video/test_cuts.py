@@ -33,7 +33,7 @@ def cuts(pictures, rate=30):
 
 @pytest.mark.parametrize("every", [1, 8])
 def test_no_clip_has_a_cut(clips, every):
-    assert {clip: cuts(pictures[::every], 30 / every) for clip, pictures in clips.items()} == {clip: [] for clip in CLIPS}
+    assert [cuts(pictures[::every], 30 / every) for pictures in clips.values()] == [[]] * len(CLIPS)
 
 
 def test_each_change_of_the_clip_is_a_cut_also_between_cameras_of_one_room(clips, tmp_path):
@@ -74,9 +74,9 @@ def test_pans_shaking_zoom_and_somebody_close_to_the_lens_are_no_cuts(clips):
         return [np.asarray(picture.crop(box)) for picture, box in zip(frames, boxes, strict=False)]
 
     for speed in (20, 60, 120, 200):  # pixels of a picture of 480
-        ways = [*[0] * 6, *range(0, 1280, speed)]
-        assert cuts(camera([(x, 300, x + 480, 780) for x in [*ways, *[ways[-1]] * 6]])) == []
-    shaken = np.random.default_rng(0).integers(-60, 61, (36, 2)) + (600, 300)
+        ways = [*[0] * 6, *range(0, 1280, speed), *[1279] * 6]
+        assert cuts(camera([(x, 300, x + 480, 780) for x in ways])) == []
+    shaken = np.random.default_rng(0).integers(-60, 61, (36, 2)) + np.array([600, 300])
     assert cuts(camera([(x, y, x + 480, y + 480) for x, y in shaken.tolist()])) == []
     halves = [450 / 1.1**k for k in range(18)]
     assert cuts(camera([(960 - half, 500 - half, 960 + half, 500 + half) for half in halves])) == []

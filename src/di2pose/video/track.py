@@ -116,8 +116,8 @@ class Track:
 
     def left(self, time_s: float, width: float) -> bool:
         """Whether the hips went out of the picture sideways."""
-        x = float(hips_of(self.at(time_s))[0])
-        return (x < 0 and self.speed[0] < 0) or (x > width and self.speed[0] > 0)
+        x, speed = float(hips_of(self.at(time_s))[0]), float(self.speed[0])
+        return (x < 0 and speed < 0) or (x > width and speed > 0)
 
     def gate(self, time_s: float) -> float:
         passed = time_s - self.time_s
