@@ -112,8 +112,9 @@ class Stream:
             yield from self._frames(container, video)
 
     def _frames(self, container: "InputContainer", video: "VideoStream") -> Iterator[Frame]:
-        index, good, damaged, now, slot, given = -1, 0, 0, -1.0, -1, False
+        index, good, damaged, now, slot = -1, 0, 0, -1.0, -1
         origin: float | None = None
+        first_s: float | None = None
         stamps = self._seek(container, video)
         for frame in decoded(container, video):
             index += 1
@@ -135,10 +136,13 @@ class Stream:
             good += 1
             if now >= self.end_s - CLOSE_S:
                 break
-            here = math.floor((now - self.start_s + 0.5 / self.file_fps) * (self.most_fps or 0) + CLOSE_S)
-            if now < self.start_s - CLOSE_S or (self.most_fps and here <= slot):
+            if now < self.start_s - CLOSE_S:
                 continue
-            slot, given = here, True
+            first_s = now if first_s is None else first_s
+            here = math.floor((now - first_s + 0.5 / self.file_fps) * (self.most_fps or 0) + CLOSE_S)
+            if self.most_fps and here <= slot:
+                continue
+            slot = here
             yield Frame(index, now, upright(frame))
         until = max(now, 0.0) + 1 / self.file_fps
         short = (
@@ -154,7 +158,7 @@ class Stream:
             raise InputError(f"{self.source} has frames of more than {self.most_pixels} pixels: export it smaller")
         if good == 0:
             raise InputError(f"{self.source} holds no frame that can be decoded. Copy or export it again")
-        if not given:
+        if first_s is None:
             raise self._too_late(until)
 
     def _seek(self, container: "InputContainer", video: "VideoStream") -> list[int]:
