@@ -176,12 +176,12 @@ def test_parts_that_cannot_be_are_refused(run, film, portrait, tmp_path):
         run("0", person=(0,))
 
 
-def test_heights_by_person_are_checked_against_those_who_are_there(run, film):
+def test_heights_by_person_are_checked_against_those_who_are_there(run, film, tmp_path):
     code, _, _, out = run(film, height={0: 1.6})
     assert code == 0
     assert float(stature_mm(Motion.load(out / "walk.json").track(0)[0].joints_mm)) == pytest.approx(1600, abs=1)
-    code, _, problems, _ = run(film, height={0: 1.6, 3: 1.2})
-    assert code == 2
+    code, _, problems, out = run(film, height={0: 1.6, 3: 1.2}, format="json,overlay", out=tmp_path / "more")
+    assert (code, written(out)) == (1, ["walk.json", "walk.overlay.mp4"])
     assert "no person 3 in the video; there are 0" in problems
 
 

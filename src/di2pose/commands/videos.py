@@ -78,8 +78,11 @@ class Recording:
             one_body(results, self.options.height_m) if self.options.same_body else results, self.stream.fps
         )
         motion = everybody
-        try:
+        try:  # the files are written all the same: only the named people have their height
             check_heights(self.options.height_m, everybody)
+        except InputError as error:
+            self.report.fail(error)
+        try:
             if self.options.person is not None:
                 motion = everybody.only(self.options.person)
                 if self._video is not None:
