@@ -49,7 +49,6 @@ from di2pose.output.overlay import moved
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pose.camera import Camera
 from di2pose.result import Result, count_people
-from di2pose.video.stream import check_part
 
 WIDEST_NAME = 40
 FORMAT_HELP = f"what to write, with commas between: {', '.join(endings())}"
@@ -132,7 +131,10 @@ class PredictOptions(Options):
         _ = self.formats, self.box_file, self.known_camera, self.known_keypoints
         try:
             self.check()
-            check_part(self.start_s, self.end_s, self.fps)
+            if any(each is not None for each in self.part.values()):
+                from di2pose.video.stream import check_part  # photos do without
+
+                check_part(self.start_s, self.end_s, self.fps)
         except InputError as error:
             name, problem = str(error).split(" ", 1)
             height = self.height_m if name == "height_m" and isinstance(self.height_m, float | int) else 0.0
