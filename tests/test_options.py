@@ -36,6 +36,8 @@ def model():
         ({"max_people": 0}, "max_people must be 1 or more, got 0"),
         ({"height_m": "1.78"}, "height_m must be a number, or None, got '1.78'"),
         ({"height_m": 178.0}, "height_m must be from 0.3 to 3, got 178.0"),
+        ({"height_m": {0: 178}}, "height_m must be from 0.3 to 3, got 178"),
+        ({"height_m": {"a": 1.7}}, "height_m must be metres by the person's number, {0: 1.78}, got 'a'"),
         ({"field_of_view": 0}, "field_of_view must be from 1 to 170, got 0"),
         ({"min_score": "high"}, "min_score must be a number, or None, got 'high'"),
         ({"min_score": math.nan}, "min_score must be from 0 to 1, got nan"),

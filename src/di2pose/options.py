@@ -16,6 +16,8 @@ from di2pose.pose.camera import Camera
 Boxes = Sequence[Box] | Sequence[Sequence[Box] | None]
 """Of one picture, or of each of several."""
 Point = Sequence[float] | np.ndarray
+Height = float | Mapping[int, float] | None
+"""Metres: of everybody, or by the number of the person."""
 
 
 def _within(default: Any, least: float | None = None, most: float | None = None) -> Any:
@@ -44,8 +46,9 @@ class Options:
     """Of the upright picture; None: by `field_of_view`, else by EXIF, else 60 degrees."""
     field_of_view: float | None = _within(None, 1, 170)
     """Degrees across the longer side, where there is no calibrated camera."""
-    height_m: float | None = _within(None, 0.3, 3)
-    """Everybody's stature in metres, where it is known: it scales the skeleton and the distance."""
+    height_m: float | Mapping[int, float] | None = _within(None, 0.3, 3)
+    """Everybody's stature in metres, where it is known: it scales the skeleton and the distance. In Python also
+    {number: metres} of some people: the track in a video, the position in the list in a photo."""
     max_people: int = _within(8, 1)
     """At most so many people, the largest ones, largest first."""
     min_score: float | None = _within(None, 0, 1)
@@ -71,7 +74,12 @@ class Options:
         """
         for each in fields(Options):
             value = getattr(self, each.name)
-            if each.metadata and not (value is None and each.default is None):
+            if isinstance(value, Mapping) and each.name == "height_m":
+                if wrong := [key for key in value if not isinstance(key, Integral) or key < 0]:
+                    raise InputError(f"height_m must be metres by the person's number, {{0: 1.78}}, got {wrong[0]!r}")
+                for one in value.values():
+                    Options(height_m=math.nan if one is None else one).check()
+            elif each.metadata and not (value is None and each.default is None):
                 whole = is_whole(each)
                 if not isinstance(value, Integral if whole else Real) or isinstance(value, bool):
                     kind = "a whole number" if whole else "a number"
@@ -94,7 +102,7 @@ class CallOptions(TypedDict, total=False):
     keypoints: Any
     camera: Camera | None
     field_of_view: float | None
-    height_m: float | None
+    height_m: Height
     max_people: int
     min_score: float | None
     detector: str | Detector | None

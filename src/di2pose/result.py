@@ -324,6 +324,18 @@ class Motion(_Saveable):
             raise InputError(f"no track {number}; there are {', '.join(map(str, self.tracks)) or 'none'}")
         return [next((p for p in result.people if p.track == number), None) for result in self.results]
 
+    def only(self, people: "Sequence[int] | str") -> "Motion":
+        """Only these people, by track number; 'largest': the one with the largest median box."""
+        if people == "largest":
+            boxes = [np.array([p.box for p in self.track(one) if p is not None]) for one in self.tracks]
+            areas = [np.median((box[:, 2:] - box[:, :2]).prod(1)) for box in boxes]
+            people = [self.tracks[int(np.argmax(areas))]] if areas else []
+        if missing := [one for one in people if one not in self.tracks]:
+            there = ", ".join(map(str, self.tracks)) or "none"
+            raise InputError(f"no person {missing[0]!r} in the video; there are {there}")
+        kept = [[person for person in result.people if person.track in people] for result in self]
+        return Motion([dataclasses.replace(r, people=p) for r, p in zip(self, kept, strict=True)], self.fps)
+
     def _frames(self) -> tuple[list[Result], float | None]:
         return list(self.results), float(self.fps)
 

@@ -5,11 +5,14 @@ import sys
 import av
 import numpy as np
 import pytest
+import tyro
 from commands.running import RATE, part_of, written
 from output.people import person, result
 from PIL import Image
 
 from di2pose.commands import videos as videos_module
+from di2pose.commands.predict import PredictOptions
+from di2pose.errors import InputError
 from di2pose.output import media
 from di2pose.output.media import Thumbnails
 from di2pose.output.viewer import FRAME_SIDE
@@ -137,3 +140,63 @@ def test_the_pictures_of_a_page_are_few_however_long_the_video(frames, monkeypat
     assert shown.fps == pytest.approx(30 / every)
     for each in shown:
         assert each.picture.getpixel((5, 2))[0] == pytest.approx(16 * each.frame_index, abs=3)
+
+
+def test_a_part_of_a_video_and_one_of_its_people_are_in_all_files(run, film, tmp_path):
+    part = {"start_s": 0.05, "end_s": 0.19, "fps": 15.0}
+    code, _, problems, out = run(film, format="json,bvh,overlay,html", person="largest", **part)
+    assert (code, problems) == (0, "")
+    motion = Motion.load(out / "walk.json")
+    assert (motion.fps, len(motion.tracks)) == (15.0, 1)
+    np.testing.assert_allclose([each.time_s for each in motion], [2 / RATE, 4 / RATE], atol=1e-6)
+    assert [each.frame_index for each in motion] == [2, 4]
+    drawn, plain = frames_of(out / "walk.overlay.mp4"), [frames_of(film)[k] for k in (2, 4)]
+    assert len(drawn) == len(plain)
+    for one, other in zip(drawn, plain, strict=True):
+        assert 0.001 < (np.abs(np.asarray(one, dtype=int) - np.asarray(other)).max(-1) > 60).mean() < 0.4
+    code, _, problems, out = run(film, format="json,overlay", person=(7,), out=tmp_path / "none", **part)
+    assert (code, written(out)) == (2, [])
+    assert "no person 7 in the video; there are 0" in problems
+
+
+def test_parts_that_cannot_be_are_refused(run, film, portrait, tmp_path):
+    code, _, problems, _ = run(film, start_s=3.0)
+    assert code == 2
+    assert "the start at 3 s is after the end of" in problems
+    for wrong, words in (
+        ({"start_s": 2.0, "end_s": 1.0}, "--end must be after the start at 2 s, got 1"),
+        ({"fps": 0.5}, "--fps must be from 1 to 1000"),
+    ):
+        with pytest.raises(InputError, match=words):
+            run(film, **wrong)
+    portrait.save(tmp_path / "a.png")
+    with pytest.raises(InputError, match="--start, --end, --fps and --person are of videos"):
+        run(tmp_path / "a.png", person="largest")
+    with pytest.raises(InputError, match="--person is of video files"):
+        run("0", person=(0,))
+
+
+def test_heights_by_person_are_checked_against_those_who_are_there(run, film, tmp_path):
+    code, _, _, out = run(film, height={0: 1.6})
+    assert code == 0
+    assert float(stature_mm(Motion.load(out / "walk.json").track(0)[0].joints_mm)) == pytest.approx(1600, abs=1)
+    code, _, problems, out = run(film, height={0: 1.6, 3: 1.2}, format="json,overlay", out=tmp_path / "more")
+    assert (code, written(out)) == (1, ["walk.json", "walk.overlay.mp4"])
+    assert "no person 3 in the video; there are 0" in problems
+
+
+def test_words_of_the_flags_are_read(capsys):
+    def read(*words):
+        return tyro.cli(PredictOptions, args=list(words))
+
+    read_all = read("--start", "1:30", "--end", "0:01:31.5", "--person", "0,2,0", "--height", "0=1.78,1=1.20")
+    assert (read_all.start_s, read_all.end_s, read_all.person) == (90.0, 91.5, (0, 2))
+    assert read_all.height_m == {0: 1.78, 1: 1.2}
+    assert (read("--height", "1.78").height_m, read("--person", "largest").person) == (1.78, "largest")
+    for *wrong, words in (
+        ("--start", "soon", "seconds or MM:SS"), ("--height", "0=1.7,0=1.8", "each once"), ("--person", "0;1", "'0;1'"),
+        ("--height", "a=1.7", "a height is in metres"), ("--height", "1=178", "--height must be from 0.3 to 3"),
+    ):  # fmt: skip
+        with pytest.raises(SystemExit):
+            read(*wrong)
+        assert words in " ".join(capsys.readouterr().err.replace("│", " ").split())

@@ -7,11 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from output.people import H36M_19, person, result, standing, video
+from video.films import striped, write_film
 
 from di2pose.data.pose2sim import read_trc
-from di2pose.output.motion import c3d_bytes
+from di2pose.output.media import OverlayVideo
+from di2pose.output.motion import c3d_bytes, evenly
 from di2pose.pose.skeleton import H36M_17
 from di2pose.result import Motion
+from di2pose.video.stream import Stream
 
 
 def y_up(someone):
@@ -132,3 +135,53 @@ def test_unknown_joints_of_a_converted_person_are_missing(tmp_path):
     assert lines[6].split("\t")[5:8] == ["NaN"] * 3
     coco.save(tmp_path / "c.c3d")
     assert c3d_by_c3d(tmp_path / "c.c3d")[1][0, 1] == -1
+
+
+TIMES_MS = [0, 90, 180, 270, 300, 330, 620, 700, 780, 940, 1000]
+
+
+@pytest.fixture
+def uneven(tmp_path):
+    """Of a real file whose frames come unevenly: somebody moves right by a metre a second."""
+    stream = Stream(write_film(tmp_path / "phone.mp4", [striped(k) for k in range(11)], times_ms=TIMES_MS))
+    people = [person(3, track=0, root_mm=(1000 * frame.time_s, 0.0, 4000.0)) for frame in stream]
+    return Motion([result([one], time_s=frame.time_s, frame_index=frame.index, picture=frame.picture)
+                   for one, frame in zip(people, stream, strict=True)], stream.fps)  # fmt: skip
+
+
+def test_motion_files_of_uneven_frames_are_of_a_fixed_rate_and_play_at_the_true_speed(uneven, tmp_path):
+    for name in ("a.trc", "a.c3d", "a.bvh"):
+        uneven.save(tmp_path / name)
+    rows = [line.split("\t") for line in (tmp_path / "a.trc").read_text().splitlines()]
+    rate, bvh = float(rows[2][0]), (tmp_path / "a.bvh").read_text()
+    assert rate == pytest.approx(uneven.fps, rel=1e-4)
+    even_s = np.arange(round(rate) + 1) / rate  # the video lasts a second
+    assert f"Frames: {len(even_s)}\nFrame Time: {1 / uneven.fps:.8f}\n" in bvh
+    assert bvh.count("Xposition") == 1  # bones are as long as before
+    np.testing.assert_allclose(np.array([row[1] for row in rows[6:]], float), even_s, atol=1e-4)
+    motion = [line.split()[0] for line in bvh.splitlines()[-len(even_s) :]]
+    places = {"trc": [row[2] for row in rows[6:]], "bvh": motion, "c3d": c3d_by_c3d(tmp_path / "a.c3d")[0][:, 0, 0]}
+    for found in places.values():
+        np.testing.assert_allclose(np.array(found, float), 1000 * np.minimum(even_s, 1.0), atol=0.2)
+
+
+def test_tables_keep_the_frames_and_a_film_has_their_times(uneven, tmp_path):
+    uneven.save(tmp_path / "a.csv")
+    assert [float(row.split(",")[2]) for row in (tmp_path / "a.csv").read_text().splitlines()[1:]] == pytest.approx(
+        [time / 1000 for time in TIMES_MS], abs=1e-5
+    )
+    film = OverlayVideo(tmp_path / "a.mp4", uneven.fps)
+    for each in uneven:
+        film.add(each, each.picture)
+    times = [frame.time_s for frame in Stream(film.finish(tmp_path / "a.mp4")[0])]
+    np.testing.assert_allclose(times, np.array(TIMES_MS) / 1000, atol=0.5 / (16 * uneven.fps) + 1e-6)
+
+
+def test_even_frames_stay_and_a_wrong_rate_of_the_file_is_replaced():
+    frames = [result([person(1, track=0)], time_s=5 + k / 30, frame_index=k) for k in range(6)]
+    assert evenly(frames, 30.0) == (frames, 30.0)
+    assert evenly(frames, 29.0) == (frames, 29.0)  # less than half a frame off
+    same, rate = evenly(frames, 1000.0)
+    assert (same, round(rate, 3)) == (frames, 30.0)
+    photo = [result([person(1)])]
+    assert evenly(photo, None) == (photo, None)

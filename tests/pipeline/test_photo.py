@@ -222,6 +222,9 @@ def test_a_stated_height_scales_everything_and_moves_no_pixel(model, path):
     np.testing.assert_allclose(tall.r90_mm, free.r90_mm * factor)
     np.testing.assert_allclose(tall.covariance_mm2, free.covariance_mm2 * factor**2)
     np.testing.assert_allclose(tall.joints_2d, free.joints_2d)
+    (again,) = model(path, boxes=[BOX], height_m={0: 1.9, 1: 1.2}, field_of_view=60.0, **QUICK).people
+    for field in ("joints_mm", "samples_mm", "root_mm", "root_std_mm", "covariance_mm2", "r90_mm"):
+        np.testing.assert_allclose(getattr(again, field), getattr(tall, field), rtol=1e-5)
 
 
 def test_an_occluded_region_is_not_encoded_and_its_joints_are_occluded(model, astronaut):

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFilter
 from video.films import write_film
 
 import di2pose
@@ -20,6 +20,7 @@ from di2pose.pose.bones import even, stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 from di2pose.video import estimate
 from di2pose.video.estimate import estimate_video, video_results
+from di2pose.video.fragments import TrackNotes
 from di2pose.video.stream import Stream
 
 FRAMES = 5
@@ -200,3 +201,96 @@ def test_a_seed_gives_the_same_again_and_frames_on_their_own_have_bones_of_their
 def test_senseless_options_are_refused_at_once(model, footage, wrong):
     with pytest.raises(InputError, match="must be 1 or more"):
         video_results(model, footage / "one.mp4", **wrong)
+
+
+CLIPS = ("Sports2D/Demo/demo.mp4", "Pose2Sim/Demo_SinglePerson/videos/cam01.mp4")
+
+
+def pictures_of(clip, box, size, **part):
+    stream = Stream(extract("sports2d-demo" if clip == CLIPS[0] else "pose2sim-videos", clip) / clip, **part)
+    return [frame.picture.crop(box).resize(size, Image.Resampling.BOX) for frame in stream]
+
+
+def test_no_track_passes_a_cut_and_the_first_frame_after_it_has_people_of_its_own(model, tmp_path):
+    """The balancing man is where the walker was: without the cut their tracks are one."""
+    walk = pictures_of(CLIPS[0], (510, 464, 1160, 994), (324, 264), start_s=4, end_s=4.5)
+    man = pictures_of(CLIPS[1], (0, 250, 1080, 1130), (324, 264), end_s=0.2, fps=30)
+    film = [*walk[:7], *man[:6], *walk[7:14]]
+    write_film(tmp_path / "cuts.mp4", [np.asarray(picture) for picture in film])
+    notes = TrackNotes()
+    motion = estimate_video(model, tmp_path / "cuts.mp4", notes=notes, **FEW)
+    assert (len(motion), str(notes).split(", ")[0]) == (20, "2 scene cuts")
+    np.testing.assert_allclose(notes.cuts_s, [7 / 30, 13 / 30], atol=1e-6)
+    seen = [[k for k, person in enumerate(motion.track(track)) if person is not None] for track in motion.tracks]
+    for each, (first, last) in zip(seen, ((0, 6), (7, 12), (13, 19)), strict=True):
+        assert first <= each[0] <= first + 1
+        assert each[-1] == last
+    streamed = list(video_results(model, tmp_path / "cuts.mp4", **FEW))
+    tracks = [{person.track for person in result.people} for result in streamed]
+    assert not set().union(*tracks[:7]) & set().union(*tracks[7:13])
+    assert not set().union(*tracks[7:13]) & set().union(*tracks[13:])
+
+
+@pytest.fixture(scope="module")
+def leaving():
+    """A woman who walks out of the picture on the left, and the same place without her; 15 a second."""
+    seen = pictures_of(CLIPS[0], (0, 430, 640, 990), (640, 560), start_s=5.6, end_s=7.2, fps=15)
+    return seen[:22], seen[-1]
+
+
+def entering(empty):
+    """The man of the other clip comes in on the left."""
+    film = []
+    for k, man in enumerate(pictures_of(CLIPS[1], (220, 270, 640, 1200), (152, 338), fps=15, end_s=1)):
+        film.append(empty.copy())
+        mask = Image.new("L", man.size, 0)
+        ImageDraw.Draw(mask).ellipse([0, 0, *man.size], fill=255)
+        film[-1].paste(man, (16 * k - man.width, 200), mask.filter(ImageFilter.GaussianBlur(4)))
+    return film
+
+
+def test_somebody_who_leaves_and_another_who_enters_there_are_two(model, leaving, tmp_path):
+    out, empty = leaving
+    film = [*out, empty, empty, *entering(empty)]
+    write_film(tmp_path / "two.mp4", [np.asarray(picture) for picture in film], rate=15)
+    notes = TrackNotes()
+    motion = estimate_video(model, tmp_path / "two.mp4", notes=notes, **FEW)
+    woman, man = ([k for k, person in enumerate(motion.track(track)) if person is not None] for track in motion.tracks)
+    assert woman[-1] < len(out) + 2 <= man[0]
+    assert notes.cuts_s == []
+
+
+def test_somebody_behind_a_board_is_one_before_and_after_it(model, leaving, tmp_path):
+    out, _ = leaving
+    film = [picture.copy() for picture in out[:14]]
+    for picture in film[4:9]:
+        ImageDraw.Draw(picture).rectangle((90, 0, 560, 560), fill=(90, 90, 90))
+    write_film(tmp_path / "board.mp4", [np.asarray(picture) for picture in film], rate=15)
+    motion = estimate_video(model, tmp_path / "board.mp4", **FEW)
+    [seen] = ([k for k, person in enumerate(motion.track(track)) if person is not None] for track in motion.tracks)
+    assert (seen[0], seen[-1]) == (0, 13)
+    assert len(seen) < 14
+
+
+def test_a_part_of_a_video_has_the_times_of_the_whole_and_a_stream_has_its_own(model, footage):
+    part = list(video_results(model, footage / "one.mp4", start_s=0.1, end_s=0.4, fps=5, **PLAIN, **FEW))
+    np.testing.assert_allclose([result.time_s for result in part], [0.1, 0.3], atol=1e-6)
+    with pytest.raises(InputError, match="give start_s, end_s, fps to the Stream"):
+        video_results(model, Stream(footage / "one.mp4"), fps=5)
+
+
+def test_heights_are_by_track_and_the_picture_stays(model, footage):
+    two = {**FEW, "max_people": 2}
+    plain = list(video_results(model, footage / "two.mp4", **PLAIN, **two))
+    tall = list(video_results(model, footage / "two.mp4", height_m={1: 1.2}, **PLAIN, **two))
+    for before, after in zip(plain, tall, strict=True):
+        same, other = sorted(after.people, key=lambda person: person.track)
+        was, free = sorted(before.people, key=lambda person: person.track)
+        np.testing.assert_array_equal(same.joints_mm, was.joints_mm)
+        assert float(stature_mm(other.joints_mm)) == pytest.approx(1200, abs=0.1)
+        np.testing.assert_allclose(other.joints_2d, free.joints_2d)
+    motion = estimate_video(model, footage / "two.mp4", height_m={0: 1.9, 1: 1.2}, **two)
+    for track, height in ((0, 1900), (1, 1200)):
+        assert float(stature_mm(motion.track(track)[0].joints_mm)) == pytest.approx(height, abs=1)
+    with pytest.raises(InputError, match="no person 7 in the video; there are 0"):
+        estimate_video(model, footage / "one.mp4", height_m={7: 1.9}, **FEW)

@@ -112,6 +112,14 @@ def test_the_command_writes_files_of_folders_and_files(model, tmp_path, capsys):
     assert (len(motion), motion.fps) == (3, 25)
     places = [motion.track(0)[k].root_mm[0] for k in range(3)]
     assert places == sorted(places)  # by frame number, not by name
+    part = ["--format", "json", "--fps", "25", "--start", "0.04", "--end", "0.08", "--person", "largest"]
+    assert main(["lift", str(folder), *flags, *part]) == 0
+    assert [(each.frame_index, each.time_s) for each in Motion.load(out / "walk.json")] == [(1, 0.04)]
+    assert main(["lift", str(folder), *flags, "--fps", "25", "--start", "0.12"]) == 2
+    assert main(["lift", str(folder), *flags, "--person", "5"]) == 2
+    problems = capsys.readouterr().err
+    assert "the start at 0.12 s is after the end: the motion lasts 0.12 s" in problems
+    assert "no person 5 in the video; there are 0" in problems
     assert main(["lift", str(tmp_path / "photos.npz"), str(tmp_path / "broken.json"), *flags, "--photos",
                  "--format", "json"]) == 1  # fmt: skip
     assert Result.load(out / "photos-a.json").people[0].skeleton.count == 21

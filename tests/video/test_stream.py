@@ -12,6 +12,7 @@ from video.films import HEIGHT, WIDTH, grey_jpeg, number_in, striped, write_film
 
 from di2pose.data.frames import Video, video_frames
 from di2pose.errors import InputError
+from di2pose.video import stream as stream_module
 from di2pose.video.stream import BrokenVideoWarning, Stream
 
 FRAMES = 60
@@ -182,3 +183,56 @@ def test_a_frame_that_is_too_large_is_not_unpacked(tmp_path):
     assert frames == "[0, 1, 3]"
     assert "frame 2 of" in error
     assert int(megabytes) < 250
+
+
+@pytest.mark.parametrize(
+    ("part", "numbers"),
+    [
+        ({"start_s": 1.5}, range(45, 60)),
+        ({"end_s": 0.5}, range(15)),
+        ({"start_s": 0.5, "end_s": 1.0}, range(15, 30)),
+        ({"fps": 10}, range(0, 60, 3)),
+        ({"fps": 20, "end_s": 0.2}, (0, 1, 3, 4)),
+        ({"fps": 60, "start_s": 1.9}, (57, 58, 59)),
+    ],
+)
+def test_a_part_has_the_numbers_and_times_of_the_whole(film, part, numbers):
+    stream = Stream(film, **part)
+    frames = list(stream)
+    assert [number_in(frame.picture) for frame in frames] == [frame.index for frame in frames] == list(numbers)
+    np.testing.assert_allclose([frame.time_s for frame in frames], np.array(numbers) / 30, atol=1e-6)
+    assert (stream.fps, stream.broken) == (min(30, part.get("fps", 30)), "")
+    assert stream.expected == pytest.approx(len(numbers), abs=1)
+
+
+def test_what_is_before_the_key_frame_is_not_decoded(film, monkeypatch):
+    seen = []
+    real = stream_module.decoded
+    monkeypatch.setattr(stream_module, "decoded", lambda *way: (seen.append(each) or each for each in real(*way)))
+    assert [frame.index for frame in Stream(film, start_s=1.8, end_s=1.9)] == [54, 55, 56]
+    assert len(seen) <= 12  # key frames are 12 apart
+
+
+def test_a_part_of_a_variable_rate_is_numbered_by_its_place_and_one_without_stamps_is_counted(tmp_path):
+    times = [0, 100, 130, 400, 420, 440, 900, 1000, 1010, 1500, 1510, 1520, 1530, 2000]
+    path = write_film(tmp_path / "phone.mp4", [striped(k) for k in range(len(times))], times_ms=times)
+    frames = list(Stream(path, start_s=1.0, end_s=1.6))
+    assert [number_in(frame.picture) for frame in frames] == [frame.index for frame in frames] == list(range(7, 13))
+    write_still_stamps(tmp_path / "still.mp4", 6)
+    with pytest.raises(InputError, match=r"the start at 5 s is after the end of .*still.mp4"):
+        list(Stream(tmp_path / "still.mp4", start_s=5))
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"start_s": 2.0}, r"the start at 2 s is after the end of .*: it lasts 2.00 s"),
+        ({"start_s": 1.0, "end_s": 1.0}, "end_s must be after the start at 1 s, got 1"),
+        ({"start_s": -1.0}, "start_s must be 0 or more seconds, got -1"),
+        ({"end_s": float("nan")}, "end_s must be 0 or more seconds, got nan"),
+        ({"fps": 0}, "fps must be from 1 to 1000 frames a second, got 0"),
+    ],
+)
+def test_a_part_that_cannot_be_is_refused(film, part, message):
+    with pytest.raises(InputError, match=message):
+        Stream(film, **part)

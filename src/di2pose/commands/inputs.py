@@ -5,13 +5,14 @@ import dataclasses
 import glob
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from PIL import Image, UnidentifiedImageError
+from tyro.constructors import PrimitiveConstructorSpec
 
 from di2pose.errors import InputError
 from di2pose.files import printable, read_json, reading
@@ -38,6 +39,8 @@ OWN = (".overlay.jpg", ".overlay.mp4")
 TOGETHER = 2
 """Photos in one pass of the networks, done and written together: as quick as eight; one by one takes 1-7 % longer."""
 NUMBERS = re.compile(r"[\d\s.,;+-]*,[\d\s.,;+-]*")
+TIME = re.compile(r"(\d+:){0,2}\d+(\.\d*)?")
+NUMBERS_OF_PEOPLE = re.compile(r"\d{1,6}(,\d{1,6})*")
 """Boxes that were typed, and no name of a file."""
 COLUMNS = ("file", "x0", "y0", "x1", "y1")
 BOXES_ADVICE = 'it must be JSON, {"photo.jpg": [[x0, y0, x1, y1], ...]}, or CSV with the columns file,x0,y0,x1,y1'
@@ -167,6 +170,51 @@ def work_batches(items: Sequence[Input]) -> list[list[Input]]:
         size = TOGETHER if photos else 1
         batches += [run[start : start + size] for start in range(0, len(run), size)]
     return batches
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds of '90', '1:30' or '0:01:30.5'."""
+    if not TIME.fullmatch(text):
+        raise ValueError(f"a time is in seconds or MM:SS, as 90 or 1:30, got '{text}'")
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = 60 * seconds + float(part)
+    return seconds
+
+
+def parse_height(text: str) -> float | dict[int, float]:
+    """Metres, '1.78', or by the number of the person, '0=1.78,1=1.20'."""
+    try:
+        if "=" not in text:
+            return float(text)
+        pairs = [pair.split("=") for pair in text.split(",")]
+        heights = {int(number): float(metres) for number, metres in pairs}
+    except ValueError:
+        heights, pairs = {}, []
+    if not heights or len(heights) < len(pairs):
+        raise ValueError(f"a height is in metres, 1.78, or by person, each once, 0=1.78,1=1.20; got '{text}'")
+    return heights
+
+
+def parse_people(text: str) -> tuple[int, ...] | Literal["largest"]:
+    """'largest', or track numbers, '0,2'."""
+    if text == "largest":
+        return "largest"
+    if not NUMBERS_OF_PEOPLE.fullmatch(text):
+        raise ValueError(f"people are 'largest', or their numbers with commas between, as 0,2; got '{text}'")
+    return tuple(dict.fromkeys(map(int, text.split(","))))
+
+
+def one_word(parse: Callable[[str], Any], metavar: str) -> Any:
+    """How tyro reads a flag of one word by `parse`, which raises a ValueError."""
+    return PrimitiveConstructorSpec(
+        1, metavar, lambda words: parse(words[0]), lambda _: True, lambda value: [f"{value}"]
+    )
+
+
+Seconds = Annotated[float | None, one_word(parse_seconds, "SECONDS|MM:SS")]
+Heights = Annotated[float | dict[int, float] | None, one_word(parse_height, "METRES|PERSON=METRES,...")]
+People = Annotated[tuple[int, ...] | Literal["largest"] | None, one_word(parse_people, "largest|NUMBER,...")]
 
 
 class BoxFile:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from di2pose.commands.inputs import Input, fitted_camera, read_camera
+from di2pose.commands.inputs import Heights, Input, People, Seconds, fitted_camera, read_camera
 from di2pose.commands.writing import Report, RunLog, endings, parse_formats, progress_bar, ready_folder
 from di2pose.device import usable_device
 from di2pose.errors import InputError
@@ -52,8 +52,14 @@ class LiftOptions:
     """JSON of a calibration, as for `di2pose predict`."""
     field_of_view: Annotated[float | None, tyro.conf.arg(name="fov")] = None
     """Degrees across the longer side, where there is no calibration (left out: 60)."""
-    height_m: Annotated[float | None, tyro.conf.arg(name="height")] = None
-    """Stature of the people in metres."""
+    height_m: Annotated[Heights, tyro.conf.arg(name="height")] = None
+    """Stature in metres, 1.78 of everybody, or 0=1.78,1=1.20 by the number of the person."""
+    start_s: Annotated[Seconds, tyro.conf.arg(name="start")] = None
+    """Of videos: only from this time on."""
+    end_s: Annotated[Seconds, tyro.conf.arg(name="end")] = None
+    """Of videos: only until this time."""
+    person: People = None
+    """Of videos: only these people in the files, by track number, or the one with the largest median box."""
     smooth: bool = True
     """Smooth videos over time."""
     same_body: bool = True
@@ -148,8 +154,10 @@ def _reports(model: Di2Pose, path: Path, name: str, options: LiftOptions) -> lis
 def _motion(model: Di2Pose, path: Path, name: str, pictures: list[PictureKeypoints], options: LiftOptions) -> Report:
     motion = lift_video(
         model, [each.people for each in pictures], options.fps, options.pixels,
-        smoothed=options.smooth, same_body=options.same_body, **options.call(),
+        smoothed=options.smooth, same_body=options.same_body, start_s=options.start_s, end_s=options.end_s,
+        **options.call(),
     )  # fmt: skip
+    motion = motion if options.person is None else motion.only(options.person)
     words = f"{len(motion)} frames, {count_people(len(motion.tracks))}"
     return _written(Report(Input("video", path, name)), motion, words, options)
 

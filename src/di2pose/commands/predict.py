@@ -14,8 +14,11 @@ import tyro
 
 from di2pose.commands.inputs import (
     BoxFile,
+    Heights,
     Input,
     Inputs,
+    People,
+    Seconds,
     fitted_camera,
     read_camera,
     scaled_camera,
@@ -50,7 +53,7 @@ from di2pose.result import Result, count_people
 WIDEST_NAME = 40
 FORMAT_HELP = f"what to write, with commas between: {', '.join(endings())}"
 INPUT_HELP = "photos, videos, folders, patterns like 'a/*.jpg', or a camera's number"
-FLAGS = {"height_m": "height", "field_of_view": "fov"}
+FLAGS = {"height_m": "height", "field_of_view": "fov", "start_s": "start", "end_s": "end"}
 """Options whose flags have other names."""
 REST = {
     "local": "The same command begins anew: give it the files that are missing",
@@ -84,11 +87,20 @@ class PredictOptions(Options):
     camera_file: Annotated[Path | None, tyro.conf.arg(name="camera")] = None
     """JSON with "K", the 3x3 matrix of a calibration, or "focal" and "centre" in pixels; may hold "size"
     [width, height] and "distortion" in OpenCV's order."""
-    height_m: Annotated[float | None, tyro.conf.arg(name="height")] = None
-    """Stature of the people in metres, 1.78: scales skeleton and distance."""
+    height_m: Annotated[Heights, tyro.conf.arg(name="height")] = None
+    """Stature in metres, 1.78 of everybody, or 0=1.78,1=1.20 by track number (in photos by position in the list):
+    scales skeleton and distance."""
     field_of_view: Annotated[float | None, tyro.conf.arg(name="fov")] = None
     """Field of view in degrees across the longer side, where there is no calibration. Without it: by the focal length
     in a photo's EXIF block, else 60."""
+    start_s: Annotated[Seconds, tyro.conf.arg(name="start")] = None
+    """Of videos: only from this time on."""
+    end_s: Annotated[Seconds, tyro.conf.arg(name="end")] = None
+    """Of videos: only until this time."""
+    fps: float | None = None
+    """Of videos: at most so many frames a second."""
+    person: People = None
+    """Of videos: only these people in the files, by track number, or the one with the largest median box."""
     smooth: bool = True
     """Smooth videos over time; surer joints weigh more."""
     same_body: bool = True
@@ -119,10 +131,14 @@ class PredictOptions(Options):
         _ = self.formats, self.box_file, self.known_camera, self.known_keypoints
         try:
             self.check()
+            if any(each is not None for each in self.part.values()):
+                from di2pose.video.stream import check_part  # photos do without
+
+                check_part(self.start_s, self.end_s, self.fps)
         except InputError as error:
             name, problem = str(error).split(" ", 1)
-            centimetres = self.height_m if name == "height_m" and self.height_m and 30 <= self.height_m <= 300 else None
-            hint = "" if centimetres is None else f": did you mean {centimetres / 100:g} m?"
+            height = self.height_m if name == "height_m" and isinstance(self.height_m, float | int) else 0.0
+            hint = f": did you mean {height / 100:g} m?" if 30 <= height <= 300 else ""
             raise InputError(f"--{FLAGS.get(name, name).replace('_', '-')} {problem}{hint}") from None
         if self.camera_file is not None and self.field_of_view is not None:
             raise InputError("give --camera or --fov, not both: the camera has a field of view already")
@@ -138,6 +154,11 @@ class PredictOptions(Options):
     def call(self, *names: str) -> dict[str, Any]:
         """Keyword arguments of a call of the pipeline, by name."""
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def part(self) -> dict[str, Any]:
+        """The options that choose a part of a video."""
+        return self.call("start_s", "end_s", "fps", "person")
 
     @cached_property
     def formats(self) -> tuple[str, ...]:
@@ -184,6 +205,10 @@ def predict(
         raise InputError("give a photo, a video, a folder or a camera number: di2pose predict photo.jpg")
     if not found.found:
         raise InputError("; ".join(found.missing))
+    if all(item.kind == "photo" for item in found.found) and any(each is not None for each in options.part.values()):
+        raise InputError("--start, --end, --fps and --person are of videos, and there are only photos: leave them out")
+    if options.person is not None and any(item.kind == "camera" for item in found.found):
+        raise InputError("--person is of video files: record the camera first, then give its file")
     if any(item.kind != "photo" for item in found.found):
         require("av", extra="video")
         if options.keypoint_source is not None:

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from PIL import Image
+
 from di2pose.commands.inputs import Input, fitted_camera
 from di2pose.commands.predict import PredictOptions
 from di2pose.commands.writing import (
@@ -24,7 +26,7 @@ from di2pose.output.media import OverlayVideo, Thumbnails, without_faces
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion, Result, count_people
 from di2pose.video.body import one_body
-from di2pose.video.estimate import video_results
+from di2pose.video.estimate import check_heights, video_results
 from di2pose.video.fragments import TrackNotes, whole_tracks
 from di2pose.video.stream import BrokenVideoWarning, Stream
 
@@ -32,12 +34,12 @@ from di2pose.video.stream import BrokenVideoWarning, Stream
 class Recording:
     """The results of a video so far. Pictures are not kept, but for thumbnails for the page."""
 
-    def __init__(self, item: Input, options: PredictOptions, fps: float) -> None:
-        self.stem, self.options, self.fps = options.out / item.name, options, fps
+    def __init__(self, item: Input, options: PredictOptions, model: Di2Pose, stream: Stream) -> None:
+        self.stem, self.options, self.model, self.stream = options.out / item.name, options, model, stream
         self.notes = TrackNotes()
         self.results: list[Result] = []
         self.report = Report(item)
-        self._video = OverlayVideo(Path(f"{self.stem}{FILM}"), fps) if "overlay" in options.formats else None
+        self._video = OverlayVideo(Path(f"{self.stem}{FILM}"), stream.fps) if "overlay" in options.formats else None
         self._thumbnails = Thumbnails() if "html" in options.formats else None
 
     def add(self, result: Result) -> None:
@@ -45,13 +47,24 @@ class Recording:
         picture = result.picture
         if picture is not None and self._thumbnails is not None:
             self._thumbnails.add(len(self.results), picture)
-        if picture is not None and self._video is not None:
-            try:
-                self._video.add(result, picture)
-            except InputError as error:  # without the overlay the rest may still find room
-                self.report.fail(error)
-                self._video = None
+        if picture is not None and self.options.person is None:
+            self._draw(result, picture)
         self.results.append(dataclasses.replace(result, picture=None))
+
+    def _draw(self, result: Result, picture: Image.Image) -> None:
+        try:
+            if self._video is not None:
+                self._video.add(result, picture)
+        except InputError as error:  # without the overlay the rest may still find room
+            self.report.fail(error)
+            self._video = None
+
+    def _draw_chosen(self, everybody: Motion, chosen: Motion) -> None:
+        """The overlay of some people, who are known when the whole video is: it is read again."""
+        for frame, result, drawn in zip(self.stream, everybody, chosen, strict=False):
+            whole = dataclasses.replace(result, picture=frame.picture)
+            hidden = without_faces(self.model, whole) if self.options.blur_faces else whole
+            self._draw(drawn, hidden.picture or frame.picture)
 
     def write(self, wanted: int | None) -> None:
         """All files of the results so far. `wanted`: about how many frames the whole video has, where it was stopped
@@ -60,13 +73,28 @@ class Recording:
             return
         stem = self.stem if wanted is None else Path(f"{self.stem}{PARTIAL}")
         remove_partial(self.stem)
+        results = whole_tracks(self.results, notes=self.notes)
+        everybody = Motion(
+            one_body(results, self.options.height_m) if self.options.same_body else results, self.stream.fps
+        )
+        motion = everybody
+        try:  # the files are written all the same: only the named people have their height
+            check_heights(self.options.height_m, everybody)
+        except InputError as error:
+            self.report.fail(error)
+        try:
+            if self.options.person is not None:
+                motion = everybody.only(self.options.person)
+                if self._video is not None:
+                    self._draw_chosen(everybody, motion)
+        except InputError as error:
+            self.report.fail(error)
+            return
         if self._video is not None:
             try:
                 self.report.add("overlay", self._video.finish(Path(f"{stem}{FILM}")))
             except InputError as error:
                 self.report.fail(error)
-        results = whole_tracks(self.results, notes=self.notes)
-        motion = Motion(one_body(results, self.options.height_m) if self.options.same_body else results, self.fps)
         shown = motion if self._thumbnails is None else self._thumbnails.on(motion)
         self.report.save(stem, self.options.formats, motion, shown, wanted)
         self.report.people, self.report.text = len(motion.tracks), self._in_words(motion)
@@ -88,11 +116,12 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, report: 
     the program ends.
     """
     try:
-        stream = Stream(item.source)
+        part = options.call("start_s", "end_s", "fps")
+        stream = Stream(item.source, **part)
     except InputError as error:
         report(Report(item, problems=[str(error)]))
         return True
-    recording = Recording(item, options, stream.fps)
+    recording = Recording(item, options, model, stream)
     outcome = recording.report
     if item.kind == "camera":
         print_line(f"{item.label}: recording, Ctrl-C ends it")

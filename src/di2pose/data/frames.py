@@ -81,16 +81,7 @@ class Video:
 
     @cached_property
     def _stamps(self) -> list[int]:
-        """The frames' time stamps in order: a pass over the file that decodes nothing."""
-        av = require("av", extra="video")
-        stamps = []
-        try:
-            for packet in self._container.demux(self._stream):
-                if packet.pts is not None and not packet.is_discard:
-                    stamps.append(packet.pts)
-        except av.error.FFmpegError:  # what comes before the damage counts
-            pass
-        return sorted(stamps)
+        return time_stamps(self._container, self._stream)
 
     def frame(self, number: int) -> Image.Image:
         """Frame `number`, from 0, as it would be counted by playing the video from its start."""
@@ -131,6 +122,19 @@ def set_decoder(stream: Any, most_pixels: int = MOST_FRAME_PIXELS) -> None:
     stream.thread_type = "AUTO"
     if stream.codec_context is not None:  # None for a codec that this FFmpeg lacks
         stream.codec_context.options["max_pixels"] = str(most_pixels)
+
+
+def time_stamps(container: Any, stream: Any) -> list[int]:
+    """The frames' time stamps in order: a pass over the file that decodes nothing."""
+    av = require("av", extra="video")
+    stamps = []
+    try:
+        for packet in container.demux(stream):
+            if packet.pts is not None and not packet.is_discard:
+                stamps.append(packet.pts)
+    except av.error.FFmpegError:  # what comes before the damage counts
+        pass
+    return sorted(stamps)
 
 
 def decoded(container: Any, stream: Any) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation
 
 from di2pose.errors import InputError
 from di2pose.files import encoded
-from di2pose.output.motion import STILL_RATE, for_each, y_up
+from di2pose.output.motion import STILL_RATE, evenly, for_each, y_up
 from di2pose.pose.bones import rebuild
 from di2pose.pose.skeleton import H36M_17, Skeleton, bone_lengths
 from di2pose.result import Files, Person, Result
@@ -49,6 +49,7 @@ class Node:
 
 def as_bvh(name: str, results: list[Result], fps: float | None) -> Files:
     """A file for each person. Missing frames are interpolated."""
+    results, fps = evenly(results, fps)
 
     def one(name: str, frames: list[Person | None], first: int) -> bytes:
         skeleton = next(person.skeleton for person in frames if person is not None)

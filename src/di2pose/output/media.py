@@ -29,6 +29,8 @@ MOST_SIDE = 1280
 """Pixels of the overlay video's longer side: every joint is visible, and it is drawn twice as fast as full HD."""
 CODECS = ("libx264", "libopenh264", "mpeg4")
 """The first that this build of FFmpeg can write is used; every browser plays the first two."""
+TICKS = 16
+"""Steps of the overlay video's clock a frame: frames have their own times, which may be uneven."""
 FACE = BLAZEPOSE_33.joints[: BLAZEPOSE_33.index("right_mouth") + 1]
 """BlazePose's landmarks of the face come first: nose, eyes, ears, mouth."""
 HEAD = ("nose", "head", "head_top", "left_ear", "right_ear")
@@ -40,7 +42,8 @@ HEAD_MM = 140.0
 
 
 class OverlayVideo:
-    """An MP4 with the overlay on every frame: `add` frames, then `finish`. After an error no file is left."""
+    """An MP4 with the overlay on every frame, at the frame's own time: `add` frames, then `finish`. After an error no
+    file is left."""
 
     def __init__(self, path: Path, fps: float) -> None:
         self.path = path
@@ -51,6 +54,8 @@ class OverlayVideo:
         self._codec = codecs[0]
         self._rate = Fraction(fps).limit_denominator(100_000)
         self._temporary = ExitStack()
+        self._start_s, self._last = 0.0, -1
+        """Time of the first frame, and the last one's time stamp in TICKS of a frame."""
         self._open: "tuple[OutputContainer, VideoStream] | None" = None
 
     def add(self, result: Result, picture: Image.Image) -> None:
@@ -66,10 +71,16 @@ class OverlayVideo:
                 stream = cast("VideoStream", container.add_stream(self._codec, rate=self._rate))
                 self._open = container, stream
                 stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+                stream.codec_context.time_base = 1 / (self._rate * TICKS)
+                self._start_s = result.time_s or 0.0
             container, stream = self._open
             if drawn.size != (stream.width, stream.height):  # the frame size of a video may change
                 drawn = drawn.resize((stream.width, stream.height))
-            container.mux(stream.encode(self._av.VideoFrame.from_image(drawn)))
+            frame = self._av.VideoFrame.from_image(drawn)
+            ticks = round(((result.time_s or 0.0) - self._start_s) * self._rate * TICKS)
+            self._last = max(self._last + 1, ticks)
+            frame.pts, frame.time_base = self._last, 1 / (self._rate * TICKS)
+            container.mux(stream.encode(frame))
 
     def finish(self, path: Path) -> list[Path]:
         """Close the file under this name in the same folder; empty where no frame came."""

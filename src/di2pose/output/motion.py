@@ -17,6 +17,7 @@ and writes the residual there (so it cannot replace this writer), which is why i
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,8 @@ from jaxtyping import Float
 from di2pose.errors import InputError
 from di2pose.files import encoded, printable
 from di2pose.output.tables import frame_and_time
+from di2pose.pose.bones import rebuild
+from di2pose.pose.skeleton import bone_lengths
 from di2pose.result import Files, Person, Result, numbered
 
 STILL_RATE = 30.0
@@ -67,6 +70,39 @@ def for_each(name: str, results: list[Result], content: Callable[[str, list[Pers
     return files
 
 
+def evenly(results: list[Result], fps: float | None) -> tuple[list[Result], float | None]:
+    """The results at a fixed rate, and the rate: `fps`, or that of the median step where they differ twofold.
+    Frames whose times are off by more than half a frame are replaced by even ones, with joints and pelvis interpolated
+    along each track, all else of the nearest frame."""
+    times = np.array([np.nan if result.time_s is None else result.time_s for result in results])
+    if fps is None or len(times) < 2 or not (np.diff(times) > 0).all():
+        return results, fps
+    usual = 1 / float(np.median(np.diff(times)))
+    rate = fps if 0.5 < fps / usual < 2 else usual
+    places = (times - times[0]) * rate
+    if np.abs(places - np.arange(len(times))).max() <= 0.5:
+        return results, rate
+    even = []
+    for k in range(round(places[-1]) + 1):
+        after = int(np.clip(np.searchsorted(places, k), 1, len(places) - 1))
+        share = float(np.clip((k - places[after - 1]) / (places[after] - places[after - 1]), 0, 1))
+        near, far = (results[after - 1], results[after])[:: 1 if share < 0.5 else -1]
+        others = dict(numbered(far.people))
+        people = [
+            _between(one, others.get(number, one), min(share, 1 - share)) for number, one in numbered(near.people)
+        ]
+        even.append(replace(near, people=people, frame_index=k, time_s=times[0] + k / rate))
+    return even, rate
+
+
+def _between(near: Person, far: Person, share: float) -> Person:
+    """The nearer person, with joints and pelvis moved by that share of the way to the other; bones stay as long."""
+    joints, root = ((1 - share) * getattr(near, of) + share * getattr(far, of) for of in ("joints_mm", "root_mm"))
+    if np.isfinite(joints).all():
+        joints = rebuild(joints, bone_lengths(near.joints_mm.astype(np.float64), near.skeleton), near.skeleton)
+    return replace(near, joints_mm=joints, root_mm=root)
+
+
 def joint_names(frames: list[Person | None]) -> list[str]:
     return next(list(person.skeleton.joints) for person in frames if person is not None)
 
@@ -74,6 +110,7 @@ def joint_names(frames: list[Person | None]) -> list[str]:
 def as_trc(name: str, results: list[Result], fps: float | None) -> Files:
     """OpenSim's marker text. Frame numbers count from 1 at the video's start; a missing frame is NaN, which both of
     OpenSim's readers accept (they refuse a row that ends in an empty cell)."""
+    results, fps = evenly(results, fps)
 
     def one(name: str, frames: list[Person | None], first: int) -> bytes:
         joints, rate = joint_names(frames), f"{fps or STILL_RATE:.6g}"
@@ -96,6 +133,7 @@ def as_trc(name: str, results: list[Result], fps: float | None) -> Files:
 
 def as_c3d(name: str, results: list[Result], fps: float | None) -> Files:
     """C3D. A point's residual is its std_mm, to half a |POINT:SCALE|; -1 where the point is missing."""
+    results, fps = evenly(results, fps)
 
     def one(name: str, frames: list[Person | None], first: int) -> bytes:
         joints = joint_names(frames)

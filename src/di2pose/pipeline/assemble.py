@@ -3,7 +3,7 @@
 B crops, H hypotheses, J joints of the model's skeleton, K bones. A body keeps its bones, left and right alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from di2pose.calibration import Calibration
 from di2pose.image.encoder import Encoder, EncoderOutput
 from di2pose.model import Pins, Prediction
+from di2pose.options import Height
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop
 from di2pose.pipeline.observations import BOX_TRUST, CUT_BOX_TRUST, PersonView, inside_any
 from di2pose.pipeline.second_look import mirrored_back
@@ -19,7 +20,7 @@ from di2pose.pose.bones import adult_range, even, rebuild, stature_mm
 from di2pose.pose.camera import Camera
 from di2pose.pose.fit import Evidence, FittedPose, fit_poses, place, place_by_box, shrunken_precision
 from di2pose.pose.skeleton import H36M_17, LIMB_12, Skeleton, bone_lengths, convert
-from di2pose.result import Person
+from di2pose.result import Person, numbered
 
 BEYOND = 0.05
 """A joint this share of the crop's side outside the picture is out of the frame, whatever the model says; and so far
@@ -227,6 +228,28 @@ def make_person(
         tokens=None if tokens is None else np.asarray(tokens, np.int64),
         skeleton=skeleton,
     )
+
+
+def with_heights(people: Sequence[Person], height_m: Height) -> list[Person]:
+    """The people scaled to the heights of a mapping by track number, or by position in a photo; others stay."""
+    return [
+        _scaled(person, height_m[number]) if isinstance(height_m, Mapping) and number in height_m else person
+        for number, person in numbered(people)
+    ]
+
+
+def _scaled(person: Person, height_m: float) -> Person:
+    """The person as tall, at the distance of the same size in the picture."""
+    scale = height_m * 1000 / float(stature_mm(person.joints_mm, person.skeleton))
+    root_std = person.root_std_mm
+    if root_std is not None:
+        surer = (SIZE_STD**2 - KNOWN_SIZE_STD**2) * person.root_mm.astype(np.float64) ** 2
+        root_std = np.sqrt(np.maximum(root_std**2 - surer, 0)) * scale
+    return replace(
+        person, joints_mm=person.joints_mm * scale, samples_mm=person.samples_mm * scale,
+        covariance_mm2=person.covariance_mm2 * scale**2, r90_mm=person.r90_mm * scale,
+        root_mm=person.root_mm * scale, root_std_mm=root_std,
+    )  # fmt: skip
 
 
 def _root_std_mm(pose: FittedPose, known_height: bool, assumed: bool) -> Float[np.ndarray, " 3"]:

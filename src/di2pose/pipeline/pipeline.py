@@ -36,6 +36,7 @@ from di2pose.pipeline.assemble import (
     person_scores,
     suppress_duplicates,
     with_cameras,
+    with_heights,
 )
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops
 from di2pose.pipeline.given import detections_of, observed, with_given_keypoints, without_pictures
@@ -230,6 +231,8 @@ class Di2Pose:
         if images is None:
             images, options["keypoints"] = without_pictures(options.get("keypoints"), size)
         wanted = Options(**options).check()
+        if wanted.pin and isinstance(wanted.height_m, Mapping):  # one person, and pins are of the scaled body
+            wanted = replace(wanted, height_m=wanted.height_m.get(0))
         results: list[Result] = []
         for batch in batches(images, wanted.boxes, wanted.occluded, wanted.keypoints):
             queries = [open_query(request, wanted.camera, wanted.field_of_view) for request in batch]
@@ -263,6 +266,7 @@ class Di2Pose:
             encoded = encoded.pick(np.flatnonzero(by_user | (encoded.output.person >= PERSON)).tolist())
         steps = self.config.sample_steps if options.steps is None else options.steps
         people: list[Person] = []
+        height_m = None if isinstance(options.height_m, Mapping) else options.height_m
         if encoded.crops:
             pins = parse_pins(options.pin, self.skeleton)
             estimate = self._draw(encoded, steps, pins, options)
@@ -274,7 +278,7 @@ class Di2Pose:
             ]
             encoded, estimate = encoded.pick(likely), estimate.pick(likely)
             views = observe(encoded, self.encoder, self.skeleton)
-            fits = fit_people(views, estimate, calibration, options.height_m, pins)
+            fits = fit_people(views, estimate, calibration, height_m, pins)
             for _ in range(ROUNDS):  # perspective changes with the lens, and with it the fit
                 longer = _longer_lenses(queries, encoded, fits)
                 if all(query is before for query, before in zip(longer, queries, strict=True)):
@@ -283,10 +287,10 @@ class Di2Pose:
                 cameras = [queries[crop.query].camera for crop in encoded.crops]
                 encoded, estimate = with_cameras(cameras, encoded, estimate, self.encoder)
                 views = [replace(view, camera=camera) for view, camera in zip(views, cameras, strict=True)]
-                fits = fit_people(views, estimate, calibration, options.height_m, pins, only_mean=True)
+                fits = fit_people(views, estimate, calibration, height_m, pins, only_mean=True)
             if any(not len(fit.samples_mm) for fit in fits):
-                fits = fit_people(views, estimate, calibration, options.height_m, pins)
-            people = self._people(encoded, estimate, fits, scores[likely], options.height_m is not None)
+                fits = fit_people(views, estimate, calibration, height_m, pins)
+            people = self._people(encoded, estimate, fits, scores[likely], height_m is not None)
         made = options.seed, steps, options.hypotheses, str(self.config.name)
         results = []
         for number, query in enumerate(queries):
@@ -295,7 +299,7 @@ class Di2Pose:
                 mine = [replace(person, score=1.0) for person in mine]
             else:
                 mine = suppress_duplicates(mine)[: options.max_people]
-            results.append(query.result(mine, *made))
+            results.append(query.result(with_heights(mine, options.height_m), *made))
         count = sum(len(result.people) for result in results)
         if (options.pin or options.keep_tokens) and (len(queries), count) != (1, 1):
             raise InputError(

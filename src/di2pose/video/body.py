@@ -6,13 +6,13 @@ length is the weighted median over all observations, left and right together.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
 
+from di2pose.options import Height
 from di2pose.pose.bones import even, impossible, make_possible, mirrored, rebuild, stature_mm
 from di2pose.pose.camera import Camera
 from di2pose.pose.fit import place
@@ -69,6 +69,17 @@ class Body:
         return self._known[1]
 
 
+class _Bodies(dict[int, Body]):
+    """By track number; made when first used."""
+
+    def __init__(self, height_m: Height, most: float = math.inf) -> None:
+        self.height_m, self.most = height_m, most
+
+    def __missing__(self, track: int) -> Body:
+        height = self.height_m.get(track) if isinstance(self.height_m, Mapping) else self.height_m
+        return self.setdefault(track, Body(height, self.most))
+
+
 def measured(person: Person) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
     """The length of every bone by one observation, and its variance, mm^2."""
     lengths = bone_lengths(person.samples_mm.astype(np.float64), person.skeleton)  # H K
@@ -89,17 +100,17 @@ def weighted_median(values: Float[np.ndarray, "n K"], weights: Float[np.ndarray,
     return np.array([np.interp(half[k], middle[:, k], values[:, k]) for k in range(values.shape[1])])
 
 
-def one_body(results: Sequence[Result], height_m: float | None = None) -> list[Result]:
+def one_body(results: Sequence[Result], height_m: Height = None) -> list[Result]:
     """The results with everybody refitted to one body per track, estimated over the whole track."""
-    bodies: dict[int, Body] = defaultdict(lambda: Body(height_m))
+    bodies = _Bodies(height_m)
     for result in results:
         _observe(result, bodies)
     return [_refitted(result, bodies) for result in results]
 
 
-def growing_body(results: Iterable[Result], height_m: float | None = None) -> Iterator[Result]:
+def growing_body(results: Iterable[Result], height_m: Height = None) -> Iterator[Result]:
     """The same for a stream: a body is estimated from the observations so far, and from the first SETTLED of them."""
-    bodies: dict[int, Body] = defaultdict(lambda: Body(height_m, SETTLED))
+    bodies = _Bodies(height_m, SETTLED)
     for result in results:
         _observe(result, bodies)
         yield _refitted(result, bodies)

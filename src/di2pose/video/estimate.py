@@ -1,13 +1,13 @@
 """Video -> results, frame by frame.
 
-    stream -> frames -> [track: regions] -> [encoder] -> [track: numbers] -> [diffusion]
+    stream -> [cuts: scenes] -> frames -> [track: regions] -> [encoder] -> [track: numbers] -> [diffusion]
            -> [fragments: drop short tracks] -> [smooth] -> [body: one for each track] -> results
 
 The diffusion runs over several frames at once. What it sees of a frame besides the picture are the 2D keypoints of the
 frames round it (`video.windows`), which come half a second later.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,14 +16,16 @@ from di2pose.errors import InputError
 from di2pose.image.encoder import Encoder, to_picture
 from di2pose.image.region import points_of
 from di2pose.noise import hypothesis_generators
-from di2pose.options import Options
+from di2pose.options import Height, Options
+from di2pose.pipeline.assemble import with_heights
 from di2pose.pipeline.crops import EncodedCrops
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pipeline.request import camera_and_source
 from di2pose.pose.camera import Camera
 from di2pose.result import Motion, Person, Result
 from di2pose.video.body import growing_body, one_body
-from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, whole_tracks
+from di2pose.video.cuts import scenes
+from di2pose.video.fragments import LEAST_S, TORSO, TrackNotes, confirmed, whole_tracks
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame, Source, Stream
 from di2pose.video.track import Observation, Tracker
@@ -48,7 +50,10 @@ def video_results(
     min_score: float | None = None,
     camera: Camera | None = None,
     field_of_view: float | None = None,
-    height_m: float | None = None,
+    height_m: Height = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    fps: float | None = None,
     pictures: bool = False,
     notes: TrackNotes | None = None,
     most_frames: int | None = None,
@@ -59,6 +64,7 @@ def video_results(
     frames: smoothed=False, same_body=False, least_s=0.
 
     source: a video file, its bytes (`VideoBytes`), a camera's index, or a `Stream`
+    start_s, end_s, fps: only this part of the video, and at most so many frames a second, see `Stream`
     hypotheses, steps, camera, field_of_view, height_m, max_people, min_score: as for a photo, see `Di2Pose.__call__`
     seed: the noise of a hypothesis depends on (seed, track, hypothesis) alone: it is the same in all frames of a track
     smoothed: see `video.smooth`; results come some frames late
@@ -67,7 +73,7 @@ def video_results(
         come so much later. 0 keeps all
     detect_every: frames between two searches of the whole picture; also when somebody is lost
     pictures: keep the pixels in the results; those of a file can also be read again later
-    notes: filled with what was dropped
+    notes: filled with scene cuts, and with what was dropped
     most_frames: of the window of 2D keypoints that a model of several frames sees; 1: each frame by itself
     """
     Options(
@@ -76,7 +82,7 @@ def video_results(
     ).check()  # fmt: skip
     if detect_every < 1:
         raise InputError(f"detect_every must be 1 or more, got {detect_every}")
-    stream = source if isinstance(source, Stream) else Stream(source)
+    stream = _stream(source, start_s=start_s, end_s=end_s, fps=fps)
     count = steps or model.config.sample_steps
 
     def camera_of(frame: Frame) -> Camera:
@@ -91,7 +97,8 @@ def video_results(
 
     tracker = Tracker(detect_every=detect_every, max_people=max_people)
     assumed = camera is None and field_of_view is None
-    tracked = tracked_frames(model, stream, tracker, camera_of, assumed)
+    notes = TrackNotes() if notes is None else notes
+    tracked = tracked_frames(model, stream, tracker, camera_of, assumed, notes)
     model = model.for_videos
     seen = windowed(tracked, model.encoder, model.window, most_frames)
     drawn = drawn_people(model, seen, hypotheses, count, seed, height_m)
@@ -111,20 +118,41 @@ def estimate_video(
     same_body: bool = True,
     least_s: float = LEAST_S,
     min_score: float | None = None,
-    height_m: float | None = None,
+    height_m: Height = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    fps: float | None = None,
     notes: TrackNotes | None = None,
     **options: Any,
 ) -> Motion:
     """All results of a video. The options are those of `video_results`; but a track has one body from its first frame
     to its last, and fragments of one person are joined."""
-    stream = source if isinstance(source, Stream) else Stream(source)
+    stream = _stream(source, start_s=start_s, end_s=end_s, fps=fps)
+    notes = TrackNotes() if notes is None else notes
     options |= {"smoothed": False, "same_body": False, "least_s": 0.0, "min_score": min_score, "height_m": height_m}
+    options |= {"notes": notes}
     results = list(video_results(model, stream, **options))
     if least_s > 0:
         results = whole_tracks(results, least_s, notes, model.least_score if min_score is None else min_score)
     if smoothed:
         results = list(smooth(results))
-    return Motion(one_body(results, height_m) if same_body else results, stream.fps)
+    motion = Motion(one_body(results, height_m) if same_body else results, stream.fps)
+    check_heights(height_m, motion)
+    return motion
+
+
+def check_heights(height_m: Height, motion: Motion) -> None:
+    """InputError where there is a height of a person who is not there."""
+    for number in height_m if isinstance(height_m, Mapping) else ():
+        motion.only([number])
+
+
+def _stream(source: Stream | Source, **part: Any) -> Stream:
+    if not isinstance(source, Stream):
+        return Stream(source, **part)
+    if any(value is not None for value in part.values()):
+        raise InputError(f"give {', '.join(part)} to the Stream: Stream(source, start_s=...)")
+    return source
 
 
 def tracked_frames(
@@ -133,18 +161,24 @@ def tracked_frames(
     tracker: Tracker,
     camera_of: Callable[[Frame], Camera],
     assumed: bool = False,
+    notes: TrackNotes | None = None,
 ) -> Iterator[TrackedFrame]:
-    """Detect, encode and track people in every frame; new people get a second look where needed. `assumed`: the camera
-    is not known. Without landmarks to follow people by, the detector runs on every frame.
+    """Detect, encode and track people in every frame; new people get a second look where needed. All tracks end at a
+    scene cut, which `notes` lists. `assumed`: the camera is not known. Without landmarks to follow people by, the
+    detector runs on every frame.
     """
-    for frame in frames:
+    notes = TrackNotes() if notes is None else notes
+    for frame, cut in scenes(frames):
+        if cut:
+            tracker.end_tracks()
+            notes.cuts_s.append(frame.time_s)
         search = tracker.search if tracker.by_landmarks else "all"
         found = []
         if search != "none":
             found = model.find(frame.picture, max_people=tracker.max_people, quick=search == "quick")
         regions = tracker.regions(frame.time_s, found)
         if not regions:
-            tracker.update(frame.time_s, [])
+            tracker.update(frame.time_s, [], frame.picture.width)
             yield TrackedFrame(frame, None, [])
             continue
         picture, camera = frame.picture, camera_of(frame)
@@ -152,7 +186,10 @@ def tracked_frames(
         crops = [model.crop(picture, person, camera, (), assumed) for person, _ in regions]
         encoded = model.encode(crops, True, rows=[place for place, is_fresh in enumerate(fresh) if is_fresh])
         tracker.by_landmarks = encoded.output.landmarks_2d is not None
-        given = tracker.update(frame.time_s, _observations(encoded, model.encoder, fresh))
+        seen = _observations(encoded, model.encoder, fresh)
+        given = tracker.update(frame.time_s, seen, picture.width)
+        for place, number in given.items() if tracker.by_landmarks else ():
+            notes.add_look(number, picture, seen[place].points[TORSO])
         places = sorted(given, key=lambda place: given[place])
         yield TrackedFrame(frame, encoded.pick(places) if places else None, [given[place] for place in places])
 
@@ -180,7 +217,7 @@ def drawn_people(
     hypotheses: int,
     steps: int,
     seed: int,
-    height_m: float | None = None,
+    height_m: Height = None,
 ) -> Iterator[tuple[TrackedFrame, list[Person]]]:
     """The people of every frame with their track numbers; the diffusion runs on about BATCH crops at once."""
     for batch in _batches(frames):
@@ -190,9 +227,11 @@ def drawn_people(
             encoded = EncodedCrops.join(found)
             records = [f"track {number}" for each in batch for number in each.numbers]  # a sample is a motion
             noise = hypothesis_generators(seed, records, hypotheses)
-            people = iter(model.place(encoded, model.estimate(encoded, hypotheses, steps, noise), height_m))
+            estimate = model.estimate(encoded, hypotheses, steps, noise)
+            people = iter(model.place(encoded, estimate, None if isinstance(height_m, Mapping) else height_m))
         for each in batch:
-            yield each, [replace(next(people), track=number) for number in each.numbers]
+            found_here = [replace(next(people), track=number) for number in each.numbers]
+            yield each, with_heights(found_here, height_m)
 
 
 def _batches(frames: Iterable[TrackedFrame]) -> Iterator[list[TrackedFrame]]:

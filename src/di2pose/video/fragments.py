@@ -1,7 +1,8 @@
 """Complete tracks: fragments of one person are joined, and stray tracks are dropped.
 
 Two fragments are joined if the second begins soon after the end of the first, near its predicted 2D position, in a
-similar 3D pose and of similar size. A track is stray if it has fewer than `least_frames` observations, or scattered
+similar 3D pose and of similar size; somebody who left the picture sideways must also come back there, in the same
+colours. A track is stray if it has fewer than `least_frames` observations, or scattered
 ones on another person's body; nothing is dropped from a video shorter than that.
 """
 
@@ -14,9 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from PIL import Image
 from scipy.optimize import linear_sum_assignment
 
 from di2pose.errors import InputError
+from di2pose.image.keypoint_encoder import BlankPicture
+from di2pose.pose.skeleton import BLAZEPOSE_33
 from di2pose.result import Person, Result
 
 LEAST_FRAMES, LEAST_S = 5, 0.2
@@ -37,10 +41,17 @@ POSE_MM, POSE_MM_A_SECOND = 150.0, 2000.0
 SIZE = math.log(1.4)
 """Largest difference of their log sizes in the picture."""
 
+TORSO = list(BLAZEPOSE_33.indices("left_shoulder", "right_shoulder", "left_hip", "right_hip"))
+"""Landmarks round the colours of a person."""
+LOOK = 0.5
+"""Largest share of the torso's colours that may differ in somebody who left the picture and came back."""
+OUT = 0.25
+"""Share of the joints beyond the border of somebody who left there."""
+
 
 @dataclass
 class TrackNotes:
-    """Dropped and joined tracks of a video."""
+    """Scene cuts of a video, dropped and joined tracks."""
 
     dropped: set[int] = field(default_factory=set)
     """Numbers of stray tracks."""
@@ -48,15 +59,28 @@ class TrackNotes:
     """Their observations."""
     joined: int = 0
     """Fragments that became part of another track."""
+    cuts_s: list[float] = field(default_factory=list)
+    """Times of the first frames of new scenes."""
+    looks: dict[int, Float[np.ndarray, " 64"]] = field(default_factory=dict)
+    """Colours of the torso by track number: pixels of all frames in 4 x 4 x 4 bins."""
+
+    def add_look(self, track: int, picture: Image.Image, torso: Float[np.ndarray, "4 2"]) -> None:
+        """The colours inside of the box round these points, unless it reaches out of the picture."""
+        low, high = np.floor(torso.min(0)), np.ceil(torso.max(0))
+        if (low >= 0).all() and (high <= picture.size).all() and not isinstance(picture, BlankPicture):
+            part = picture.crop((*low.astype(int), *high.astype(int))).resize((16, 16), Image.Resampling.BOX)
+            bins = np.asarray(part.convert("RGB")).reshape(-1, 3) // 64 @ (16, 4, 1)
+            self.looks[track] = self.looks.get(track, 0.0) + np.bincount(bins, minlength=64)
 
     def __str__(self) -> str:
-        """'2 stray tracks dropped (7 sightings), 1 fragment joined', or empty."""
+        """'1 scene cut, 2 stray tracks dropped (7 sightings), 1 fragment joined', or empty."""
 
         def count(number: int, what: str) -> str:
             return f"{number} {what}{'s' * (number != 1)}"
 
         stray = f"{count(len(self.dropped), 'stray track')} dropped ({count(self.sightings, 'sighting')})"
-        parts = [stray] if self.dropped else []
+        parts = [count(len(self.cuts_s), "scene cut")] if self.cuts_s else []
+        parts += [stray] if self.dropped else []
         return ", ".join(parts + ([f"{count(self.joined, 'fragment')} joined"] if self.joined else []))
 
 
@@ -72,10 +96,10 @@ def whole_tracks(
     results: Sequence[Result], least_s: float = LEAST_S, notes: TrackNotes | None = None, least_score: float = 0.0
 ) -> list[Result]:
     """The results of a whole video with fragments joined under their first number, without stray tracks and tracks
-    whose mean score is below `least_score`."""
+    whose mean score is below `least_score`. Nothing is joined across a cut of the notes."""
     notes = TrackNotes() if notes is None else notes
     times = [time_of(result) for result in results]
-    numbers = _joined(results, times)
+    numbers = _joined(results, times, notes)
     notes.joined += sum(number != track for track, number in numbers.items())
     results = [
         replace(result, people=[replace(person, track=numbers[track_of(person)]) for person in result.people])
@@ -159,7 +183,7 @@ class _End(NamedTuple):
     """Of the centre of the joints, pixels a second, forward in time."""
 
 
-def _joined(results: Sequence[Result], times: Sequence[float]) -> dict[int, int]:
+def _joined(results: Sequence[Result], times: Sequence[float], notes: TrackNotes) -> dict[int, int]:
     """Number of every fragment -> number of the first fragment of the same person."""
     sightings: dict[int, list[tuple[float, Person]]] = {}
     for time_s, result in zip(times, results, strict=True):
@@ -172,7 +196,10 @@ def _joined(results: Sequence[Result], times: Sequence[float]) -> dict[int, int]
     last = {track: _ends(sightings[track][::-1]) for track in tracks}
     cost = np.full((len(tracks), len(tracks)), np.inf)
     for (k, a), (n, b) in product(enumerate(tracks), repeat=2):
-        if 0 < first[b][0].time_s - last[a][0].time_s <= JOIN_S:
+        end_s, start_s = last[a][0].time_s, first[b][0].time_s
+        if not 0 < start_s - end_s <= JOIN_S or any(end_s < cut <= start_s for cut in notes.cuts_s):
+            continue
+        if not _another(last[a][0], first[b][0], results[0].size[0], [notes.looks.get(each) for each in (a, b)]):
             cost[k, n] = min(_misfit(end, start) for end, start in product(last[a], first[b]))
     before = {tracks[b]: tracks[a] for a, b in zip(*linear_sum_assignment(np.minimum(cost - 1, 0)), strict=True)
               if cost[a, b] < 1}  # fmt: skip
@@ -180,6 +207,24 @@ def _joined(results: Sequence[Result], times: Sequence[float]) -> dict[int, int]
     for track in sorted(tracks, key=lambda track: first[track][0].time_s):
         numbers[track] = numbers[before[track]] if track in before else track
     return numbers
+
+
+def _another(end: _End, start: _End, width: int, looks: Sequence[np.ndarray | None]) -> bool:
+    """Whether somebody left the picture sideways, or came in, and the other fragment is not at that border, or of other
+    colours."""
+
+    def beyond(one: _End, side: float) -> float:
+        x = one.person.joints_2d[:, 0]
+        return float((x < 0 if side < 0 else x > width).mean())
+
+    a, b = looks
+    recoloured = a is not None and b is not None and np.abs(a / a.sum() - b / b.sum()).sum() / 2 > LOOK
+    for one, other, way in ((end, start, 1), (start, end, -1)):
+        side = way * float(one.speed[0])
+        out = beyond(one, side) if side else 0.0
+        if (out > 0 and recoloured) or (out > OUT and beyond(other, side) == 0):
+            return True
+    return False
 
 
 def _misfit(end: _End, start: _End) -> float:

@@ -1,8 +1,10 @@
 """The frames of a video file or a camera, one at a time."""
 
 import io
+import math
 import sys
 import warnings
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from PIL import Image
 
-from di2pose.data.frames import MOST_FRAME_PIXELS, decoded, set_decoder, upright
+from di2pose.data.frames import MOST_FRAME_PIXELS, decoded, set_decoder, time_stamps, upright
 from di2pose.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ CAMERAS = {"linux": ("v4l2", "/dev/video{}"), "darwin": ("avfoundation", "{}:non
 """sys.platform -> FFmpeg's camera device and how it names the camera of an index."""
 RATES, ASSUMED_RATE = (1.0, 1000.0), 30.0
 """Plausible frames a second, and the rate of a file that has none of them."""
+CLOSE_S = 1e-6
+"""Times as close as this are the same."""
 SHORT_S = 0.25
 """A video that ends this much before its stated duration is broken. Sound may be longer by less."""
 
@@ -63,19 +67,30 @@ class Stream:
 
     A damaged video gives what can be read; then `broken` says what is missing and a BrokenVideoWarning is given.
     A frame of more than `most_pixels` is not decoded and counts as damaged; `oversized` is True afterwards.
+
+    start_s, end_s: only the frames from one time to before the other; their times are still those of the whole video
+    fps: at most so many frames a second
     """
 
-    def __init__(self, source: Source, most_pixels: int = MOST_FRAME_PIXELS) -> None:
-        self.source, self.most_pixels = source, most_pixels
+    def __init__(
+        self, source: Source, most_pixels: int = MOST_FRAME_PIXELS, *, start_s: float | None = None,
+        end_s: float | None = None, fps: float | None = None,
+    ) -> None:  # fmt: skip
+        check_part(start_s, end_s, fps)
+        self.source, self.most_pixels, self.most_fps = source, most_pixels, fps
+        self.start_s, self.end_s = start_s or 0.0, math.inf if end_s is None else end_s
         self.broken, self.oversized = "", False
         container, video = open_video(source)
         with container:
             known = (video.average_rate, video.guessed_rate, video.codec_context.framerate)
             sane = [float(rate) for rate in known if rate and RATES[0] <= rate <= RATES[1]]
-            self.fps = sane[0] if sane else ASSUMED_RATE
+            self.file_fps = sane[0] if sane else ASSUMED_RATE
+            self.fps = min(self.file_fps, fps or math.inf)
             own, whole = _seconds(video, video.duration), container.duration  # of the video, and of all in the file
             known_s = whole / 1_000_000 if own is None and whole is not None else own
             self.duration_s = None if isinstance(source, int) else known_s
+        if self.duration_s is not None and self.start_s >= self.duration_s:
+            raise self._too_late(self.duration_s)
 
     @property
     def name(self) -> str | None:
@@ -85,7 +100,9 @@ class Stream:
     @property
     def expected(self) -> int | None:
         """Approximate number of frames; None for a camera."""
-        return None if self.duration_s is None else max(1, round(self.duration_s * self.fps))
+        if self.duration_s is None:
+            return None
+        return max(1, round((min(self.duration_s, self.end_s) - self.start_s) * self.fps))
 
     def __iter__(self) -> Iterator[Frame]:
         self.broken, self.oversized = "", False
@@ -95,8 +112,10 @@ class Stream:
             yield from self._frames(container, video)
 
     def _frames(self, container: "InputContainer", video: "VideoStream") -> Iterator[Frame]:
-        index, good, now = -1, 0, -1.0
+        index, good, damaged, now, slot = -1, 0, 0, -1.0, -1
         origin: float | None = None
+        first_s: float | None = None
+        stamps = self._seek(container, video)
         for frame in decoded(container, video):
             index += 1
             # A frame that the decoder refused for its size has the stream's size, or none.
@@ -104,17 +123,31 @@ class Stream:
             oversized = not 0 < width * height <= self.most_pixels
             if frame is None or frame.is_corrupt or oversized:
                 self.oversized = self.oversized or oversized
+                damaged += 1
                 continue
-            stamp = index / self.fps if frame.time is None else frame.time
+            if good == 0 and stamps and frame.pts is not None:
+                index = bisect_left(stamps, frame.pts)
+            stamp = index / self.file_fps if frame.time is None else frame.time
             if origin is None:
                 start = _seconds(video, video.start_time)
                 origin = stamp if start is None else start
             # A time stamp that stands still or goes back counts as the next by the rate.
-            now = max(stamp - origin, 0.0) if good == 0 or stamp - origin > now else now + 1 / self.fps
+            now = max(stamp - origin, 0.0) if good == 0 or stamp - origin > now else now + 1 / self.file_fps
             good += 1
+            if now >= self.end_s - CLOSE_S:
+                break
+            if now < self.start_s - CLOSE_S:
+                continue
+            first_s = now if first_s is None else first_s
+            here = math.floor((now - first_s + 0.5 / self.file_fps) * (self.most_fps or 0) + CLOSE_S)
+            if self.most_fps and here <= slot:
+                continue
+            slot = here
             yield Frame(index, now, upright(frame))
-        damaged, until = index + 1 - good, max(now, 0.0) + 1 / self.fps
-        short = self.duration_s is not None and until < self.duration_s - SHORT_S
+        until = max(now, 0.0) + 1 / self.file_fps
+        short = (
+            now < self.end_s - 1 / self.file_fps and self.duration_s is not None and until < self.duration_s - SHORT_S
+        )
         if damaged or short:
             parts = [f"{self.source} is not whole: {good} frames could be read"]
             parts += [f"{damaged} damaged ones were left out"] if damaged else []
@@ -125,6 +158,38 @@ class Stream:
             raise InputError(f"{self.source} has frames of more than {self.most_pixels} pixels: export it smaller")
         if good == 0:
             raise InputError(f"{self.source} holds no frame that can be decoded. Copy or export it again")
+        if first_s is None:
+            raise self._too_late(until)
+
+    def _seek(self, container: "InputContainer", video: "VideoStream") -> list[int]:
+        """Go to the key frame before the start. The time stamps of all frames, by which they are counted then; empty
+        where nothing was done: at the start, in a camera, and in a file without a time stamp for each frame."""
+        if not self.start_s or isinstance(self.source, int) or video.start_time is None or video.time_base is None:
+            return []
+        other, its = open_video(self.source)
+        with other:
+            stamps = time_stamps(other, its)
+        if len(set(stamps)) < len(stamps) or not stamps:
+            return []
+        before = bisect_right(stamps, video.start_time + self.start_s / float(video.time_base)) - 1
+        container.seek(stamps[max(0, before)], stream=video)
+        return stamps
+
+    def _too_late(self, until_s: float) -> InputError:
+        return InputError(
+            f"the start at {self.start_s:g} s is after the end of {self.source}: it lasts {until_s:.2f} s. Give less"
+        )
+
+
+def check_part(start_s: float | None, end_s: float | None, fps: float | None) -> None:
+    """InputError where these cannot be a part of a video."""
+    for name, value in (("start_s", start_s), ("end_s", end_s)):
+        if value is not None and not 0 <= value < math.inf:
+            raise InputError(f"{name} must be 0 or more seconds, got {value:g}")
+    if end_s is not None and end_s <= (start_s or 0.0):
+        raise InputError(f"end_s must be after the start at {start_s or 0.0:g} s, got {end_s:g}")
+    if fps is not None and not RATES[0] <= fps <= RATES[1]:
+        raise InputError(f"fps must be from {RATES[0]:g} to {RATES[1]:g} frames a second, got {fps:g}")
 
 
 def open_video(source: Source) -> "tuple[InputContainer, VideoStream]":

@@ -114,6 +114,11 @@ class Track:
         size = abs(math.log(_size(one.points, one.pose_mm) / _size(self.points, self.pose_mm)))
         return apart + size + math.exp((self.time_s - time_s) / POSE_MEMORY_S) * shape + LOST * self.lost
 
+    def left(self, time_s: float, width: float) -> bool:
+        """Whether the hips went out of the picture sideways."""
+        x, speed = float(hips_of(self.at(time_s))[0]), float(self.speed[0])
+        return (x < 0 and speed < 0) or (x > width and speed > 0)
+
     def gate(self, time_s: float) -> float:
         passed = time_s - self.time_s
         return GATE + GATE_A_SECOND * passed + QUICK_GATE * min(1.0, passed / QUICK_S)
@@ -144,6 +149,10 @@ class Tracker:
         due = self._frames % self.detect_every == 0
         return "quick" if due or not self.tracks or any(track.lost for track in self.tracks) else "none"
 
+    def end_tracks(self) -> None:
+        """Of the old scene at a cut; the next frame is searched wholly."""
+        self.tracks, self._frames = [], 0
+
     def regions(self, time_s: float, found: Sequence[Detection] = ()) -> list[tuple[Detection, bool]]:
         """Regions to encode in the frame of `time_s`, and whether they are fresh: those of the tracks, then detections
         that are not on a visible track."""
@@ -155,8 +164,9 @@ class Tracker:
         room = max(0, self.max_people - len(in_sight))
         return [(detection, False) for _, detection in tracked] + [(detection, True) for detection in new[:room]]
 
-    def update(self, time_s: float, observations: Sequence[Observation]) -> dict[int, int]:
-        """Index of an observation -> number of its track; without duplicates and empty crops. Starts, ends tracks."""
+    def update(self, time_s: float, observations: Sequence[Observation], width: float = math.inf) -> dict[int, int]:
+        """Index of an observation -> number of its track; without duplicates and empty crops. Starts, ends tracks: at
+        once where somebody left a picture of that width."""
         self._frames += 1
         misfits = np.array([[track.misfit(one, time_s) for track in self.tracks] for one in observations])
         misfits = misfits.reshape(len(observations), len(self.tracks))
@@ -167,7 +177,8 @@ class Tracker:
             if one.person >= PERSON and not any(_same(one, observations[other]) for other in kept):
                 kept.append(place)
         given = self._match(time_s, misfits, kept)
-        tracks = [_moved(track, time_s, observations, given) for track in self.tracks]
+        moved = [_moved(track, time_s, observations, given) for track in self.tracks]
+        tracks = [track for track in moved if not (track.lost and track.left(time_s, width))]
         patience = {True: self.patience_s, False: min(self.patience_s, NEW_PATIENCE_S)}
         self.tracks = [track for track in tracks if time_s - track.time_s <= patience[track.seen >= KNOWN]]
         for place in kept:
