@@ -21,6 +21,7 @@ from PIL import Image
 from di2pose.errors import InputError, require
 from di2pose.files import write_files
 from di2pose.pose.camera import Camera
+from di2pose.pose.floor import Floor, Walk, find_floor
 from di2pose.pose.skeleton import H36M_17, Skeleton, convert, get
 
 if TYPE_CHECKING:
@@ -336,6 +337,25 @@ class Motion(_Saveable):
         if fps is None:
             raise InputError(f"{path} holds a photo: read it with Result.load")
         return cls(results, fps)
+
+
+def walks_of(results: Sequence[Result], fps: float | None = None) -> dict[int, Walk]:
+    """Everybody's poses in their places, by number, in the order of the frames; without joints that are not known."""
+    found: dict[int, list[tuple[float, Person]]] = {}
+    for k, result in enumerate(results):
+        time_s = result.time_s if result.time_s is not None else k / (fps or 1.0)
+        for number, person in numbered(result.people):
+            if np.isfinite(person.joints_mm).all():
+                found.setdefault(number, []).append((time_s, person))
+    return {
+        number: Walk(
+            np.stack([person.joints_mm + person.root_mm for _, person in frames]),
+            np.stack([person.std_mm for _, person in frames]),
+            np.array([time_s for time_s, _ in frames]),
+            frames[0][1].skeleton,
+        )
+        for number, frames in sorted(found.items())
+    }
 
 
 def numbered(people: Sequence[Person]) -> list[tuple[int, Person]]:
