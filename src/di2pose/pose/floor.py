@@ -1,4 +1,4 @@
-"""The floor that people stand on, and up, from their poses in camera axes; feet in contact.  n frames, F feet joints; mm.
+"""The floor that people stand on, up, and feet in contact, from poses in camera axes.  n frames, F joints of feet; mm.
 
 The floor is a plane of normal `up` at a height below each person, by robust least squares over three kinds of evidence:
 
@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.interpolate import make_smoothing_spline
 
+from di2pose.files import Json
 from di2pose.pose.bones import SOLE
 from di2pose.pose.skeleton import Skeleton
 
@@ -73,7 +74,7 @@ class Floor:
     @property
     def rotation(self) -> Float[np.ndarray, "3 3"]:
         """R @ p has the floor level, y down: the smallest rotation of up to (0, -1, 0)."""
-        half = self.up + (0.0, -1.0, 0.0)
+        half = self.up - (0.0, 1.0, 0.0)
         if np.linalg.norm(half) < 1e-6:
             return np.diag([1.0, -1.0, -1.0])
         half = half / np.linalg.norm(half)
@@ -81,6 +82,10 @@ class Floor:
 
     def height_mm(self, points_mm: Float[np.ndarray, "*B 3"]) -> Float[np.ndarray, "*B"]:
         return np.asarray(points_mm @ self.up + self.offset_mm)
+
+    def to_json(self) -> Json:
+        numbers = {"up": [round(float(value), 5) for value in self.up], "offset_mm": round(self.offset_mm, 1)}
+        return numbers | {"up_std_degrees": round(self.up_std_degrees, 2), "source": self.source}
 
     def __str__(self) -> str:
         way = "down" if self.pitch_degrees >= 0 else "up"
@@ -121,9 +126,14 @@ class Walk:
         smooth[..., :2] *= smooth[..., 2:] / depth
         return smooth
 
+    @property
+    def sole_mm(self) -> float:
+        """Height of the feet's joints above the floor on which they stand."""
+        return SOLE_MM if self.feet == ANKLES else 0.0
+
     def soles(self, up: Float[np.ndarray, " 3"]) -> Float[np.ndarray, "n F 3"]:
-        """The feet's joints, or what is as far below the ankles as the sole; smoothed."""
-        return self.steady - (SOLE_MM * up if self.feet == ANKLES else 0.0)
+        """The feet's joints, smoothed, moved down to the floor."""
+        return self.steady - self.sole_mm * up
 
     @property
     def stillness(self) -> Float[np.ndarray, "n F"]:

@@ -23,6 +23,7 @@ from di2pose.pipeline.request import camera_and_source
 from di2pose.pose.camera import Camera
 from di2pose.result import Motion, Person, Result
 from di2pose.video.body import growing_body, one_body
+from di2pose.video.feet import hold_feet
 from di2pose.video.fragments import LEAST_S, TrackNotes, confirmed, whole_tracks
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame, Source, Stream
@@ -109,6 +110,7 @@ def estimate_video(
     *,
     smoothed: bool = True,
     same_body: bool = True,
+    held_feet: bool = True,
     least_s: float = LEAST_S,
     min_score: float | None = None,
     height_m: float | None = None,
@@ -116,7 +118,7 @@ def estimate_video(
     **options: Any,
 ) -> Motion:
     """All results of a video. The options are those of `video_results`; but a track has one body from its first frame
-    to its last, and fragments of one person are joined."""
+    to its last, fragments of one person are joined, and feet are held where they stand, see `video.feet`."""
     stream = source if isinstance(source, Stream) else Stream(source)
     options |= {"smoothed": False, "same_body": False, "least_s": 0.0, "min_score": min_score, "height_m": height_m}
     results = list(video_results(model, stream, **options))
@@ -124,7 +126,8 @@ def estimate_video(
         results = whole_tracks(results, least_s, notes, model.least_score if min_score is None else min_score)
     if smoothed:
         results = list(smooth(results))
-    return Motion(one_body(results, height_m) if same_body else results, stream.fps)
+    results = one_body(results, height_m) if same_body else results
+    return Motion(hold_feet(results) if held_feet else results, stream.fps)
 
 
 def tracked_frames(

@@ -9,7 +9,7 @@ over d and the place a of every contact: a smoothing spline, as in `video.smooth
 keep their lengths; the knee bends in its own plane.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from scipy.sparse.linalg import spsolve
 from di2pose.pose.floor import ANKLES, HEIGHT_MM, Floor, Walk, contacts, find_floor, runs
 from di2pose.pose.skeleton import Skeleton
 from di2pose.result import Person, Result, walks_of
+from di2pose.video.fragments import track_of
 from di2pose.video.smooth import DENSITY, ROOT_DENSITY, root_noise
 
 HELD_MM = 2.0
@@ -28,54 +29,48 @@ RAMP_S = 0.15
 """Time in which a contact takes hold and lets go."""
 FOOT_MM = 25.0
 """Standard deviation of a foot's joint against the root."""
+ROUNDS = 2
 STRAIGHT_MM = 60.0
 """A knee nearer than this to the line from hip to ankle lets the leg become longer or shorter only in proportion."""
 
 
-def held_feet(results: Sequence[Result]) -> list[Result]:
-    """The results of a video with everybody's feet held where they touch the floor; joints_mm, root_mm and joints_2d
-    change. Unchanged where no floor is found."""
+def hold_feet(results: Sequence[Result]) -> list[Result]:
+    """The results of a video with everybody's root smoothed, and with their feet held where they touch the floor;
+    joints_mm, root_mm and joints_2d change. Without a floor only the root does."""
     walks = walks_of(results)
-    floor, _ = find_floor(list(walks.values()))
-    if floor is None:
-        return list(results)
-    changed: dict[int, list[Person]] = {}
-    for track, walk in walks.items():
-        frames = [(result, one) for result in results for one in result.people if one.track == track]
-        root = np.stack([person.root_mm for _, person in frames]).astype(np.float64)
-        moved_root, joints = held(walk, root, floor)
-        changed[track] = [
-            replace(person, joints_mm=own - to, root_mm=to, joints_2d=result.camera.project(own))
-            for (result, person), to, own in zip(frames, moved_root, joints, strict=True)
-        ]
-    each = {track: iter(people) for track, people in changed.items()}
-    return [
-        replace(result, people=[p if p.track not in each else next(each[p.track]) for p in result.people])
-        for result in results
-    ]
+    for _ in range(ROUNDS):  # contacts of a steady motion are easier to find
+        floor, _ = find_floor(list(walks.values()))
+        walks = {track: held(walk, floor) for track, walk in walks.items()}
+    placed = {track: iter(walk.joints_mm) for track, walk in walks.items()}
+    return [replace(result, people=[_moved(each, result, placed) for each in result.people]) for result in results]
 
 
-def held(walk: Walk, root_mm: Float[np.ndarray, "n 3"], floor: Floor) -> tuple[np.ndarray, Float[np.ndarray, "n J 3"]]:
-    """Root and placed joints, corrected."""
+def _moved(person: Person, result: Result, placed: dict[int, Iterator[np.ndarray]]) -> Person:
+    joints = next(placed[track_of(person)])
+    root = joints[person.skeleton.root]
+    return replace(person, joints_mm=joints - root, root_mm=root, joints_2d=result.camera.project(joints))
+
+
+def held(walk: Walk, floor: Floor | None) -> Walk:
+    """The same person with the corrections."""
     joints, skeleton, times = walk.joints_mm.astype(np.float64), walk.skeleton, walk.times_s
-    touching = contacts(walk, floor)
-    if len(times) < 3 or not touching.any():
-        return root_mm, joints
-    feet = list(skeleton.indices(*walk.feet))
-    drop = float(-np.median(((walk.soles(floor.up) - walk.steady) @ floor.up)))  # from a foot's joint to its sole
-    level = replace(floor, offset_mm=floor.offset_mm - drop)
-    noise = np.stack([root_noise(each) for each in root_mm])
-    step = correction(times, root_mm, noise, ROOT_DENSITY, joints[:, feet], touching, level)
-    joints += step[:, None]
-    noise = np.tile(FOOT_MM**2 * np.eye(3), (len(times), 1, 1))
-    moves = np.stack([
-        correction(times, joints[:, joint], noise, DENSITY, joints[:, [joint]], touching[:, [k]], level)
-        for k, joint in enumerate(feet)
-    ], axis=1)  # fmt: skip
-    for ankle in ANKLES:
-        own = [k for k, name in enumerate(walk.feet) if name.split("_")[0] == ankle.split("_")[0]]
-        move_leg(joints, skeleton, ankle, [feet[k] for k in own], moves[:, own])
-    return root_mm + step, joints
+    if len(times) < 3:
+        return walk
+    feet, root = list(skeleton.indices(*walk.feet)), joints[:, skeleton.root]
+    touching = np.zeros((len(times), len(feet)), bool) if floor is None else contacts(walk, floor)
+    level = None if floor is None else replace(floor, offset_mm=floor.offset_mm - walk.sole_mm)
+    noise = np.stack([root_noise(each) for each in root])
+    joints += correction(times, root, noise, ROOT_DENSITY, joints[:, feet], touching, level)[:, None]
+    if touching.any():
+        noise = np.tile(FOOT_MM**2 * np.eye(3), (len(times), 1, 1))
+        moves = np.stack([
+            correction(times, joints[:, joint], noise, DENSITY, joints[:, [joint]], touching[:, [k]], level)
+            for k, joint in enumerate(feet)
+        ], axis=1)  # fmt: skip
+        for ankle in ANKLES:
+            own = [k for k, name in enumerate(walk.feet) if name.split("_")[0] == ankle.split("_")[0]]
+            move_leg(joints, skeleton, ankle, [feet[k] for k in own], moves[:, own])
+    return replace(walk, joints_mm=joints)
 
 
 def correction(
@@ -85,16 +80,17 @@ def correction(
     density: float,
     points_mm: Float[np.ndarray, "n F 3"],
     touching: Bool[np.ndarray, "n F"],
-    floor: Floor,
+    floor: Floor | None,
 ) -> Float[np.ndarray, "n 3"]:
     """d of the path; the points move with it."""
     spots = [(foot, begin, end) for foot in range(touching.shape[1]) for begin, end in runs(touching[:, foot])]
     count, size, three = len(times_s), len(times_s) + len(spots), np.eye(3)
     ties = _roughness(times_s, size) / density  # of frames with each other, and of frames with the places of contacts
-    upright = np.outer(floor.up, floor.up) / HEIGHT_MM**2
-    own = np.concatenate([np.linalg.inv(noise_mm2), np.tile(upright, (len(spots), 1, 1))])
-    aims = np.zeros((size, 3))
-    aims[count:] = -floor.offset_mm * floor.up / HEIGHT_MM**2
+    own, aims = np.zeros((size, 3, 3)), np.zeros((size, 3))
+    own[:count] = np.linalg.inv(noise_mm2)
+    if floor is not None:
+        own[count:] = np.outer(floor.up, floor.up) / HEIGHT_MM**2
+        aims[count:] = -floor.offset_mm * floor.up / HEIGHT_MM**2
     aims[:count] -= ties[:count, :count] @ path_mm
     for spot, (foot, begin, end) in enumerate(spots, start=count):
         inside, points = times_s[begin:end], points_mm[begin:end, foot]
