@@ -4,7 +4,7 @@ The floor is a plane of normal `up` at a height below each person, by robust lea
 
     ((up . p + offset + own_person) / noise)^2     joints of feet that hardly move; those above the plane soon count 0
     (up - mean line / POSTURE)^2                   ankles to head of people who stand straight
-    (own_person / (SIZE offset))^2                 sizes, so distances, of people are not exact
+    (own_person / (SIZE offset))^2                 sizes, so distances, are not exact; people on other levels count 0
 
 The noise of a height is that of the joint and, as the camera looks along the floor, that of the distance. Frames
 CORRELATED_S apart count as independent. The camera is taken as still.
@@ -168,7 +168,8 @@ def find_floor(walks: Sequence[Walk]) -> tuple[Floor | None, str]:
     still = np.concatenate([walk.stillness for walk in walks])  # frames of all people, feet
     share = np.concatenate([walk.share for walk in walks])[:, None]
     offsets = np.array([-np.percentile((walk.soles(up) @ up).min(1), 25) for walk in walks])
-    offset, offsets = float(np.median(offsets)), offsets - np.median(offsets)
+    offset = float(np.median(offsets[own]))  # the level of most frames
+    offsets = offsets - offset
     for turn in range(ROUNDS):
         soles = np.concatenate([walk.soles(up) for walk in walks])
         height = soles @ up + offset + offsets[own, None]
@@ -182,7 +183,9 @@ def find_floor(walks: Sequence[Walk]) -> tuple[Floor | None, str]:
         slope[np.arange(len(own)), :, 3 + own] = 1.0
         pull = slope * (weight / noise**2)[..., None]
         normal, gradient = np.einsum("nfa,nfb->ab", pull, slope), np.einsum("nfa,nf->a", pull, height)
-        tie = np.concatenate([[prior**-2] * 2, [1e-12], [(SIZE * max(abs(offset), 500.0)) ** -2] * people])
+        size = SIZE * max(abs(offset), 500.0)
+        level = (1 + (offsets / size) ** 2) ** -2 + 1e-6  # somebody on another level counts 0 there
+        tie = np.concatenate([[prior**-2] * 2, [1e-12], level / size**2])
         feet_alone = normal[:2, :2]
         normal, gradient = normal + np.diag(tie), gradient + tie * [*(across @ (up - mean)), 0.0, *offsets]
         step = -np.linalg.solve(normal, gradient)

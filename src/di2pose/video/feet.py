@@ -21,7 +21,7 @@ from di2pose.pose.floor import ANKLES, HEIGHT_MM, Floor, Walk, contacts, find_fl
 from di2pose.pose.skeleton import Skeleton
 from di2pose.result import Person, Result, walks_of
 from di2pose.video.fragments import track_of
-from di2pose.video.smooth import DENSITY, ROOT_DENSITY, root_noise
+from di2pose.video.smooth import DENSITY, ROOT_DENSITY, pelvis_noise
 
 HELD_MM = 2.0
 """Standard deviation of a foot in contact round its place."""
@@ -30,7 +30,7 @@ RAMP_S = 0.15
 FOOT_MM = 25.0
 """Standard deviation of a foot's joint against the root."""
 ROUNDS = 2
-STRAIGHT_MM = 60.0
+STRAIGHT_MM = 100.0
 """A knee nearer than this to the line from hip to ankle lets the leg become longer or shorter only in proportion."""
 
 
@@ -59,7 +59,7 @@ def held(walk: Walk, floor: Floor | None) -> Walk:
     feet, root = list(skeleton.indices(*walk.feet)), joints[:, skeleton.root]
     touching = np.zeros((len(times), len(feet)), bool) if floor is None else contacts(walk, floor)
     level = None if floor is None else replace(floor, offset_mm=floor.offset_mm - walk.sole_mm)
-    noise = np.stack([root_noise(each) for each in root])
+    noise = np.stack([pelvis_noise(each) for each in root])
     joints += correction(times, root, noise, ROOT_DENSITY, joints[:, feet], touching, level)[:, None]
     if touching.any():
         noise = np.tile(FOOT_MM**2 * np.eye(3), (len(times), 1, 1))
