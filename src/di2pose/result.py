@@ -376,9 +376,11 @@ class Motion(_Saveable):
 
 def walks_of(results: Sequence[Result], fps: float | None = None) -> dict[int, Walk]:
     """Everybody's poses in their places, by number, in the order of the frames that have all their joints."""
+    times = [result.time_s for result in results if result.time_s is not None]
+    if len(times) < len(results) or not (np.diff(times) > 0).all():
+        times = [k / (fps or 1.0) for k in range(len(results))]
     found: dict[int, list[tuple[float, Person]]] = {}
-    for k, result in enumerate(results):
-        time_s = result.time_s if result.time_s is not None else k / (fps or 1.0)
+    for time_s, result in zip(times, results, strict=True):
         for number, person in numbered(result.people):
             if np.isfinite(person.joints_mm).all():
                 found.setdefault(number, []).append((time_s, person))

@@ -116,8 +116,8 @@ class Walk:
         points, columns = self.points(*self.feet), self.skeleton.indices(*self.feet)
         if len(points) < LEAST_SPLINE:
             return points
-        depth = np.median(points[..., 2])
-        smooth = np.concatenate([points[..., :2] / points[..., 2:] * depth, points[..., 2:]], axis=-1)
+        depth, away = np.median(points[..., 2]), np.maximum(points[..., 2:], 1.0)
+        smooth = np.concatenate([points[..., :2] / away * depth, away], axis=-1)
         for foot, joint in enumerate(columns):
             for axes, std in ((slice(2), self.std_mm[:, joint]), (slice(2, 3), np.full(len(points), DISTANCE * depth))):
                 weight = 1 / np.maximum(std.astype(np.float64), 1.0) ** 2

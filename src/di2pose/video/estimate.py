@@ -1,7 +1,7 @@
 """Video -> results, frame by frame.
 
     stream -> frames -> [track: regions] -> [encoder] -> [track: numbers] -> [diffusion]
-           -> [fragments: drop short tracks] -> [smooth] -> [body: one for each track] -> results
+           -> [fragments: drop short tracks] -> [smooth] -> [body: one for each track] -> [feet] -> results
 
 The diffusion runs over several frames at once. What it sees of a frame besides the picture are the 2D keypoints of the
 frames round it (`video.windows`), which come half a second later.
