@@ -41,8 +41,8 @@ def test_up_and_the_floor_are_within_their_uncertainty(pitch, roll):
     assert np.abs(floor.height_mm(placed_feet(motion))[STANDS]).mean() < 40
     assert floor.source == "feet and posture"
     np.testing.assert_allclose(floor.rotation @ floor.up, [0, -1, 0], atol=1e-12)
-    way = "down" if pitch > 0 else "up"
-    assert pitch == 0 or re.fullmatch(rf"floor: camera looks {way} by {abs(pitch)} \+/- [45] degrees", motion.floor_note)
+    words = rf"floor: camera looks {'down' if pitch > 0 else 'up'} by {abs(pitch)} \+/- [45] degrees"
+    assert pitch == 0 or re.fullmatch(words, motion.floor_note)
 
 
 def test_contacts_are_found_and_feet_stay_in_their_place():
@@ -56,8 +56,8 @@ def test_contacts_are_found_and_feet_stay_in_their_place():
     assert bend(still) < 1.2 * bend(film([WORLD], 12, 3)[0])  # than the true one: no jump where a contact begins
     before, after = (np.stack([each.people[0].joints_mm for each in one]) for one in (motion, still))
     np.testing.assert_allclose(bone_lengths(after, H36M_21), bone_lengths(before, H36M_21), atol=1e-6)
-    pixels = [np.linalg.norm(a.people[0].joints_2d - b.people[0].joints_2d, axis=1) for a, b in zip(motion, still)]
-    assert np.mean(pixels) < 6  # of 500; the noise of the feet is 4
+    pixels = [np.stack([each.people[0].joints_2d for each in one]) for one in (motion, still)]
+    assert np.linalg.norm(pixels[0] - pixels[1], axis=-1).mean() < 6  # of 500; the noise of the feet is 4
     assert angle_degrees(still.floor.up, up) < still.floor.up_std_degrees
     shares = still.contact_shares()[0]
     assert shares["left"] == pytest.approx(STANDS[:, 0].mean(), abs=0.1)
@@ -109,17 +109,16 @@ def test_two_people_share_a_floor_and_each_keeps_their_own_feet():
 
 
 def test_somebody_on_a_roof_does_not_tilt_the_floor():
-    roof = walking(TIMES[:60] + 0.3)[0] + (-2000, 1500, 2500)
-    roof = np.concatenate([roof, roof[-12:]])
+    roof = walking(TIMES + 0.3)[0] + (0, 1500, 2500)
     motion, up = film([WORLD, roof], 5, 0, np.random.default_rng(7))
     assert angle_degrees(motion.floor.up, up) < motion.floor.up_std_degrees
     heights = [np.median(motion.floor.height_mm(placed_feet(motion, track))) for track in (0, 1)]
-    assert abs(heights[0]) < 100 or abs(heights[1]) < 100
-    assert abs(heights[1] - heights[0]) > 1000
+    assert abs(heights[0]) < 60
+    assert heights[1] > 1000
 
 
 def test_a_photo_of_people_who_stand_has_a_floor_and_a_looser_one():
-    both, up = film([WORLD[:1], WORLD[:1] + (900, 0, 700)], 12, 0)
+    both, up = film([WORLD[:1], WORLD[:1] + np.array([900, 0, 700])], 12, 0)
     photo = both[0]
     assert angle_degrees(photo.floor.up, up) < photo.floor.up_std_degrees
     one = film([WORLD[:1]], 12, 0)[0][0]
@@ -145,7 +144,7 @@ def rows_of_trc(path):
 
 
 def test_files_with_up_floor_stand_on_a_level_floor(tmp_path):
-    motion, up = film([WORLD], 20, 4, np.random.default_rng(5))
+    motion, _ = film([WORLD], 20, 4, np.random.default_rng(5))
     still = Motion(hold_feet(motion.results), FPS)
     for choice in ("camera", "floor"):
         still.save(tmp_path / f"{choice}.trc", up=choice)

@@ -168,7 +168,7 @@ def find_floor(walks: Sequence[Walk]) -> tuple[Floor | None, str]:
     still = np.concatenate([walk.stillness for walk in walks])  # frames of all people, feet
     share = np.concatenate([walk.share for walk in walks])[:, None]
     offsets = np.array([-np.percentile((walk.soles(up) @ up).min(1), 25) for walk in walks])
-    offset = float(np.median(offsets[own]))  # the level of most frames
+    offset = float(np.sort(offsets[own])[len(own) // 2])  # the level of most frames; of two alike the lower
     offsets = offsets - offset
     for turn in range(ROUNDS):
         soles = np.concatenate([walk.soles(up) for walk in walks])
