@@ -95,7 +95,7 @@ class PredictOptions(Options):
     same_body: bool = True
     """Give everybody in a video bones of one length from their first frame to their last."""
     hold_feet: bool = True
-    """Hold feet in videos where they stand on the floor."""
+    """Hold feet in videos where they stand on the floor, and smooth people's paths."""
     up: Literal["camera", "floor"] = "camera"
     """What is up in TRC, C3D, BVH and the page: the camera's up, or, where it is found, that of the floor, at height
     0."""

@@ -118,7 +118,8 @@ def estimate_video(
     **options: Any,
 ) -> Motion:
     """All results of a video. The options are those of `video_results`; but a track has one body from its first frame
-    to its last, fragments of one person are joined, and feet are held where they stand, see `video.feet`."""
+    to its last, and fragments of one person are joined. held_feet: feet stay where they stand and roots are smoothed,
+    see `video.feet`; False as well for independent frames."""
     stream = source if isinstance(source, Stream) else Stream(source)
     options |= {"smoothed": False, "same_body": False, "least_s": 0.0, "min_score": min_score, "height_m": height_m}
     results = list(video_results(model, stream, **options))

@@ -56,7 +56,7 @@ def lift_video(model: Di2Pose, keypoints: Sequence[Any], fps: float, size: tuple
 
     model: of keypoints alone, `Di2Pose.from_pretrained("lift")`
     size: width and height of the frames in pixels
-    options: of `video_results`, hypotheses, steps, seed, smoothed, same_body, camera, field_of_view, height_m
+    options: of `video_results`, hypotheses, steps, seed, smoothed, same_body, held_feet, camera, ...
     """
     if not isinstance(model.encoder, KeypointEncoder):
         name = model.config.name
