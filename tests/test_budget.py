@@ -24,7 +24,7 @@ BUDGET = {
     "src/di2pose/onnx": 403,
     "src/di2pose/output": 1411,
     "src/di2pose/pipeline": 1616,
-    "src/di2pose/pose": 1594,
+    "src/di2pose/pose": 1595,
     "src/di2pose/serve": 1712,
     "src/di2pose/tokenizer": 427,
     "src/di2pose/training": 1691,

@@ -16,7 +16,6 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.interpolate import make_smoothing_spline
 
 from di2pose.files import Json
 from di2pose.pose.bones import SOLE
@@ -116,6 +115,8 @@ class Walk:
         points, columns = self.points(*self.feet), self.skeleton.indices(*self.feet)
         if len(points) < LEAST_SPLINE:
             return points
+        from scipy.interpolate import make_smoothing_spline  # a photo does not need it
+
         depth, away = np.median(points[..., 2]), np.maximum(points[..., 2:], 1.0)
         smooth = np.concatenate([points[..., :2] / away * depth, away], axis=-1)
         for foot, joint in enumerate(columns):
