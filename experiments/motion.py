@@ -1,4 +1,4 @@
-"""Simulated videos of held-out motion, lifted: error, acceleration, jitter and sliding feet over the window's length.
+"""Simulated videos of held-out motion, lifted: error, acceleration, jitter, sliding feet and up, over the window.
 
     python experiments/motion.py lift --data prepared/cmu-24hz --windows 1,9,27
 
@@ -38,6 +38,8 @@ class Clip(NamedTuple):
     root_mm: np.ndarray
     keypoints: np.ndarray
     """(n, 17, 3) pixels and score; score 0 where missing."""
+    up: np.ndarray
+    """(3,) in camera axes."""
 
 
 def clips(data: Path, count: int, frames: int, observer: str) -> Iterator[Clip]:
@@ -69,7 +71,7 @@ def clips(data: Path, count: int, frames: int, observer: str) -> Iterator[Clip]:
         nothing = np.zeros((frames, KEYPOINTS), bool)
         seen = observe(flat, nothing, nothing, body, OBSERVERS[observer], random, frames)
         seen = np.concatenate([seen[..., :2] * (SIZE[0] / 2), seen[..., 2:3] * seen[..., 3:]], -1)
-        yield Clip(name, pose, place, seen)
+        yield Clip(name, pose, place, seen, turn.as_matrix()[:, 1])
 
 
 def measure(clip: Clip, motion: Motion) -> dict[str, float]:
@@ -87,12 +89,19 @@ def measure(clip: Clip, motion: Motion) -> dict[str, float]:
     foot_step, true_foot = (np.linalg.norm(np.diff(each[:, FEET], axis=0), axis=-1) for each in (placed, there))
     stands = true_foot < CONTACT_MM_S / RATE
     bend = np.diff(found, 2, axis=0) - np.diff(truth, 2, axis=0)
+    floor = motion.floor
+    off = np.nan if floor is None else float(np.degrees(np.arccos(np.clip(floor.up @ clip.up, -1, 1))))
+    stated = np.nan if floor is None else floor.up_std_degrees
     return {
         "MPJPE": float(np.linalg.norm(found - truth, axis=-1)[:, body].mean()),
         "PA": float(np.mean([_aligned(a[body], b[body]) for a, b in zip(found, truth, strict=True)])),
         "acceleration error": float(np.linalg.norm(bend, axis=-1)[:, body].mean()),
         "jitter of still joints": float(step[still].mean()) if still.any() else np.nan,
         "feet slide": float(foot_step[stands].mean()) if stands.any() else np.nan,
+        "pixels off": float(np.linalg.norm(CAMERA.project(placed) - CAMERA.project(there), axis=-1).mean()),
+        "up off": off,
+        "up stated": stated,
+        "up off / stated, squared": (off / stated) ** 2,
     }
 
 
@@ -122,10 +131,11 @@ def main(
     """
     loaded = Di2Pose.from_pretrained(model)
     made = list(clips(data, count, frames, observer))
-    plain = {"smoothed": False, "same_body": False}
+    plain = {"smoothed": False, "same_body": False, "held_feet": False}
+    smoothed = [("smoothed, one body", {"held_feet": False}), ("held feet", {})]
     table = []
     for window in [int(word) for word in windows.split(",")]:
-        for name, options in ([("alone", plain)] if raw else []) + [("smoothed, one body", {})]:
+        for name, options in ([("alone", plain)] if raw else []) + smoothed:
             found = []
             for clip in made:
                 motion = lift_video(loaded, list(clip.keypoints[:, None]), RATE, SIZE, camera=CAMERA,

@@ -21,6 +21,7 @@ from PIL import Image
 from di2pose.errors import InputError, require
 from di2pose.files import write_files
 from di2pose.pose.camera import Camera
+from di2pose.pose.floor import FEET, Floor, Walk, contacts, find_floor
 from di2pose.pose.skeleton import H36M_17, Skeleton, convert, get
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ WRITERS: dict[str, str] = {
 }
 """File ending -> module:function of a Writer, imported when needed; the longest ending that fits a name is taken. A new
 format is one line here."""
+UPS, UPRIGHT_FILES = ("camera", "floor"), (".trc", ".c3d", ".bvh", ".html")
+"""Choices of up, and the endings of the files that have one; all others are in camera axes."""
 Files = dict[str, bytes]
 """File name -> content."""
 Writer = Callable[[str, list["Result"], float | None], Files]
@@ -201,22 +204,44 @@ class _Saveable:
         results, _ = self._frames()
         return notebook_html(repr(self), results[len(results) // 2])
 
-    def save(self, path: str | Path) -> list[Path]:
+    @cached_property
+    def _floor_and_note(self) -> tuple[Floor | None, str]:
+        return find_floor(list(walks_of(*self._frames()).values()))
+
+    @property
+    def floor(self) -> Floor | None:
+        """The floor and up in camera axes, by the people's feet and posture; None where these do not say it."""
+        return self._floor_and_note[0]
+
+    @property
+    def floor_note(self) -> str:
+        """'floor: camera looks down by 12 +/- 3 degrees', or why there is none."""
+        floor, reason = self._floor_and_note
+        return f"no floor: {reason}" if floor is None else str(floor)
+
+    def save(self, path: str | Path, up: str = "camera") -> list[Path]:
         """Write the file that the ending asks for (see WRITERS) and return the paths written.
 
         .trc, .c3d and .bvh hold one person: of several people each gets a file, `name_p0.trc`, `name_p1.trc`, ...
+        up: "floor" turns the poses of UPRIGHT_FILES so that the floor is level and at height 0, where there is one
         """
-        return write_files(Path(path).parent, self.to_files(Path(path).name))
+        return write_files(Path(path).parent, self.to_files(Path(path).name, up))
 
-    def to_files(self, name: str) -> Files:
+    def to_files(self, name: str, up: str = "camera") -> Files:
         """What `save` would write under that name, in memory: contents by file name."""
+        if up not in UPS:
+            raise InputError(f"up must be one of {', '.join(UPS)}, got {up!r}")
         plain = re.sub(r"\.jpeg$", ".jpg", re.sub(r"\.htm$", ".html", name.lower()))
         fitting = [ending for ending in WRITERS if plain.endswith(ending) and plain != ending]
         if not fitting:
             raise InputError(f"'{name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
-        module, function = WRITERS[max(fitting, key=len)].split(":")
+        ending = max(fitting, key=len)
+        module, function = WRITERS[ending].split(":")
         writer: Writer = getattr(import_module(module), function)
-        return writer(name, *self._frames())
+        results, fps = self._frames()
+        if up == "floor" and ending in UPRIGHT_FILES and self.floor is not None:
+            results = [_upright(result, self.floor) for result in results]
+        return writer(name, results, fps)
 
     def to_pandas(self) -> "pandas.DataFrame":
         """One row for each frame, person and joint, with the columns of the CSV file; needs the extra `pandas`."""
@@ -336,6 +361,17 @@ class Motion(_Saveable):
         kept = [[person for person in result.people if person.track in people] for result in self]
         return Motion([dataclasses.replace(r, people=p) for r, p in zip(self, kept, strict=True)], self.fps)
 
+    def contact_shares(self) -> dict[int, dict[str, float]]:
+        """Of every person with heels and toes: the share of their frames in which the left and the right foot are on
+        the floor; empty without a floor."""
+        floor = self.floor
+        walks = {} if floor is None else walks_of(*self._frames())
+        feet = {track: contacts(walk, floor) for track, walk in walks.items() if floor and walk.feet == FEET}
+        return {
+            track: {"left": float(each[:, :2].any(1).mean()), "right": float(each[:, 2:].any(1).mean())}
+            for track, each in feet.items()
+        }
+
     def _frames(self) -> tuple[list[Result], float | None]:
         return list(self.results), float(self.fps)
 
@@ -348,6 +384,40 @@ class Motion(_Saveable):
         if fps is None:
             raise InputError(f"{path} holds a photo: read it with Result.load")
         return cls(results, fps)
+
+
+def walks_of(results: Sequence[Result], fps: float | None = None) -> dict[int, Walk]:
+    """Everybody's poses in their places, by number, in the order of the frames that have all their joints."""
+    times = [result.time_s for result in results if result.time_s is not None]
+    if len(times) < len(results) or not (np.diff(times) > 0).all():
+        times = [k / (fps or 1.0) for k in range(len(results))]
+    found: dict[int, list[tuple[float, Person]]] = {}
+    for time_s, result in zip(times, results, strict=True):
+        for number, person in numbered(result.people):
+            if np.isfinite(person.joints_mm).all():
+                found.setdefault(number, []).append((time_s, person))
+    return {
+        number: Walk(
+            np.stack([person.joints_mm + person.root_mm for _, person in frames]),
+            np.stack([person.std_mm for _, person in frames]),
+            np.array([time_s for time_s, _ in frames]),
+            frames[0][1].skeleton,
+        )
+        for number, frames in sorted(found.items())
+    }
+
+
+def _upright(result: Result, floor: Floor) -> Result:
+    """The result with people in axes whose y is down and 0 on the floor, below the camera's place."""
+    turn, people = floor.rotation, []
+    for person in result.people:
+        std = person.root_std_mm
+        own = {"joints_mm": person.joints_mm @ turn.T, "samples_mm": person.samples_mm @ turn.T}
+        own |= {"covariance_mm2": turn @ person.covariance_mm2 @ turn.T}
+        own |= {"root_mm": turn @ person.root_mm - (0.0, floor.offset_mm, 0.0)}
+        own |= {"root_std_mm": None if std is None else np.sqrt(turn**2 @ std**2)}
+        people.append(dataclasses.replace(person, **own))
+    return dataclasses.replace(result, people=people)
 
 
 def numbered(people: Sequence[Person]) -> list[tuple[int, Person]]:

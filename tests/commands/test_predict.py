@@ -38,7 +38,8 @@ def test_found_people_and_an_empty_photo_in_every_format_that_was_asked_for(run,
     assert Result.load(out / "sky.json").people == ()
     lines = said.splitlines()
     assert lines[0].startswith("a.jpg    1 person, ")
-    assert lines[0].endswith("joints hidden · wrote a.json .csv .npz .trc .bvh .html .overlay.jpg")
+    assert "joints hidden · " in lines[0]
+    assert lines[0].endswith(f" · {result.floor_note} · wrote a.json .csv .npz .trc .bvh .html .overlay.jpg")
     assert lines[1].endswith("nobody found · no trc, bvh without people · wrote sky.json .csv .npz .html .overlay.jpg")
     assert lines[2] == "2 photos done, 1 person"
     assert "nobody found in 1 photo. If there is somebody: say where they are with --boxes X0,Y0,X1,Y1 (pixels)" in said

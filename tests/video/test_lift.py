@@ -110,6 +110,15 @@ def test_the_command_writes_files_of_folders_and_files(model, tmp_path, capsys):
     assert {path.name for path in out.iterdir()} == {"walk.json", "walk.trc", "walk.bvh", "walk.html"}
     motion = Motion.load(out / "walk.json")
     assert (len(motion), motion.fps) == (3, 25)
+    assert f"3 frames, 1 person · {motion.floor_note}" in capsys.readouterr().out
+    level = ["--up", "floor", "--no-hold-feet", "--format", "trc,json", "-o", str(tmp_path / "level")]
+    assert main(["lift", str(folder), *flags[:2], *flags[4:], *level, "--fps", "25"]) == 0
+    loose = Motion.load(tmp_path / "level" / "walk.json")
+    last = (tmp_path / "level" / "walk.trc").read_text().splitlines()[-1].split("\t")[2:]
+    person = loose.track(0)[2]
+    heights = loose.floor.height_mm(person.joints_mm + person.root_mm)
+    np.testing.assert_allclose(np.array(last[1::3], float), heights, atol=0.1)
+    assert np.abs(loose.track(0)[1].root_mm - motion.track(0)[1].root_mm).max() > 0.1  # the held one is smoother
     places = [motion.track(0)[k].root_mm[0] for k in range(3)]
     assert places == sorted(places)  # by frame number, not by name
     part = ["--format", "json", "--fps", "25", "--start", "0.04", "--end", "0.08", "--person", "largest"]

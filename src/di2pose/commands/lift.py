@@ -4,12 +4,12 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from di2pose.commands.inputs import Heights, Input, People, Seconds, fitted_camera, read_camera
-from di2pose.commands.writing import Report, RunLog, endings, parse_formats, progress_bar, ready_folder
+from di2pose.commands.writing import Report, RunLog, endings, floor_words, parse_formats, progress_bar, ready_folder
 from di2pose.device import usable_device
 from di2pose.errors import InputError
 from di2pose.image.keypoints import PictureKeypoints, read_keypoints
@@ -64,6 +64,11 @@ class LiftOptions:
     """Smooth videos over time."""
     same_body: bool = True
     """Give everybody in a video bones of one length."""
+    hold_feet: bool = True
+    """Hold feet in videos where they stand on the floor, and smooth people's paths."""
+    up: Literal["camera", "floor"] = "camera"
+    """What is up in TRC, C3D, BVH and the page: the camera's up, or, where it is found, that of the floor, at height
+    0."""
     device: str = "auto"
     """auto, cpu, cuda or mps."""
 
@@ -154,8 +159,8 @@ def _reports(model: Di2Pose, path: Path, name: str, options: LiftOptions) -> lis
 def _motion(model: Di2Pose, path: Path, name: str, pictures: list[PictureKeypoints], options: LiftOptions) -> Report:
     motion = lift_video(
         model, [each.people for each in pictures], options.fps, options.pixels,
-        smoothed=options.smooth, same_body=options.same_body, start_s=options.start_s, end_s=options.end_s,
-        **options.call(),
+        smoothed=options.smooth, same_body=options.same_body, held_feet=options.hold_feet,
+        start_s=options.start_s, end_s=options.end_s, **options.call(),
     )  # fmt: skip
     motion = motion if options.person is None else motion.only(options.person)
     words = f"{len(motion)} frames, {count_people(len(motion.tracks))}"
@@ -163,7 +168,7 @@ def _motion(model: Di2Pose, path: Path, name: str, pictures: list[PictureKeypoin
 
 
 def _written(report: Report, found: Result | Motion, words: str, options: LiftOptions) -> Report:
-    report.text = words
+    report.text = " · ".join([words, *floor_words(found, options.up)])
     report.people = len(found.tracks if isinstance(found, Motion) else found.people)
-    report.save(options.out / report.item.name, options.formats, found, found)
+    report.save(options.out / report.item.name, options.formats, found, found, up=options.up)
     return report

@@ -32,6 +32,7 @@ from di2pose.commands.writing import (
     ReportCallback,
     RunLog,
     endings,
+    floor_words,
     parse_formats,
     progress_bar,
     ready_folder,
@@ -105,6 +106,11 @@ class PredictOptions(Options):
     """Smooth videos over time; surer joints weigh more."""
     same_body: bool = True
     """Give everybody in a video bones of one length from their first frame to their last."""
+    hold_feet: bool = True
+    """Hold feet in videos where they stand on the floor, and smooth people's paths."""
+    up: Literal["camera", "floor"] = "camera"
+    """What is up in TRC, C3D, BVH and the page: the camera's up, or, where it is found, that of the floor, at height
+    0."""
     blur_faces: bool = False
     """Make faces unrecognisable in everything that is written. Only of people who were found."""
     device: str = "auto"
@@ -322,8 +328,8 @@ def do_batch(model: Di2Pose, batch: Sequence[Input], options: PredictOptions, re
                     from di2pose.output.media import without_faces
 
                     answer = without_faces(model, answer)
-                outcome = Report(item, _in_words(answer, photo), len(answer.people))
-                outcome.save(options.out / item.name, options.formats, enlarged(answer, photo), answer)
+                outcome = Report(item, _in_words(answer, photo, options.up), len(answer.people))
+                outcome.save(options.out / item.name, options.formats, enlarged(answer, photo), answer, up=options.up)
                 report(outcome)
                 room = not outcome.disk_full
     return room
@@ -374,9 +380,10 @@ def enlarged(result: Result, photo: Photo) -> Result:
     return dataclasses.replace(result, size=photo.size, camera=camera, people=people)
 
 
-def _in_words(result: Result, photo: Photo) -> str:
-    """'2 people, 5 of 34 joints hidden'."""
+def _in_words(result: Result, photo: Photo, up: str) -> str:
+    """'2 people, 5 of 34 joints hidden · floor: camera looks down by 12 +/- 6 degrees'."""
     states = [state for person in result.people for state in person.guessed.tolist()]
     found = f"{count_people(len(result.people))}, {sum(states)} of {len(states)} joints hidden"
     lens = result.camera_source if "EXIF" in result.camera_source else ""
-    return " · ".join(filter(None, [found if result.people else "nobody found", photo.note, lens]))
+    words = [found if result.people else "nobody found", photo.note, lens, *floor_words(result, up)]
+    return " · ".join(filter(None, words))

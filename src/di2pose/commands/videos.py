@@ -15,6 +15,7 @@ from di2pose.commands.writing import (
     PARTIAL,
     Report,
     ReportCallback,
+    floor_words,
     print_line,
     progress_bar,
     remove_partial,
@@ -27,6 +28,7 @@ from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion, Result, count_people
 from di2pose.video.body import one_body
 from di2pose.video.estimate import check_heights, video_results
+from di2pose.video.feet import hold_feet
 from di2pose.video.fragments import TrackNotes, whole_tracks
 from di2pose.video.stream import BrokenVideoWarning, Stream
 
@@ -74,9 +76,8 @@ class Recording:
         stem = self.stem if wanted is None else Path(f"{self.stem}{PARTIAL}")
         remove_partial(self.stem)
         results = whole_tracks(self.results, notes=self.notes)
-        everybody = Motion(
-            one_body(results, self.options.height_m) if self.options.same_body else results, self.stream.fps
-        )
+        results = one_body(results, self.options.height_m) if self.options.same_body else results
+        everybody = Motion(hold_feet(results) if self.options.hold_feet else results, self.stream.fps)
         motion = everybody
         try:  # the files are written all the same: only the named people have their height
             check_heights(self.options.height_m, everybody)
@@ -96,7 +97,7 @@ class Recording:
             except InputError as error:
                 self.report.fail(error)
         shown = motion if self._thumbnails is None else self._thumbnails.on(motion)
-        self.report.save(stem, self.options.formats, motion, shown, wanted)
+        self.report.save(stem, self.options.formats, motion, shown, wanted, self.options.up)
         self.report.people, self.report.text = len(motion.tracks), self._in_words(motion)
         self.report.partial = "" if wanted is None else f"{len(motion)} of about {wanted} frames"
 
@@ -106,7 +107,8 @@ class Recording:
         parts = [f"{len(motion)} frame{'s' * (len(motion) != 1)}", "nobody found"]
         if states:
             parts[1:] = [count_people(len(motion.tracks)), f"{sum(states) / len(states):.0%} of their joints hidden"]
-        return ", ".join(filter(None, [*parts, str(self.notes)]))
+        words = ", ".join(filter(None, [*parts, str(self.notes)]))
+        return " · ".join([words, *floor_words(motion, self.options.up)])
 
 
 def predict_video(model: Di2Pose, item: Input, options: PredictOptions, report: ReportCallback) -> bool:

@@ -40,6 +40,18 @@ def endings() -> dict[str, str]:
     return {end.split(".")[1]: end for end in written}
 
 
+def floor_words(found: Result | Motion, up: str) -> list[str]:
+    """The floor, or why there is none, and how long the feet are on it; nothing where nobody was found."""
+    if not (found.tracks if isinstance(found, Motion) else found.people):
+        return []
+    words = [found.floor_note + (", the files keep the camera's up" if up == "floor" and found.floor is None else "")]
+    shares = found.contact_shares().values() if isinstance(found, Motion) else ()
+    if shares:
+        each = ", ".join("/".join(f"{share:.0%}" for share in sides.values()) for sides in shares)
+        words.append(f"left/right foot on it {each} of the time")
+    return words
+
+
 def parse_formats(text: str) -> tuple[str, ...]:
     """'json,html' -> ('json', 'html'), each once."""
     known = endings()
@@ -98,7 +110,7 @@ class Report:
 
     def save(
         self, stem: Path, formats: tuple[str, ...], numbers: Result | Motion, shown: Result | Motion,
-        wanted: int | None = None,
+        wanted: int | None = None, up: str = "camera",
     ) -> None:  # fmt: skip
         """Write a photo or a video. `numbers`: in pixels of the original; `shown`: for pictures and pages, in pixels of
         its own pictures, which may be smaller; `wanted`: frames of a video that was stopped before its end."""
@@ -115,7 +127,7 @@ class Report:
                 if kind == "json" and isinstance(numbers, Motion):
                     files = as_json(name, list(numbers), numbers.fps, wanted)
                 else:
-                    files = results.to_files(name)
+                    files = results.to_files(name, up)
                 self.add(kind, write_files(stem.parent, files))
             except InputError as error:
                 self.fail(error)

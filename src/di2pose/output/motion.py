@@ -1,7 +1,8 @@
 """Motion files: TRC (OpenSim) and C3D (c3d.org), a file for each person. Millimetres, Y up.
 
 Camera axes (x, y, z) become (x, -y, -z), a half turn about x. The origin is the camera and "up" is the camera's: a
-tilted camera tilts the floor. Someone who faces the camera faces +Z, with their left to +X.
+tilted camera tilts the floor, unless `save` is given up="floor". Someone who faces the camera faces +Z, with their left
+to +X.
 
 C3D, in blocks of 512 bytes, floating point, Intel byte order:
 

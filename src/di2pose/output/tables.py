@@ -16,13 +16,14 @@ from di2pose.output.angles import angles_json
 from di2pose.pose.angles import angle_names
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import H36M_17, Skeleton
-from di2pose.result import Files, Person, Result, numbered
+from di2pose.result import Files, Motion, Person, Result, numbered
 
 FORMAT, FORMAT_VERSION = "di2pose.result", 1
 UNITS = {"mm": "millimetres", "px": "pixels of the upright picture, from its top left corner", "s": "seconds"}
 AXES = (
     "camera: x right, y down, z away from the camera; xyz_mm and samples_mm are relative to the pelvis, "
-    "root_mm is the pelvis in the camera frame, and xyz_mm + root_mm projects onto uv_px"
+    "root_mm is the pelvis in the camera frame, and xyz_mm + root_mm projects onto uv_px; floor.up . p + "
+    "floor.offset_mm is the height of a point p of the camera frame above the floor"
 )
 DIGITS = 3
 """Decimals in JSON and CSV: micrometres and thousandths of a pixel. NPZ and pandas keep every bit."""
@@ -84,6 +85,14 @@ def as_json(name: str, results: list[Result], fps: float | None, wanted: int | N
     file then says that it is partial."""
     tree = skeleton_of(results)
     head = about(results[0], fps, skeleton={"name": tree.name, "joints": tree.joints, "parents": tree.parents})
+    whole = results[0] if fps is None else Motion(results, fps)
+    floor = whole.floor
+    head |= {"floor": None if floor is None else floor.to_json(), "floor_note": whole.floor_note}
+    if isinstance(whole, Motion):
+        head["contact_shares"] = {
+            str(track): {side: round(share, 3) for side, share in each.items()}
+            for track, each in whole.contact_shares().items()
+        }
     if wanted is not None:
         head |= {"partial": True, "frames_done": len(results), "frames_wanted": wanted}
     lines = [f"{json.dumps(key)}: {_dump(value)}" for key, value in head.items()]

@@ -1,7 +1,7 @@
 """Video -> results, frame by frame.
 
     stream -> [cuts: scenes] -> frames -> [track: regions] -> [encoder] -> [track: numbers] -> [diffusion]
-           -> [fragments: drop short tracks] -> [smooth] -> [body: one for each track] -> results
+           -> [fragments: drop short tracks] -> [smooth] -> [body: one for each track] -> [feet] -> results
 
 The diffusion runs over several frames at once. What it sees of a frame besides the picture are the 2D keypoints of the
 frames round it (`video.windows`), which come half a second later.
@@ -25,6 +25,7 @@ from di2pose.pose.camera import Camera
 from di2pose.result import Motion, Person, Result
 from di2pose.video.body import growing_body, one_body
 from di2pose.video.cuts import scenes
+from di2pose.video.feet import hold_feet
 from di2pose.video.fragments import LEAST_S, TORSO, TrackNotes, confirmed, whole_tracks
 from di2pose.video.smooth import smooth
 from di2pose.video.stream import Frame, Source, Stream
@@ -116,6 +117,7 @@ def estimate_video(
     *,
     smoothed: bool = True,
     same_body: bool = True,
+    held_feet: bool = True,
     least_s: float = LEAST_S,
     min_score: float | None = None,
     height_m: Height = None,
@@ -126,7 +128,8 @@ def estimate_video(
     **options: Any,
 ) -> Motion:
     """All results of a video. The options are those of `video_results`; but a track has one body from its first frame
-    to its last, and fragments of one person are joined."""
+    to its last, and fragments of one person are joined. held_feet: feet stay where they stand and roots are smoothed,
+    see `video.feet`; False as well for independent frames."""
     stream = _stream(source, start_s=start_s, end_s=end_s, fps=fps)
     notes = TrackNotes() if notes is None else notes
     options |= {"smoothed": False, "same_body": False, "least_s": 0.0, "min_score": min_score, "height_m": height_m}
@@ -136,7 +139,8 @@ def estimate_video(
         results = whole_tracks(results, least_s, notes, model.least_score if min_score is None else min_score)
     if smoothed:
         results = list(smooth(results))
-    motion = Motion(one_body(results, height_m) if same_body else results, stream.fps)
+    results = one_body(results, height_m) if same_body else results
+    motion = Motion(hold_feet(results) if held_feet else results, stream.fps)
     check_heights(height_m, motion)
     return motion
 

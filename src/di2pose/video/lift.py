@@ -69,7 +69,7 @@ def lift_video(
     model: of keypoints alone, `Di2Pose.from_pretrained("lift")`
     size: width and height of the frames in pixels
     start_s, end_s: only the frames from one time to before the other
-    options: of `video_results`, hypotheses, steps, seed, smoothed, same_body, camera, field_of_view, height_m
+    options: of `video_results`, hypotheses, steps, seed, smoothed, same_body, held_feet, camera, ...
     """
     if not isinstance(model.encoder, KeypointEncoder):
         name = model.config.name

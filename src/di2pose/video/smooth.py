@@ -79,7 +79,8 @@ def spline_weights(
     return influence @ precision
 
 
-def _root_noise(root_mm: Float[np.ndarray, " 3"]) -> Float[np.ndarray, "3 3"]:
+def pelvis_noise(root_mm: Float[np.ndarray, " 3"]) -> Float[np.ndarray, "3 3"]:
+    """Covariance of the fresh noise of a pelvis."""
     distance = float(np.linalg.norm(root_mm))
     along = np.outer(root_mm, root_mm) / max(distance, 1.0) ** 2
     return distance**2 * (ROOT_ALONG**2 * along + ROOT_ACROSS**2 * (np.eye(3) - along))
@@ -107,7 +108,7 @@ def _smoothed_person(times: np.ndarray, track: list[Person], centre: int, camera
     spread = FRESH * fresh + (1 - FRESH) * common
     before = np.trace(person.covariance_mm2, axis1=1, axis2=2)
     shrunk = np.sqrt(np.trace(spread, axis1=1, axis2=2) / np.where(before > 0, before, np.inf))
-    root_noise = np.stack([_root_noise(each.root_mm)[None] for each in track])
+    root_noise = np.stack([pelvis_noise(each.root_mm)[None] for each in track])
     root_weights = spline_weights(times, root_noise, centre, ROOT_DENSITY)
     root = np.einsum("nab,nb->a", root_weights[:, 0], np.stack([each.root_mm for each in track]))
     return replace(
