@@ -43,6 +43,9 @@ WRITERS: dict[str, str] = {
     ".trc": "di2pose.output.motion:as_trc",
     ".c3d": "di2pose.output.motion:as_c3d",
     ".bvh": "di2pose.output.bvh:as_bvh",
+    ".mixamo.bvh": "di2pose.output.bvh:as_mixamo",
+    ".glb": "di2pose.output.gltf:as_glb",
+    ".mot": "di2pose.output.mot:as_mot",
     ".html": "di2pose.output.viewer:as_page",
     ".png": "di2pose.output.figure:as_figure",
     ".jpg": "di2pose.output.overlay:as_overlay",
@@ -204,17 +207,13 @@ class _Saveable:
     def save(self, path: str | Path) -> list[Path]:
         """Write the file that the ending asks for (see WRITERS) and return the paths written.
 
-        .trc, .c3d and .bvh hold one person: of several people each gets a file, `name_p0.trc`, `name_p1.trc`, ...
+        .trc, .c3d, .bvh, .glb and .mot hold one person: of several people each gets a file, `name_p0.trc`, ...
         """
         return write_files(Path(path).parent, self.to_files(Path(path).name))
 
     def to_files(self, name: str) -> Files:
         """What `save` would write under that name, in memory: contents by file name."""
-        plain = re.sub(r"\.jpeg$", ".jpg", re.sub(r"\.htm$", ".html", name.lower()))
-        fitting = [ending for ending in WRITERS if plain.endswith(ending) and plain != ending]
-        if not fitting:
-            raise InputError(f"'{name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
-        module, function = WRITERS[max(fitting, key=len)].split(":")
+        module, function = WRITERS[ending_of(name)].split(":")
         writer: Writer = getattr(import_module(module), function)
         return writer(name, *self._frames())
 
@@ -256,6 +255,8 @@ class Result(_Saveable):
     camera_source: str = ""
     """'given', 'field of view given', 'EXIF focal length (26 mm equivalent)' or 'assumed 60 degrees'; empty in files of
     older versions."""
+    smoothing: str = ""
+    """How the poses were smoothed over time; empty where they were not, and in files of older versions."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "people", tuple(self.people))
@@ -336,6 +337,15 @@ class Motion(_Saveable):
         if fps is None:
             raise InputError(f"{path} holds a photo: read it with Result.load")
         return cls(results, fps)
+
+
+def ending_of(name: str) -> str:
+    """The ending in WRITERS of a file's name."""
+    plain = re.sub(r"\.jpeg$", ".jpg", re.sub(r"\.htm$", ".html", name.lower()))
+    fitting = [ending for ending in WRITERS if plain.endswith(ending) and plain != ending]
+    if not fitting:
+        raise InputError(f"'{name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
+    return max(fitting, key=len)
 
 
 def numbered(people: Sequence[Person]) -> list[tuple[int, Person]]:
