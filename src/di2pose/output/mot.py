@@ -1,12 +1,13 @@
 """MOT (OpenSim's motion file): the joint angles of the CSV of angles over time, one person a file, degrees.
 
-Gaps (frames without the person, or an open angle) of up to MOST_GAP_S are interpolated, longer ones are NaN; the header
-names them, and the smoothing that was applied before.
+Gaps (frames without the person, or an open angle) of up to MOST_GAP_S are interpolated; rows in longer ones are left
+out: OpenSim's Storage stops reading at a NaN. The header names both, and the smoothing that was applied before.
 """
 
 import numpy as np
 from jaxtyping import Float
 
+from di2pose.errors import InputError
 from di2pose.files import encoded
 from di2pose.output.motion import for_each, times_of
 from di2pose.pose.angles import UNSIGNED, angle_names, basis, joint_angles, with_differences, wrapped
@@ -14,6 +15,8 @@ from di2pose.result import Files, Person, Result
 
 MOST_GAP_S = 0.25
 """Seconds between the known frames before and after a gap that is interpolated."""
+MOST_OPEN = 0.5
+"""An angle that is open in a larger share of the person's frames is left out."""
 DIGITS = 4
 
 
@@ -46,27 +49,33 @@ def gaps_of(degrees: Float[np.ndarray, " F"]) -> list[tuple[int, int]]:
 
 
 def _text(times_s: Float[np.ndarray, " F"], angles: dict[str, Float[np.ndarray, " F"]], smoothing: str) -> str:
+    known = np.isfinite(np.stack(list(angles.values()), axis=1))
+    often = known.sum(0) > MOST_OPEN * known.any(1).sum()
+    kept = {name: degrees for (name, degrees), each in zip(angles.items(), often, strict=True) if each}
     gaps: dict[tuple[str, int, int], list[str]] = {}
-    columns = []
-    for name, degrees in angles.items():
-        column = degrees.copy()
+    columns = [times_s]
+    for name, degrees in kept.items():
+        columns.append(degrees.copy())
         for start, end in gaps_of(degrees):
             inside = start > 0 and end + 1 < len(times_s) and times_s[end + 1] - times_s[start - 1] <= MOST_GAP_S
             if inside:
                 before, after = degrees[start - 1], degrees[end + 1]
                 share = (times_s[start : end + 1] - times_s[start - 1]) / (times_s[end + 1] - times_s[start - 1])
                 same = np.asarray if name.endswith(UNSIGNED) else wrapped  # 179 to -179 degrees are 2
-                column[start : end + 1] = same(before + share * same(after - before))
-            gaps.setdefault(("interpolated" if inside else "left as NaN", start, end), []).append(name)
-        columns.append(column)
-    lines = ["Coordinates", "version=1", f"nRows={len(times_s)}", f"nColumns={len(angles) + 1}", "inDegrees=yes", ""]
-    lines += ["Angles as in the CSV of angles, docs/guide.md", f"smoothing: {smoothing}"]
-    lines += [f"gaps: interpolated up to {MOST_GAP_S:g} s, longer ones are NaN"]
+                columns[-1][start : end + 1] = same(before + share * same(after - before))
+            gaps.setdefault(("interpolated" if inside else "rows left out", start, end), []).append(name)
+    table = np.stack(columns, axis=1)
+    table = table[np.isfinite(table).all(1)]
+    if not len(table) or not kept:
+        raise InputError("no frame has all angles: write them as .angles.csv, which may have empty cells")
+    lines = ["Coordinates", "version=1", f"nRows={len(table)}", f"nColumns={len(columns)}", "inDegrees=yes", ""]
+    lines += ["Angles as in the CSV of angles of di2pose", f"smoothing: {smoothing}"]
+    lines += [f"gaps: interpolated up to {MOST_GAP_S:g} s, rows in longer ones left out"]
+    if len(kept) < len(angles):
+        lines.append(f"angles left out, open in most frames: {' '.join(name for name in angles if name not in kept)}")
     for (kind, start, end), names in gaps.items():
-        which = "all angles" if len(names) == len(angles) else " ".join(names)
-        lines.append(f"{kind}: {times_s[start]:.6f} to {times_s[end]:.6f} s, {end - start + 1} frames, {which}")
-    lines += ["endheader", "\t".join(["time", *angles])]
-    for time, row in zip(times_s, np.stack(columns, axis=1), strict=True):
-        cells = [f"{value:.{DIGITS}f}" if np.isfinite(value) else "NaN" for value in row]
-        lines.append("\t".join([f"{time:.6f}", *cells]))
+        which = "all angles" if len(names) == len(kept) else " ".join(names)
+        lines.append(f"{kind}: {times_s[start]:.6f} to {times_s[end]:.6f} s, of {which}")
+    lines += ["endheader", "\t".join(["time", *kept])]
+    lines += ["\t".join([f"{time:.6f}", *(f"{value:.{DIGITS}f}" for value in row)]) for time, *row in table]
     return "\n".join(lines) + "\n"
