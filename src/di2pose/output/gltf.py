@@ -107,7 +107,8 @@ def _animation(
 ) -> dict[str, Any]:
     """Rotations of all nodes; translations of the root and of bones that stretch."""
     channels: list[dict[str, Any]] = []
-    samplers, clock = [], buffer.add(times_s)
+    samplers: list[dict[str, int]] = []
+    clock = buffer.add(times_s)
     for k, node in enumerate(nodes):
         flips = np.where((turns[k][1:] * turns[k][:-1]).sum(-1) < 0, -1.0, 1.0)  # q and -q are one rotation
         moves = {"rotation": turns[k] * np.cumprod([1.0, *flips])[:, None]}

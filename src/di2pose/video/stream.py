@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from PIL import Image
 
-from di2pose.data.frames import MOST_FRAME_PIXELS, decoded, set_decoder, upright
+from di2pose.data.frames import MOST_FRAME_PIXELS, decoded, openable, set_decoder, upright
 from di2pose.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Stream:
             yield from self._frames(container, video)
 
     def _frames(self, container: "InputContainer", video: "VideoStream") -> Iterator[Frame]:
-        index, good, now = -1, 0, -1.0
+        index, good, now, shown = -1, 0, -1.0, 0.0
         origin: float | None = None
         for frame in decoded(container, video):
             index += 1
@@ -111,9 +111,9 @@ class Stream:
                 origin = stamp if start is None else start
             # A time stamp that stands still or goes back counts as the next by the rate.
             now = max(stamp - origin, 0.0) if good == 0 or stamp - origin > now else now + 1 / self.fps
-            good += 1
+            good, shown = good + 1, _seconds(video, getattr(frame, "duration", None)) or 0.0
             yield Frame(index, now, upright(frame))
-        damaged, until = index + 1 - good, max(now, 0.0) + 1 / self.fps
+        damaged, until = index + 1 - good, max(now, 0.0) + max(shown, 1 / self.fps)
         short = self.duration_s is not None and until < self.duration_s - SHORT_S
         if damaged or short:
             parts = [f"{self.source} is not whole: {good} frames could be read"]
@@ -144,7 +144,7 @@ def open_video(source: Source) -> "tuple[InputContainer, VideoStream]":
     else:
         if not Path(source).is_file():
             raise InputError(f"no video file at {source}")
-        name = str(source)
+        name = openable(Path(source))
     try:
         container = av.open(name, metadata_errors="replace", **options)
     except (OSError, ValueError, av.error.FFmpegError) as error:
