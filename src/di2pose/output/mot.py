@@ -50,7 +50,7 @@ def gaps_of(degrees: Float[np.ndarray, " F"]) -> list[tuple[int, int]]:
 
 def _text(times_s: Float[np.ndarray, " F"], angles: dict[str, Float[np.ndarray, " F"]], smoothing: str) -> str:
     known = np.isfinite(np.stack(list(angles.values()), axis=1))
-    often = known.sum(0) > MOST_OPEN * known.any(1).sum()
+    often = known.sum(0) >= (1 - MOST_OPEN) * known.any(1).sum()
     kept = {name: degrees for (name, degrees), each in zip(angles.items(), often, strict=True) if each}
     gaps: dict[tuple[str, int, int], list[str]] = {}
     columns = [times_s]
@@ -59,7 +59,7 @@ def _text(times_s: Float[np.ndarray, " F"], angles: dict[str, Float[np.ndarray, 
         for start, end in gaps_of(degrees):
             inside = start > 0 and end + 1 < len(times_s) and times_s[end + 1] - times_s[start - 1] <= MOST_GAP_S
             if inside:
-                before, after = degrees[start - 1], degrees[end + 1]
+                before, after = degrees[start - 1 : start], degrees[end + 1 : end + 2]
                 share = (times_s[start : end + 1] - times_s[start - 1]) / (times_s[end + 1] - times_s[start - 1])
                 same = np.asarray if name.endswith(UNSIGNED) else wrapped  # 179 to -179 degrees are 2
                 columns[-1][start : end + 1] = same(before + share * same(after - before))
