@@ -44,13 +44,16 @@ WRITERS: dict[str, str] = {
     ".trc": "di2pose.output.motion:as_trc",
     ".c3d": "di2pose.output.motion:as_c3d",
     ".bvh": "di2pose.output.bvh:as_bvh",
+    ".mixamo.bvh": "di2pose.output.bvh:as_mixamo",
+    ".glb": "di2pose.output.gltf:as_glb",
+    ".mot": "di2pose.output.mot:as_mot",
     ".html": "di2pose.output.viewer:as_page",
     ".png": "di2pose.output.figure:as_figure",
     ".jpg": "di2pose.output.overlay:as_overlay",
 }
 """File ending -> module:function of a Writer, imported when needed; the longest ending that fits a name is taken. A new
 format is one line here."""
-UPS, UPRIGHT_FILES = ("camera", "floor"), (".trc", ".c3d", ".bvh", ".html")
+UPS, UPRIGHT_FILES = ("camera", "floor"), (".trc", ".c3d", ".bvh", ".mixamo.bvh", ".glb", ".html")
 """Choices of up, and the endings of the files that have one; all others are in camera axes."""
 Files = dict[str, bytes]
 """File name -> content."""
@@ -222,7 +225,7 @@ class _Saveable:
     def save(self, path: str | Path, up: str = "camera") -> list[Path]:
         """Write the file that the ending asks for (see WRITERS) and return the paths written.
 
-        .trc, .c3d and .bvh hold one person: of several people each gets a file, `name_p0.trc`, `name_p1.trc`, ...
+        .trc, .c3d, .bvh, .glb and .mot hold one person: of several people each gets a file, `name_p0.trc`, ...
         up: "floor" turns the poses of UPRIGHT_FILES so that the floor is level and at height 0, where there is one
         """
         return write_files(Path(path).parent, self.to_files(Path(path).name, up))
@@ -231,12 +234,7 @@ class _Saveable:
         """What `save` would write under that name, in memory: contents by file name."""
         if up not in UPS:
             raise InputError(f"up must be one of {', '.join(UPS)}, got {up!r}")
-        plain = re.sub(r"\.jpeg$", ".jpg", re.sub(r"\.htm$", ".html", name.lower()))
-        fitting = [ending for ending in WRITERS if plain.endswith(ending) and plain != ending]
-        if not fitting:
-            raise InputError(f"'{name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
-        ending = max(fitting, key=len)
-        module, function = WRITERS[ending].split(":")
+        module, function = WRITERS[ending := ending_of(name)].split(":")
         writer: Writer = getattr(import_module(module), function)
         results, fps = self._frames()
         if up == "floor" and ending in UPRIGHT_FILES and self.floor is not None:
@@ -281,6 +279,8 @@ class Result(_Saveable):
     camera_source: str = ""
     """'given', 'field of view given', 'EXIF focal length (26 mm equivalent)' or 'assumed 60 degrees'; empty in files of
     older versions."""
+    smoothing: str = ""
+    """How the poses were smoothed over time; empty where they were not, and in files of older versions."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "people", tuple(self.people))
@@ -418,6 +418,15 @@ def _upright(result: Result, floor: Floor) -> Result:
         own |= {"root_std_mm": None if std is None else np.sqrt(turn**2 @ std**2)}
         people.append(dataclasses.replace(person, **own))
     return dataclasses.replace(result, people=people)
+
+
+def ending_of(name: str) -> str:
+    """The ending in WRITERS of a file's name."""
+    plain = re.sub(r"\.jpeg$", ".jpg", re.sub(r"\.htm$", ".html", name.lower()))
+    fitting = [ending for ending in WRITERS if plain.endswith(ending) and plain != ending]
+    if not fitting:
+        raise InputError(f"'{name}' must end in one of {' '.join(WRITERS)}: the ending says what is written")
+    return max(fitting, key=len)
 
 
 def numbered(people: Sequence[Person]) -> list[tuple[int, Person]]:

@@ -32,6 +32,16 @@ def test_a_folder_is_sorted_into_photos_videos_and_the_rest(tmp_path):
     assert sort_inputs([str(tmp_path / "empty")]).missing == [f"{tmp_path}/empty: no photo and no video in this folder"]
 
 
+def test_gif_and_webp_of_several_frames_are_videos(tmp_path):
+    frames = [Image.new("RGB", (20, 20), (80 * k, 0, 0)) for k in range(3)]
+    for name, count in (("a.gif", 3), ("b.GIF", 1), ("c.webp", 3), ("d.webp", 1), ("e.tif", 3)):
+        frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:count])
+    (tmp_path / "f.gif").write_text("no picture")
+    kinds = {item.label: item.kind for item in sort_inputs([str(tmp_path)]).found}
+    assert [name for name, kind in kinds.items() if kind == "video"] == ["a.gif", "c.webp"]
+    assert len(kinds) == 6
+
+
 def test_patterns_numbers_and_what_is_not_there(tmp_path):
     touch(tmp_path, "a.jpg", "x/b.jpg", "x/y/c.jpg", "x/d.txt")
     words = [tmp_path / "**" / "*.*", "0", tmp_path / "gone.jpg", tmp_path / "*.mp4", "x" * 300 + ".jpg"]

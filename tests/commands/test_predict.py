@@ -47,28 +47,28 @@ def test_found_people_and_an_empty_photo_in_every_format_that_was_asked_for(run,
 
 
 def test_a_folder_of_everything_does_what_can_be_done(run, small, tmp_path):
-    """Grey, 16 bits, a moving GIF; and a dot, a text, half a JPEG, notes, and a file that is not there."""
+    """Grey, 16 bits, a TIFF of two pages; and a dot, a text, half a JPEG, notes, and a file that is not there."""
     folder = tmp_path / "mixed"
     folder.mkdir()
     small.convert("L").save(folder / "grey.png")
     Image.fromarray(np.asarray(small.convert("L")).astype(np.uint16) * 257).save(folder / "deep.tif")
-    small.convert("P").save(folder / "moving.gif", save_all=True, append_images=[small.convert("P").rotate(180)])
+    small.save(folder / "pages.tif", save_all=True, append_images=[small.rotate(180)])
     Image.new("RGB", (1, 1)).save(folder / "dot.png")
     (folder / "text.jpg").write_text("this is no picture")
     small.save(folder / "cut.jpg")
     (folder / "cut.jpg").write_bytes((folder / "cut.jpg").read_bytes()[:1500])
     (folder / "notes.txt").write_text("mine")
-    good = ["grey.png", "deep.tif", "moving.gif"]
+    good = ["grey.png", "deep.tif", "pages.tif"]
     boxes = {name: [list(map(int, SMALL_BOX.split(",")))] for name in [*good, "misspelt.png"]}
     (tmp_path / "boxes.json").write_text(json.dumps(boxes))
     code, said, problems, out = run(folder, tmp_path / "gone.jpg", boxes=tmp_path / "boxes.json")
     assert code == 1
-    assert written(out) == ["deep.json", "grey.json", "moving.json"]
+    assert written(out) == ["deep.json", "grey.json", "pages.json"]
     results = {path.stem: Result.load(path) for path in out.iterdir()}
     assert {len(result.people) for result in results.values()} == {1}
     eight, sixteen = (results[name].people[0].joints_mm for name in ("grey", "deep"))
     assert np.array_equal(eight, sixteen)  # the same pixels in 16 bits
-    assert "first of 2 frames" in next(line for line in said.splitlines() if line.startswith("moving.gif"))
+    assert "first of 2 frames" in next(line for line in said.splitlines() if line.startswith("pages.tif"))
     assert "3 photos done, 3 people" in said
     assert "ignored, neither photo nor video: notes.txt" in said
     assert "boxes.json names what is not among the photos: misspelt.png" in said

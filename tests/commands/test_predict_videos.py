@@ -62,6 +62,20 @@ def test_a_video_gives_its_motion_of_one_body_its_page_and_its_film(run, film):
     assert (out / "walk.html").read_text().count("data:image/jpeg") == FRAMES
 
 
+def test_a_gif_is_a_video_with_its_own_times(run, film, tmp_path):
+    pictures = frames_of(film)
+    shown_ms = [40, 40, 80, 40, 40, 40]
+    pictures[0].save(tmp_path / "walk.gif", save_all=True, append_images=pictures[1:], duration=shown_ms)
+    code, said, _, out = run(tmp_path / "walk.gif", format="json,overlay,glb,mot")
+    assert code == 0
+    assert written(out) == ["walk.glb", "walk.json", "walk.mot", "walk.overlay.mp4"]
+    motion = Motion.load(out / "walk.json")
+    assert [each.time_s for each in motion] == pytest.approx([0, 0.04, 0.08, 0.16, 0.2, 0.24])
+    assert motion.tracks == (0,)
+    assert motion[0].smoothing.startswith("cubic spline")
+    assert "1 video done, 1 person" in said
+
+
 def test_a_video_that_breaks_off_keeps_what_was_seen(run, film, tmp_path):
     data = film.read_bytes()
     (tmp_path / "half.mp4").write_bytes(data[: int(len(data) * 0.6)])

@@ -1,13 +1,14 @@
 """Reading image files, good and bad."""
 
 import io
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from di2pose.errors import InputError
-from di2pose.image.read import decode_image, read_image, read_photo
+from di2pose.image.read import count_frames, decode_image, exif_focal, header_size, read_image, read_photo
 
 
 @pytest.fixture
@@ -72,11 +73,46 @@ def test_sixteen_bits_and_floats_keep_their_range(tmp_path, name, factor):
     assert np.abs(pixels[..., 1] - 255 * ramp).max() < 1.5
 
 
+@pytest.fixture
+def heic(tmp_path):
+    """A ramp of 240x320 as a phone stores it: lying, with the turn beside it, and a lens of 26 mm."""
+    pillow_heif = pytest.importorskip("pillow_heif", reason="HEIC: pip install pillow-heif")
+    exif, ramp = Image.Exif(), np.linspace(0, 255, 240 * 320).reshape(240, 320).astype(np.uint8)
+    exif[0x0112], exif.get_ifd(0x8769)[0xA405] = 6, 26
+    file = pillow_heif.from_pillow(Image.fromarray(np.stack([ramp, ramp[::-1], ramp[:, ::-1]], -1)))
+    file.info["exif"] = exif.tobytes()
+    file.save(tmp_path / "IMG_1.HEIC", quality=95)
+    return tmp_path / "IMG_1.HEIC"
+
+
+def test_heic_keeps_its_turn_its_lens_and_the_limits(tmp_path, heic):
+    photo = read_photo(heic)
+    assert (photo.size, photo.picture.size, photo.note) == ((240, 320), (240, 320), "")
+    assert exif_focal(photo.picture).mm_35 == 26
+    ramp = np.linspace(0, 255, 240 * 320).reshape(240, 320)
+    assert np.abs(np.asarray(photo.picture)[..., 0] - np.rot90(ramp, -1)).mean() < 4
+    content = heic.read_bytes()
+    assert header_size(content, ("JPEG",)) == decode_image(content, ("JPEG",)).size == (240, 320)
+    with pytest.raises(InputError, match=r"240x320 are 0 megapixels, 0\.05 are allowed"):
+        read_photo(heic, most_megapixels=0.05)
+    (tmp_path / "cut.jpg").write_bytes(content[: len(content) // 2])  # by its content, not its name
+    with pytest.raises(InputError, match=r"cut\.jpg is not an image that can be read"):
+        read_photo(tmp_path / "cut.jpg")
+
+
+def test_heic_without_its_package_names_the_extra(heic, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(InputError, match=r"IMG_1.HEIC is HEIC, .* pip install 'di2pose\[heic\]', or .* as JPEG"):
+        read_photo(heic)
+
+
 def test_a_moving_picture_gives_its_first_frame_and_says_so(tmp_path, photo):
     frames = [photo.rotate(90 * k).convert("P") for k in range(3)]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
     read = read_photo(tmp_path / "a.gif")
     assert read.note == "first of 3 frames"
+    (tmp_path / "text.gif").write_text("no picture")
+    assert [count_frames(tmp_path / name) for name in ("a.gif", "text.gif")] == [3, 1]
     assert np.array_equal(np.asarray(read.picture), np.asarray(frames[0].convert("RGB")))
     assert read_photo(tmp_path / "a.gif").scale == (1.0, 1.0)
 

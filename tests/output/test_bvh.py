@@ -7,6 +7,7 @@ from output.people import H36M_19, OFFSETS, person, pose, result, rotation, vide
 
 from di2pose.data.bvh import Bvh
 from di2pose.errors import InputError
+from di2pose.output.bvh import MIXAMO
 from di2pose.pose.skeleton import H36M_17, H36M_21
 
 FLIP = np.array([1.0, -1.0, -1.0])
@@ -154,6 +155,28 @@ def test_missing_frames_are_interpolated_with_bones_of_constant_length(tmp_path)
     for child, parent in H36M_17.bones:
         lengths = np.linalg.norm(joints[:, child] - joints[:, parent], axis=-1)
         np.testing.assert_allclose(lengths, np.linalg.norm(OFFSETS[child]), atol=0.1)
+
+
+def test_mixamos_names_move_nothing(tmp_path):
+    joints = [pose(np.random.default_rng(seed), 0.4, H36M_21) for seed in (1, 2)]
+    frames = [person(track=0, joints_mm=each, skeleton=H36M_21) for each in joints]
+    video(frames).save(tmp_path / "m.mixamo.bvh")
+    video(frames).save(tmp_path / "m.bvh")
+    ours, theirs = (Bvh.read(tmp_path / name, unit_mm=1.0) for name in ("m.bvh", "m.mixamo.bvh"))
+    assert np.array_equal(ours.motion, theirs.motion)
+    assert np.array_equal(ours.offsets, theirs.offsets)
+    renamed = [" ".join([MIXAMO[first], *rest]) for first, *rest in map(str.split, ours.joints)]  # "head end"
+    assert list(theirs.joints) == renamed
+    limbs = ["UpLeg", "Leg", "Foot", "ToeBase", "Shoulder", "Arm", "ForeArm", "Hand"]
+    standard = {"Hips", "Spine", "Spine1", "Spine2", "Neck", "Head"}
+    standard |= {side + limb for side in ("Left", "Right") for limb in limbs}
+    assert standard <= set(theirs.joints)
+    above = dict(zip(theirs.joints, theirs.parents, strict=True))
+    chain, name = [], "LeftHand"
+    while name != "Hips":
+        chain.append(name)
+        name = theirs.joints[above[name]]
+    assert chain == ["LeftHand", "LeftForeArm", "LeftArm", "LeftShoulder", "Spine2", "Spine1", "Spine"]
 
 
 def test_a_converted_person_has_no_bvh(tmp_path):

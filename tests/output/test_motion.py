@@ -118,7 +118,7 @@ def test_c3d_of_more_frames_than_16_bits_says_so_in_trial():
     assert struct.unpack_from("<HH", content, place) == (70_000 - 65_536, 1)
 
 
-@pytest.mark.parametrize("suffix", [".trc", ".c3d", ".bvh"])
+@pytest.mark.parametrize("suffix", [".trc", ".c3d", ".bvh", ".mixamo.bvh", ".glb", ".mot"])
 def test_several_people_get_a_file_each(tmp_path, suffix):
     paths = result([person(1), person(2)]).save(tmp_path / f"x{suffix}")
     assert [path.name for path in paths] == [f"x_p0{suffix}", f"x_p1{suffix}"]

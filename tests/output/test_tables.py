@@ -46,12 +46,13 @@ def test_json_says_its_units_axes_and_joints(tmp_path, motion):
     np.testing.assert_allclose(knee["xyz_mm"], truth.xyz_mm, atol=0.001)
     assert (knee["std_mm"], knee["r90_mm"]) == pytest.approx((truth.std_mm, truth.r90_mm), abs=0.001)
     assert knee["state"] == truth.state
-    for frame in record["frames"]:  # older files have neither
-        del frame["camera_source"]
+    for frame in record["frames"]:  # older files have none of them
+        del frame["camera_source"], frame["smoothing"]
         for each in frame["people"]:
             del each["root_std_mm"]
     (tmp_path / "older.json").write_text(json.dumps(record))
-    assert Motion.load(tmp_path / "older.json")[0].camera_source == ""
+    older = Motion.load(tmp_path / "older.json")[0]
+    assert (older.camera_source, older.smoothing) == ("", "")
 
 
 def test_unknown_joints_are_null_in_json_and_empty_in_csv(tmp_path):
@@ -103,7 +104,7 @@ def test_nobody_gives_empty_tables(tmp_path):
     empty.save(tmp_path / "e.npz")
     with np.load(tmp_path / "e.npz") as arrays:
         assert arrays["joints_mm"].shape == (0, 17, 3)
-    for suffix in (".trc", ".c3d", ".bvh"):
+    for suffix in (".trc", ".c3d", ".bvh", ".mixamo.bvh", ".glb", ".mot"):
         with pytest.raises(InputError, match="nobody was found"):
             empty.save(tmp_path / f"e{suffix}")
 

@@ -8,6 +8,7 @@ from output.people import standing
 
 from di2pose import Di2Pose, Motion, Result
 from di2pose.cli import main
+from di2pose.commands.writing import endings
 from di2pose.data.lift import face_points
 from di2pose.errors import InputError
 from di2pose.pose.camera import Camera
@@ -105,9 +106,10 @@ def test_the_command_writes_files_of_folders_and_files(model, tmp_path, capsys):
         (folder / f"walk_{k}_keypoints.json").write_text(json.dumps({"people": people}))
     np.savez(tmp_path / "photos.npz", keypoints=np.stack([seen(standing())[None]] * 2), names=["a.jpg", "b.jpg"])
     (tmp_path / "broken.json").write_text("{")
+    formats = ",".join(kind for kind in endings() if kind not in ("overlay", "png"))
     flags = ["--size", "1920x1080", "-o", str(out), "--hypotheses", "2", "--fov", "62"]
-    assert main(["lift", str(folder), *flags, "--format", "json,trc,bvh,html", "--fps", "25"]) == 0
-    assert {path.name for path in out.iterdir()} == {"walk.json", "walk.trc", "walk.bvh", "walk.html"}
+    assert main(["lift", str(folder), *flags, "--format", formats, "--fps", "25"]) == 0
+    assert {path.name for path in out.iterdir()} == {f"walk{endings()[kind]}" for kind in formats.split(",")}
     motion = Motion.load(out / "walk.json")
     assert (len(motion), motion.fps) == (3, 25)
     assert f"3 frames, 1 person · {motion.floor_note}" in capsys.readouterr().out

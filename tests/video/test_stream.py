@@ -8,8 +8,10 @@ import weakref
 import av
 import numpy as np
 import pytest
+from PIL import Image
 from video.films import HEIGHT, WIDTH, grey_jpeg, number_in, striped, write_film, write_jpegs, write_latin_1
 
+from di2pose.data import frames as frames_module
 from di2pose.data.frames import Video, video_frames
 from di2pose.errors import InputError
 from di2pose.video import stream as stream_module
@@ -48,6 +50,36 @@ def test_a_variable_frame_rate_keeps_its_true_times_and_its_pictures_are_found_a
     again = Video(path)
     for number in (0, 1, 2, 30, 40, 7, 39):
         assert number_in(again.frame(number)) == number == frames[number].index
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a.webp"])
+def test_an_animation_has_the_times_of_its_frames(tmp_path, name):
+    shown_ms = [100, 50, 200, 120, 100, 900]  # that the last one stays is not a video that breaks off
+    frames = [Image.fromarray(striped(k + 1)) for k in range(6)]
+    frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:], duration=shown_ms, lossless=True)
+    stream = Stream(tmp_path / name)
+    found = list(stream)
+    assert [number_in(frame.picture) for frame in found] == [1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose([frame.time_s for frame in found], np.cumsum([0, *shown_ms[:-1]]) / 1000, atol=1e-6)
+    assert (stream.name, stream.broken) == (str(tmp_path / name), "")
+    assert stream.duration_s == pytest.approx(1.47)
+    assert stream.fps == pytest.approx(6 / 1.47, rel=0.05)
+    again = Video(tmp_path / name)
+    assert [number_in(again.frame(k)) for k in (4, 1)] == [5, 2]
+    again.close()
+
+
+def test_a_damaged_or_huge_webp_is_refused(tmp_path, monkeypatch):
+    frames = [Image.fromarray(striped(k)) for k in range(3)]
+    frames[0].save(tmp_path / "a.webp", save_all=True, append_images=frames[1:], duration=[0, 0, 0])
+    assert [round(frame.time_s, 6) for frame in Stream(tmp_path / "a.webp")] == [0.0, 0.1, 0.2]  # as browsers do
+    content = (tmp_path / "a.webp").read_bytes()
+    (tmp_path / "b.webp").write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=r"b\.webp is damaged and cannot be decoded"):
+        Stream(tmp_path / "b.webp")
+    monkeypatch.setattr(frames_module, "MOST_FRAME_PIXELS", 1000)
+    with pytest.raises(InputError, match=r"a\.webp has frames of more than 1000 pixels"):
+        Stream(tmp_path / "a.webp")
 
 
 def write_still_stamps(path, frames):

@@ -17,6 +17,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 from di2pose.errors import InputError
 from di2pose.files import printable, read_json, reading
 from di2pose.image.boxes import Box, parse_boxes
+from di2pose.image.read import count_frames
 from di2pose.pose.camera import Camera
 
 # fmt: off
@@ -28,6 +29,8 @@ VIDEOS = frozenset((
     ".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".mts", ".m2ts", ".ts", ".3gp", ".3g2", ".wmv",
     ".flv", ".ogv", ".asf", ".mjpeg", ".mjpg", ".y4m", ".vob", ".mxf", ".dv",
 ))
+MOVING = (".gif", ".webp")
+"""Photos that are videos where they have several frames."""
 # fmt: on
 UNKNOWN = (
     "neither a photo (jpg, png, webp, heic, tiff, ...) nor a video (mp4, mov, mkv, webm, avi, ...) by its name and "
@@ -121,6 +124,8 @@ def kind_of(path: Path) -> Literal["photo", "video"] | None:
     name = path.name.lower()
     if name.startswith(".") or name.endswith(OWN):
         return None
+    if name.endswith(MOVING) and count_frames(path) > 1:
+        return "video"
     return "photo" if path.suffix.lower() in PHOTOS else "video" if path.suffix.lower() in VIDEOS else None
 
 

@@ -21,7 +21,7 @@ from di2pose.result import WRITERS, Motion, Result, count_people
 
 PICTURES = ("html", "overlay", "png")
 """Formats that show the photo; the others hold numbers alone."""
-MOTION_FILES = ("trc", "c3d", "bvh")
+MOTION_FILES = ("trc", "c3d", "bvh", "mixamo", "glb", "mot")
 """One file for each person, none where nobody was found."""
 NOT_OF_VIDEOS = ("overlay", "png")
 """A video's overlay is a video, written as the frames come."""

@@ -1,7 +1,9 @@
 """Pictures by reference: `folder/photo.jpg`, or `video.mp4#12` for frame 12 (from 0) of a video."""
 
+import io
 from collections import OrderedDict
 from collections.abc import Iterator
+from fractions import Fraction
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -11,7 +13,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from di2pose.errors import InputError, require
 from di2pose.files import DAMAGED
-from di2pose.image.read import MOST_MEGAPIXELS
+from di2pose.image.read import MOST_MEGAPIXELS, upright_rgb
 
 OPEN_VIDEOS = 4
 """Videos kept open: reading several synchronised views in turn must not reopen them at each frame."""
@@ -19,6 +21,8 @@ JUMP = 48
 """A frame this far ahead is reached by decoding on; a farther one by seeking to the key frame before it."""
 MOST_FRAME_PIXELS = round(MOST_MEGAPIXELS * 1e6)
 """A larger frame counts as damaged."""
+UNSTATED_MS = 100
+"""How long a frame of a WebP is shown that does not say it: as browsers do, and FFmpeg with GIFs."""
 
 
 class Frames:
@@ -62,7 +66,7 @@ class Video:
     def _open(self) -> None:
         av = require("av", extra="video")
         try:
-            self._container = av.open(str(self.path), metadata_errors="replace")
+            self._container = av.open(openable(self.path), metadata_errors="replace")
         except (OSError, av.error.FFmpegError) as error:
             raise InputError(f"cannot read the video {self.path}: {error}. Is the image root right?") from error
         if not self._container.streams.video:
@@ -114,6 +118,40 @@ class Video:
 
     def close(self) -> None:
         self._container.close()
+
+
+def openable(path: Path) -> str | io.BytesIO:
+    """What PyAV opens of a file: its path; of a WebP, whose animation FFmpeg does not decode, a film of JPEGs."""
+    if path.suffix.lower() != ".webp" or not path.is_file():
+        return str(path)
+    jpegs, shown_ms = [], []
+    try:
+        with Image.open(path) as image:
+            size = image.size
+            if size[0] * size[1] > MOST_FRAME_PIXELS:
+                raise InputError(f"{path} has frames of more than {MOST_FRAME_PIXELS} pixels: export it smaller")
+            for k in range(getattr(image, "n_frames", 1)):
+                image.seek(k)
+                still = io.BytesIO()
+                upright_rgb(image).save(still, "JPEG", quality=95, subsampling=0)
+                jpegs.append(still.getvalue())
+                shown_ms.append(image.info.get("duration") or UNSTATED_MS)
+    except InputError:
+        raise
+    except (*DAMAGED, Image.DecompressionBombError) as error:
+        raise InputError(f"{path} is damaged and cannot be decoded: {error}. Export or copy it again") from error
+    av, film = require("av", extra="video"), io.BytesIO()
+    with av.open(film, "w", format="matroska") as container:
+        stream = container.add_stream("mjpeg", rate=Fraction(1000 * len(jpegs), sum(shown_ms)))
+        stream.width, stream.height, stream.pix_fmt = *size, "yuvj444p"
+        for k, jpeg in enumerate(jpegs):
+            packet = av.Packet(jpeg)
+            packet.stream, packet.time_base, packet.is_keyframe = stream, Fraction(1, 1000), True
+            packet.pts = packet.dts = sum(shown_ms[:k])
+            packet.duration = shown_ms[k]
+            container.mux(packet)
+    film.seek(0)
+    return film
 
 
 def set_decoder(stream: Any, most_pixels: int = MOST_FRAME_PIXELS) -> None:

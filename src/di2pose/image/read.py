@@ -8,6 +8,7 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +50,8 @@ DAMAGE = (
 )  # fmt: skip
 """What Pillow raises for files that are not whole, or were made to mislead it."""
 
+_HEIC = re.compile(rb"....ftyp.*(hei[cmsx]|hev[cmsx])", re.DOTALL)
+"""The first bytes of a HEIC, with its brands."""
 _MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")
 """The JPEG markers that begin a segment, or end the picture; in coded data none of them occurs."""
 
@@ -84,6 +87,15 @@ class Photo(NamedTuple):
         return self.size[0] / self.picture.width, self.size[1] / self.picture.height
 
 
+def count_frames(path: Path) -> int:
+    """Of a picture file, 1 of what cannot be read; nothing is unpacked."""
+    try:
+        with _opened(path, str(path)) as image:
+            return int(getattr(image, "n_frames", 1))
+    except InputError:
+        return 1
+
+
 def read_image(path: str | Path) -> Image.Image:
     """All pixels of the first frame: RGB, 8 bits, turned as the EXIF tag says.
 
@@ -96,8 +108,8 @@ def read_image(path: str | Path) -> Image.Image:
 
 
 def decode_image(content: bytes, formats: tuple[str, ...], name: str = "the picture") -> Image.Image:
-    """As `read_image`, of the bytes of an upload, which must be of one of Pillow's formats by these names. The caller
-    has checked `header_size`."""
+    """As `read_image`, of the bytes of an upload, which must be HEIC or of one of Pillow's formats by these names. The
+    caller has checked `header_size`."""
     with _opened(io.BytesIO(content), name, formats) as image:
         _check_scans(content, image, name)
         return upright_rgb(image)
@@ -134,21 +146,35 @@ def _opened(source: Path | io.BytesIO, name: str, formats: tuple[str, ...] | Non
     if isinstance(source, Path) and not source.is_file():
         raise InputError(f"no image file at {source}")
     try:
+        if _is_heic(source):
+            formats = _with_heic(formats, name)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of damaged EXIF blocks, a palette's transparency, many pixels
             with Image.open(source, formats=formats) as image:
                 yield image
     except UnidentifiedImageError as error:
-        kinds = "JPEG, PNG, WebP, TIFF, BMP, ..."
-        if name.lower().endswith((".heic", ".heif")):
-            kinds += "; a phone's HEIC: share or export it as JPEG"
-        raise InputError(f"{name} is not an image that can be read ({kinds})") from error
+        raise InputError(f"{name} is not an image that can be read (JPEG, PNG, WebP, TIFF, BMP, ...)") from error
     except (Image.DecompressionBombError, MemoryError) as error:
         raise InputError(f"{name} is too large to be unpacked ({error}): save it smaller") from error
     except InputError:
         raise
     except DAMAGE as error:
         raise InputError(f"{name} is damaged and cannot be decoded: {error}. Export or copy it again") from error
+
+
+def _is_heic(source: Path | io.BytesIO) -> bool:
+    with source.open("rb") if isinstance(source, Path) else io.BytesIO(source.getvalue()[:64]) as file:
+        return _HEIC.match(file.read(64)) is not None
+
+
+def _with_heic(formats: tuple[str, ...] | None, name: str) -> tuple[str, ...] | None:
+    """The formats and HEIC, which Pillow reads with the extra `heic`; InputError without it."""
+    try:
+        import_module("pillow_heif").register_heif_opener()
+    except ImportError as error:
+        advice = "pip install 'di2pose[heic]', or share or export it as JPEG"
+        raise InputError(f"{name} is HEIC, which needs the Python package 'pillow_heif': {advice}") from error
+    return None if formats is None else (*formats, "HEIF")
 
 
 def _megapixels(image: Image.Image) -> float:

@@ -8,7 +8,7 @@ them at the root only. F frames, J joints.
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -32,6 +32,20 @@ RIGID = {
     "right_ankle": ("right_heel", "right_toe", "right_heel", "right_ankle"),
 }
 """Joints with several children -> the two lines that give their rotation: x and y of the trunk, z and y of a foot."""
+_TRUNK = {
+    "pelvis": "Hips", "pelvis_to_spine": "Spine", "spine": "Spine1", "thorax": "Spine2", "thorax_to_nose": "Neck",
+    "nose": "Head", "head": "HeadTop_End",
+}  # fmt: skip
+_SIDE = {
+    "pelvis_to_@_hip": "HipJoint", "@_hip": "UpLeg", "@_knee": "Leg", "@_ankle": "Foot", "@_heel": "Heel",
+    "@_ankle_to_@_heel": "FootToHeel", "@_ankle_to_@_toe": "FootToToe", "@_toe": "ToeBase",
+    "thorax_to_@_shoulder": "Shoulder", "@_shoulder": "Arm", "@_elbow": "ForeArm", "@_wrist": "Hand",
+}  # fmt: skip
+MIXAMO = _TRUNK | {
+    ours.replace("@", side): side.title() + theirs for side in ("left", "right") for ours, theirs in _SIDE.items()
+}
+"""Node -> Mixamo's name of the bone that turns there. Its prefix `mixamorig:` is left out: a colon is a namespace in
+Maya and MotionBuilder, and three.js drops it. Hip joints, heels and the lines to heel and toe are ours alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +64,36 @@ class Node:
 def as_bvh(name: str, results: list[Result], fps: float | None) -> Files:
     """A file for each person. Missing frames are interpolated."""
     results, fps = evenly(results, fps)
+    return for_each(name, results, lambda name, frames, first: _encoded(solve_frames(frames), fps))
 
-    def one(name: str, frames: list[Person | None], first: int) -> bytes:
-        skeleton = next(person.skeleton for person in frames if person is not None)
-        if not set(H36M_17.joints) <= set(skeleton.joints):
-            raise InputError("BVH is written from Human3.6M's 17 joints: save the people before they are converted")
-        joints = _fill([None if person is None else y_up(person) for person in frames], skeleton)
-        return encoded(_text(solve(joints, skeleton), 1 / (fps or STILL_RATE)))
 
-    return for_each(name, results, one)
+def as_mixamo(name: str, results: list[Result], fps: float | None) -> Files:
+    """The same with Mixamo's names."""
+    results, fps = evenly(results, fps)
+    return for_each(name, results, lambda name, frames, first: _encoded(mixamo(solve_frames(frames)), fps))
+
+
+def _encoded(nodes: list[Node], fps: float | None) -> bytes:
+    return encoded(_text(nodes, 1 / (fps or STILL_RATE)))
+
+
+def mixamo(nodes: list[Node]) -> list[Node]:
+    """The nodes with Mixamo's names; a node of a joint that Mixamo lacks keeps its own."""
+    return [replace(node, name=MIXAMO.get(node.name, node.name)) for node in nodes]
+
+
+def solve_frames(frames: list[Person | None]) -> list[Node]:
+    """The nodes of one person; missing frames are interpolated."""
+    skeleton = next(person.skeleton for person in frames if person is not None)
+    if not set(H36M_17.joints) <= set(skeleton.joints):
+        raise InputError("rotations need Human3.6M's 17 joints: save the people before they are converted")
+    return solve(_fill([None if person is None else y_up(person) for person in frames], skeleton), skeleton)
+
+
+def local_rotations(nodes: list[Node]) -> list[Float[np.ndarray, "F 3 3"]]:
+    """Of every node in its parent's axes; the root's in the world."""
+    above = [nodes[node.parent].rotation if node.parent >= 0 else np.eye(3)[None] for node in nodes]
+    return [np.swapaxes(turn, -1, -2) @ node.rotation for turn, node in zip(above, nodes, strict=True)]
 
 
 def solve(joints_mm: Float[np.ndarray, "F J 3"], skeleton: Skeleton = H36M_17) -> list[Node]:
@@ -117,7 +152,7 @@ def _axes(joints_mm: Float[np.ndarray, "F J 3"], ends: tuple[int, ...]) -> Float
     possible."""
     a, b, c, d = (joints_mm[:, end] for end in ends)
     x, y = _unit(b - a, np.array([1.0, 0.0, 0.0])), d - c
-    y = _unit(y - (y * x).sum(-1, keepdims=True) * x, _across(x))
+    y = _unit(y - (y * x).sum(-1, keepdims=True) * x, across(x))
     return np.stack([x, y, np.cross(x, y)], axis=-1)
 
 
@@ -127,7 +162,7 @@ def _unit(vectors: np.ndarray, spare: np.ndarray) -> np.ndarray:
     return np.where(length > 1e-6, vectors / np.maximum(length, 1e-6), spare)
 
 
-def _across(a: np.ndarray) -> np.ndarray:
+def across(a: np.ndarray) -> np.ndarray:
     """A unit vector at right angles to each unit vector a (F, 3)."""
     other = np.cross(a, np.eye(3)[np.abs(a).argmin(-1)])
     return other / np.linalg.norm(other, axis=-1, keepdims=True)
@@ -139,7 +174,7 @@ def _turn(a: np.ndarray, b: np.ndarray) -> Float[np.ndarray, "F 3 3"]:
     half = a + b
     opposite = np.linalg.norm(half, axis=-1) < 1e-6
     turned = _half_turn(_unit(half, a)) @ _half_turn(a)
-    return np.where(opposite[:, None, None], _half_turn(_across(a)), turned)
+    return np.where(opposite[:, None, None], _half_turn(across(a)), turned)
 
 
 def _half_turn(axis: np.ndarray) -> Float[np.ndarray, "F 3 3"]:
@@ -156,10 +191,9 @@ def _zxy(rotation: Float[np.ndarray, "F 3 3"]) -> Float[np.ndarray, "F 3"]:
 
 def _text(nodes: list[Node], frame_time: float) -> str:
     columns = []
-    for node in nodes:
-        above = nodes[node.parent].rotation if node.parent >= 0 else np.eye(3)[None]
+    for node, rotation in zip(nodes, local_rotations(nodes), strict=True):
         columns += [] if node.positions is None else [node.positions]
-        columns.append(_zxy(np.swapaxes(above, -1, -2) @ node.rotation))
+        columns.append(_zxy(rotation))
     motion = [" ".join(f"{value:.5f}" for value in row) for row in np.concatenate(columns, axis=1)]
     head = ["HIERARCHY", *_branch(nodes, 0, 0), "MOTION", f"Frames: {len(motion)}", f"Frame Time: {frame_time:.8f}"]
     return "\n".join([*head, *motion]) + "\n"

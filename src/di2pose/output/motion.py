@@ -19,7 +19,6 @@ and writes the residual there (so it cannot replace this writer), which is why i
 import struct
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
@@ -29,7 +28,7 @@ from di2pose.files import encoded, printable
 from di2pose.output.tables import frame_and_time
 from di2pose.pose.bones import rebuild
 from di2pose.pose.skeleton import bone_lengths
-from di2pose.result import Files, Person, Result, numbered
+from di2pose.result import Files, Person, Result, ending_of, numbered
 
 STILL_RATE = 30.0
 """Frames a second in the file of a photo: the formats need a rate."""
@@ -66,7 +65,8 @@ def for_each(name: str, results: list[Result], content: Callable[[str, list[Pers
         present = [k for k, person in enumerate(frames) if person is not None]
         if len({person.skeleton for person in frames if person is not None}) != 1:
             raise InputError("the frames of one person must have one skeleton: convert all of them, or none")
-        own = name if len(people) == 1 else Path(name).with_stem(f"{Path(name).stem}_p{number}").name
+        ending = len(ending_of(name))
+        own = name if len(people) == 1 else f"{name[:-ending]}_p{number}{name[-ending:]}"
         files[own] = content(own, frames[present[0] : present[-1] + 1], present[0])
     return files
 
@@ -102,6 +102,13 @@ def _between(near: Person, far: Person, share: float) -> Person:
     if np.isfinite(joints).all():
         joints = rebuild(joints, bone_lengths(near.joints_mm.astype(np.float64), near.skeleton), near.skeleton)
     return replace(near, joints_mm=joints, root_mm=root)
+
+def times_of(results: list[Result], fps: float | None) -> Float[np.ndarray, " F"]:
+    """Seconds of every frame; InputError where they do not increase."""
+    times = np.array([frame_and_time(results, fps, k)[1] for k in range(len(results))])
+    if (np.diff(times) <= 0).any():
+        raise InputError(f"the times of a motion's frames must increase, got steps of {np.diff(times).min():g} s")
+    return times
 
 
 def joint_names(frames: list[Person | None]) -> list[str]:

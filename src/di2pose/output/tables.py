@@ -108,6 +108,7 @@ def _frame(result: Result) -> Json:
         "camera_source": result.camera_source,
         "frame_index": result.frame_index,
         "time_s": result.time_s,
+        "smoothing": result.smoothing,
         "people": [_person(*each) for each in zip(result.people, main_people(result.people), strict=True)],
     }
 
@@ -153,6 +154,7 @@ def _read_frame(record: Json, skeleton: Skeleton, run: Json) -> Result:
         size=(int(record["size_px"][0]), int(record["size_px"][1])),
         camera=Camera.from_json(record["camera"]),
         camera_source=str(record.get("camera_source", "")),  # older files have none
+        smoothing=str(record.get("smoothing", "")),
         people=[_read_person(person, skeleton) for person in record["people"]],
         frame_index=None if record["frame_index"] is None else int(record["frame_index"]),
         time_s=None if record["time_s"] is None else float(record["time_s"]),

@@ -55,7 +55,7 @@ COMPONENTS: dict[str, Schema] = {
     ),
     "Frame": _object(
         image={"type": ["string", "null"]}, size_px=_list(WHOLE, 2), camera=OBJECT, camera_source=TEXT,
-        frame_index={"type": ["integer", "null"]}, time_s=KNOWN, people=_list(_ref("Person")),
+        frame_index={"type": ["integer", "null"]}, time_s=KNOWN, smoothing=TEXT, people=_list(_ref("Person")),
     ),
     "Person": _object(
         track={"type": ["integer", "null"]}, score=NUMBER, box_px=BOX, root_mm=POINT,

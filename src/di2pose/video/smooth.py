@@ -52,14 +52,14 @@ def smooth(results: Iterable[Result], window_s: float = WINDOW_S, most_frames: i
             raise InputError("smoothing needs people with all joints: convert them afterwards")
         window.append(result)
         while time_of(result) - time_of(window[centre]) >= window_s or len(window) - 1 - centre >= most_frames:
-            yield _smoothed(window, centre)
+            yield _smoothed(window, centre, window_s)
             centre += 1
             oldest = time_of(window[centre]) - window_s
             while centre and (centre > most_frames or time_of(window[0]) < oldest):
                 window.popleft()
                 centre -= 1
     for place in range(centre, len(window)):
-        yield _smoothed(window, place)
+        yield _smoothed(window, place, window_s)
 
 
 def spline_weights(
@@ -86,7 +86,7 @@ def pelvis_noise(root_mm: Float[np.ndarray, " 3"]) -> Float[np.ndarray, "3 3"]:
     return distance**2 * (ROOT_ALONG**2 * along + ROOT_ACROSS**2 * (np.eye(3) - along))
 
 
-def _smoothed(window: deque[Result], centre: int) -> Result:
+def _smoothed(window: deque[Result], centre: int, window_s: float) -> Result:
     tracks = [{track_of(person): person for person in result.people} for result in window]
     people = []
     for number in tracks[centre]:
@@ -94,7 +94,8 @@ def _smoothed(window: deque[Result], centre: int) -> Result:
         times = np.array([time_of(window[k]) for k in there])
         track = [tracks[k][number] for k in there]
         people.append(_smoothed_person(times, track, there.index(centre), window[centre].camera))
-    return replace(window[centre], people=people)
+    words = f"cubic spline weighted by certainty, over {window_s:g} s to either side"
+    return replace(window[centre], people=people, smoothing=words)
 
 
 def _smoothed_person(times: np.ndarray, track: list[Person], centre: int, camera: Camera) -> Person:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from PIL import Image
 
-from di2pose.data.frames import MOST_FRAME_PIXELS, decoded, set_decoder, time_stamps, upright
+from di2pose.data.frames import MOST_FRAME_PIXELS, decoded, openable, set_decoder, time_stamps, upright
 from di2pose.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Stream:
             yield from self._frames(container, video)
 
     def _frames(self, container: "InputContainer", video: "VideoStream") -> Iterator[Frame]:
-        index, good, damaged, now, slot = -1, 0, 0, -1.0, -1
+        index, good, damaged, now, slot, shown = -1, 0, 0, -1.0, -1, 0.0
         origin: float | None = None
         first_s: float | None = None
         stamps = self._seek(container, video)
@@ -133,7 +133,7 @@ class Stream:
                 origin = stamp if start is None else start
             # A time stamp that stands still or goes back counts as the next by the rate.
             now = max(stamp - origin, 0.0) if good == 0 or stamp - origin > now else now + 1 / self.file_fps
-            good += 1
+            good, shown = good + 1, _seconds(video, getattr(frame, "duration", None)) or 0.0
             if now >= self.end_s - CLOSE_S:
                 break
             if now < self.start_s - CLOSE_S:
@@ -144,7 +144,7 @@ class Stream:
                 continue
             slot = here
             yield Frame(index, now, upright(frame))
-        until = max(now, 0.0) + 1 / self.file_fps
+        until = max(now, 0.0) + max(shown, 1 / self.file_fps)
         short = (
             now < self.end_s - 1 / self.file_fps and self.duration_s is not None and until < self.duration_s - SHORT_S
         )
@@ -209,7 +209,7 @@ def open_video(source: Source) -> "tuple[InputContainer, VideoStream]":
     else:
         if not Path(source).is_file():
             raise InputError(f"no video file at {source}")
-        name = str(source)
+        name = openable(Path(source))
     try:
         container = av.open(name, metadata_errors="replace", **options)
     except (OSError, ValueError, av.error.FFmpegError) as error:

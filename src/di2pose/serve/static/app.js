@@ -186,7 +186,7 @@ function chips() {
   pins.chips(makeChip);
   const several = session.pins.size && session.base?.frames[0].people.length > 1;
   at("filesNote").textContent = several ? "Joints are pinned, which is about one person: files hold the chosen one alone."
-    : "Of several people the formats for one (.trc, .c3d, .bvh) come as one file each, packed together.";
+    : "Of several people the formats for one (.trc, .c3d, .bvh, .glb, .mot) come as one file each, packed together.";
 }
 
 function makeChip(words, remove) {

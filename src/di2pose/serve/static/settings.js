@@ -7,7 +7,8 @@ const at = id => document.getElementById(id);
 const NUMBERS = ["max_people", "min_score", "height_m", "field_of_view"];
 const FORMATS = {
   json: "everything but the pixels", csv: "a table for spreadsheets and R", "angles.csv": "joint angles as a table", npz: "arrays for numpy", parquet: "a typed table",
-  trc: "markers for OpenSim", c3d: "markers for biomechanics", bvh: "rotations for animation", html: "a page to keep, in one file",
+  trc: "markers for OpenSim", c3d: "markers for biomechanics", bvh: "rotations for animation",
+  "mixamo.bvh": "the same, Mixamo's names", glb: "a moving figure, for Blender and engines", mot: "angles for OpenSim", html: "a page to keep, in one file",
   png: "a figure for papers", jpg: "the photo with the pose",
 };
 const ONE_PICTURE = ["png", "jpg"];
