@@ -2,8 +2,8 @@
 
 python examples/own_encoder.py [FOLDER]
 
-The encoder, mean colours of a grid, is the smallest there is: the point is what an encoder needs. The labels are what
-the packaged model says of a few frames of footage; your own come from a dataset, by `di2pose data prepare`.
+The encoder, mean colours of a grid, is the smallest there is: the point is what an encoder needs. The labels are the
+packaged model's estimates on a few frames of footage; your own come from a dataset, by `di2pose data prepare`.
 """
 
 import sys
@@ -16,13 +16,15 @@ import numpy as np
 from di2pose import Di2Pose, Result
 from di2pose.assets import extract
 from di2pose.data.demo_footage import CLIP, FRAME
-from di2pose.data.feature_cache import write_features
 from di2pose.data.frames import Video
+from di2pose.data.sample import Dataset, Sample, Writer
 from di2pose.image.crop import Roi, crop_rotation
-from di2pose.image.detect import Detection, from_boxes
-from di2pose.image.encoder import ENCODERS, EncoderOutput, FeatureLayout, TokenBlock, crop_pixels
+from di2pose.image.detect import Detection
+from di2pose.image.encoder import ENCODERS, EncoderOutput, FeatureLayout, TokenBlock
 from di2pose.pose.camera import Camera
+from di2pose.pose.skeleton import H36M_17
 from di2pose.training.command import train_denoiser, train_tokenizer
+from di2pose.training.features import features
 from di2pose.training.options import RunOptions, StageOptions
 
 
@@ -56,42 +58,35 @@ def load(name: str, device: Any) -> Grid:
 ENCODERS["grid"] = f"{__name__}:load"  # what that entry point does, for this process alone
 
 
-class Footage:
-    """Labelled crops by number (`data.feature_cache.CropSource`): the largest person of every fourth frame."""
-
-    def __init__(self, teacher: Di2Pose, encoder: Grid, count: int) -> None:
-        self.encoder, self.about = encoder, {"source": "walker", "skeleton": teacher.skeleton.name}
-        with closing(Video(extract("sports2d-demo", CLIP) / CLIP)) as video:
-            self.pictures = [video.frame(FRAME + 4 * k) for k in range(count)]
-        self.results = [teacher(picture, max_people=1, hypotheses=2, second_look=False) for picture in self.pictures]
-
-    def __len__(self) -> int:
-        return len(self.pictures)
-
-    def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
-        result = self.results[i]
-        region = self.encoder.region(from_boxes([result.people[0].box])[0])
-        turn = self.encoder.rotation(region, result.camera)  # camera axes -> crop axes
-        labels = {"joints_mm": (result.people[0].joints_mm @ turn.T).astype(np.float32)}
-        split = "train" if i % 4 else "test"  # a training is measured on what is not of split "train"
-        texts = {"id": f"walker-{i}", "subject": "", "action": "", "sequence": "", "split": split}
-        return crop_pixels(self.encoder, self.pictures[i], region), labels, texts
+def label(folder: Path, count: int) -> None:
+    """A prepared dataset: the largest person of every fourth frame. Every fourth of these is held out."""
+    video, teacher, samples = extract("sports2d-demo", CLIP) / CLIP, Di2Pose.from_pretrained(), []
+    with closing(Video(video)) as frames:
+        for k in range(count):
+            result = teacher(frames.frame(FRAME + 4 * k), max_people=1, hypotheses=2, second_look=False)
+            person = result.people[0].convert("h36m_17")
+            image, split = f"{video.name}#{FRAME + 4 * k}", "train" if k % 4 else "test"
+            joints_mm = person.joints_mm.astype(np.float32)
+            samples.append(Sample(str(k), joints_mm, image=image, box=person.box, camera=result.camera, split=split))
+    writer = Writer(folder, "walker", H36M_17, image_root=str(video.parent))
+    writer.write("all", samples)
+    writer.finish()
 
 
 def main(out: str | Path = "out/examples/grid", frames: int = 16, iterations: int = 300) -> Result:
-    """The features, the tokenizer (stage 1), the denoiser (stage 2), and the first frame, which was held out."""
-    out, encoder = Path(out), Grid()
-    footage = Footage(Di2Pose.from_pretrained(), encoder, frames)
-    cache = out / "features"
-    write_features(footage, encoder, cache, footage.about)  # of a prepared dataset: `di2pose features --encoder grid`
+    """The labels, the features, the tokenizer (stage 1), the denoiser (stage 2), and a frame that was held out."""
+    out = Path(out)
+    if not (out / "set").is_dir():
+        label(out / "set", frames)
+    features(out / "set", out / "features", encoder="grid")  # on the command line: di2pose features, di2pose train
     stage, run = StageOptions(iterations=iterations, batch=16), RunOptions(log_every=iterations, resume=False)
-    train_tokenizer((cache,), out / "tokenizer", "tiny", stage=stage, options=run)
-    train_denoiser(out / "tokenizer", (cache,), out / "denoiser", "tiny", stage=stage, options=run)
-    model = Di2Pose.from_pretrained(out / "denoiser")  # its config.json names the encoder "grid"
-    teacher = footage.results[0]
-    result = model(footage.pictures[0], boxes=[teacher.people[0].box], hypotheses=4)
-    apart = result.people[0].joints_mm - teacher.people[0].convert(model.skeleton).joints_mm
-    print(f"{result!r} of {result.model}: {np.linalg.norm(apart, axis=-1).mean():.0f} mm from the packaged model")
+    train_tokenizer((out / "features",), out / "tokenizer", "tiny", stage=stage, options=run)
+    train_denoiser(out / "tokenizer", (out / "features",), out / "denoiser", "tiny", stage=stage, options=run)
+    dataset, model = Dataset(out / "set"), Di2Pose.from_pretrained(out / "denoiser")  # its encoder is "grid"
+    sample = dataset[0]
+    result = model(dataset.read_image(sample), boxes=[sample.box], camera=sample.camera, hypotheses=4)
+    apart = np.linalg.norm(result.people[0].joints_mm - sample.joints_mm, axis=-1).mean()
+    print(f"{result!r} of the model {result.model}: {apart:.0f} mm from the label")
     print("written:", *result.save(out / "walker.html"))
     return result
 
