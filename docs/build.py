@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("*.md", "docs/*.md", "docs/api/*.md", "docs/images/*", "packages/people/README.md",
+PAGES = ("*.md", "CITATION.cff", "docs/*.md", "docs/api/*.md", "docs/images/*", "packages/people/README.md",
          "experiments/README.md", "experiments/results/*.md", "experiments/results/*.png")  # fmt: skip
 
 
