@@ -110,7 +110,7 @@ def examine(fetch: bool = False, model: str | None = None) -> Iterator[Check]:
 
 
 def _packages() -> Iterator[Check]:
-    """Every needed package, then every extra as a whole but that for development, by the metadata of di2pose."""
+    """Every needed package, then every extra as a whole but those for development, by the metadata of di2pose."""
     extras: dict[str, list[str]] = {}
     for line in sorted(requires("di2pose") or []):
         package = re.split(r"[^\w.-]", line)[0]
@@ -121,7 +121,8 @@ def _packages() -> Iterator[Check]:
             yield Check(package, "broken", problem, f"{PIP} {package}")
         else:
             yield Check(package, "ok", version(package))
-    del extras["dev"]
+    for name in ("dev", "docs"):
+        extras.pop(name, None)
     for name, packages in sorted(extras.items()):
         if problems := list(filter(None, map(_import_problem, packages))):
             yield Check(f"extra {name}", "note", "; ".join(problems), f"{PIP} 'di2pose[{name}]'")
