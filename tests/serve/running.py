@@ -66,7 +66,7 @@ class Running:
         return self.ask("GET", path, headers=headers)
 
     def post(self, path, content, name="image", headers=(), client="127.0.0.1", **fields):
-        """A form, every other field as JSON text."""
+        """A form, every other field as JSON text; `content`: the file, or a list of several."""
         kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
         return self.ask("POST", path, form({name: content}, fields), kind | dict(headers), client=client)
 
@@ -77,7 +77,9 @@ class Running:
         return answer.headers["location"]
 
     def post_json(self, path, content, name="image", **fields):
-        body = json.dumps({name: base64.b64encode(content).decode(), **fields})
+        one = not isinstance(content, list)
+        coded = [base64.b64encode(each).decode() for each in ([content] if one else content)]
+        body = json.dumps({name: coded[0] if one else coded, **fields})
         return self.ask("POST", path, body.encode(), {"Content-Type": "application/json"})
 
     @contextmanager
@@ -122,7 +124,8 @@ def until(condition):
 
 def form(files, fields):
     lines = []
-    for name, content in files.items():
+    each_file = ((name, each) for name, it in files.items() for each in (it if isinstance(it, list) else [it]))
+    for name, content in each_file:
         lines += [f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"; filename="a.b"'.encode()]
         lines += [b"Content-Type: application/octet-stream\r\n", content]
     for name, value in fields.items():

@@ -6,7 +6,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -28,10 +28,10 @@ class Access:
 
     def __init__(
         self, app: ASGIApp, routes: Sequence[BaseRoute], options: OperatorOptions, requests: LabelledCounter,
-        rejected: LabelledCounter,
+        rejected: LabelledCounter, count: Callable[[int], None],
     ) -> None:  # fmt: skip
         self.app, self.routes, self.options, self.trusted = app, routes, options, options.networks()
-        self.requests, self.rejected = requests, rejected
+        self.requests, self.rejected, self.count = requests, rejected, count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["client"] is None:
@@ -54,9 +54,11 @@ class Access:
             size += len(message.get("body", b""))
             await send(message)
 
+        self.count(1)
         try:
             await self.app(scope, receive, counting_send)
         finally:
+            self.count(-1)
             route = self._template(scope)
             method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "DELETE", "OPTIONS") else "other"
             self.requests.add(route, method, str(status))

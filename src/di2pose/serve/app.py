@@ -213,7 +213,8 @@ class Service:
 
     async def job_events(self, request: Request, route: Route) -> Response:
         events = self.jobs.events(self.jobs.find(request.path_params["job"]), lambda: self.worker.ending)
-        return StreamingResponse(events, media_type="text/event-stream")
+        headers = {"X-Accel-Buffering": "no"}  # for nginx, which else sends them together
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
     async def states(self, request: Request) -> list[dict[str, Any]]:
         """Of this worker, and of the others where one of them does not ask this."""
@@ -335,7 +336,8 @@ def build_app(service: Service, hosts: tuple[str, ...] = (), token: str | None =
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False  # it would redirect to the name in the Host header
     guard = Guard(app, hosts, token, service.operator.allow_origin)
-    return Access(Compress(guard), routes, service.operator, service.requests, service.rejected)
+    counters = (service.requests, service.rejected, service.siblings.count)
+    return Access(Compress(guard), routes, service.operator, *counters)
 
 
 async def _answer(service: Service, methods: dict[str, Route], request: Request) -> Response:

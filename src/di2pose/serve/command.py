@@ -14,7 +14,7 @@ from di2pose.device import usable_device
 from di2pose.errors import InputError, require
 from di2pose.serve.limits import Limits
 from di2pose.serve.operators import OperatorOptions
-from di2pose.serve.processes import end_with_parent, run_workers
+from di2pose.serve.processes import SharedListener, run_workers
 from di2pose.serve.siblings import Siblings
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -78,13 +78,11 @@ def serve(
     return 0
 
 
-def _run_worker(
-    index: int, listening: socket.socket, paths: tuple[str, ...], own: socket.socket, ready: Any, settings: Any
-) -> None:
+def _run_worker(public: SharedListener, paths: tuple[str, ...], own: socket.socket, settings: dict[str, Any]) -> None:
     """One of several processes, with its share of the processors."""
-    end_with_parent()
     torch.set_num_threads(max(1, torch.get_num_threads() // len(paths)))
-    _run([listening, own], settings, Siblings(index, paths, settings["token"]), ready.set)
+    siblings = Siblings(public.index, paths, settings["token"], public.count)
+    _run([public, own], settings, siblings, public.begin)
 
 
 def _run(sockets: list[socket.socket], settings: dict[str, Any], siblings: Siblings, say: Callable[[], None]) -> None:

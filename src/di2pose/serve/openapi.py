@@ -170,7 +170,8 @@ def _fields(route: Route, limits: Limits) -> dict[str, Schema]:
 def _content(route: Route, limits: Limits) -> Schema:
     """The same fields as a form, where each is JSON text, and as JSON, where the file is base64."""
     others = _fields(route, limits)
-    needed = [{"required": [name]} for name in route.files]
+    each = [{"required": [name]} for name in route.files]
+    needed: Schema = each[0] if len(each) == 1 else {"oneOf": each}  # generators of clients read the plain form better
     content: Schema = {}
     for kind, coding in (
         ("multipart/form-data", {"format": "binary"}), ("application/json", {"contentEncoding": "base64"}),
@@ -180,7 +181,7 @@ def _content(route: Route, limits: Limits) -> Schema:
             many = {"type": "array", "items": file[PICTURE], "minItems": 1, "maxItems": limits.pictures}
             text = f"{FILES[PICTURE]}; of several a list is answered"
             file[PICTURE] = {"anyOf": [file[PICTURE], many], "description": text}
-        schema = {"type": "object", "additionalProperties": False, "oneOf": needed, "properties": file | others}
+        schema = {"type": "object", "additionalProperties": False, **needed, "properties": file | others}
         content[kind] = {"schema": schema}
     for kind in (kind for name in route.files for kind in RAW[name]):
         content[kind] = {"schema": {"type": "string", "format": "binary"}}

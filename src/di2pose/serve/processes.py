@@ -7,6 +7,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing import connection
 from pathlib import Path
@@ -15,9 +16,43 @@ from typing import Any
 
 END_S = 20.0
 """For workers to end by themselves."""
+ABSENT = 1_000_000
+"""The load of a worker that does not answer yet, or no more."""
+PATIENCE_S, ACCEPTED_S = 0.05, 0.005
+"""How long a connection is left to a worker with fewer requests; how long after it its request may not count yet."""
 Target = Callable[..., None]
-"""Called in each process with its index, the public and all own sockets' paths, its own socket, an event to set when it
-answers, and the arguments."""
+"""Called in each process with its SharedListener, the paths of all workers' own sockets, its own socket, and the
+arguments."""
+
+
+class SharedListener(socket.socket):
+    """The public socket in a worker, which leaves connections to workers that have fewer requests. `loads`: number of
+    requests of each worker, in shared memory."""
+
+    def __init__(self, listening: socket.socket, index: int, loads: Any) -> None:
+        super().__init__(fileno=listening.detach())
+        self.index, self.loads = index, loads
+        self._accepted = self._left = self._since = 0.0
+
+    def begin(self) -> None:
+        """From now on this worker answers."""
+        self.loads[self.index] = 0
+
+    def count(self, by: int) -> None:
+        """A request begins (1) or ends (-1)."""
+        self.loads[self.index] += by
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        now = time.monotonic()
+        mine = self.loads[self.index] + (now - self._accepted < ACCEPTED_S)
+        if mine > min(self.loads):
+            if now - self._left > PATIENCE_S:
+                self._since = now
+            self._left = now
+            if now - self._since < PATIENCE_S:
+                raise BlockingIOError
+        self._accepted = now
+        return super().accept()
 
 
 def run_workers(count: int, listening: socket.socket, target: Target, arguments: dict[str, Any], ready: str) -> int:
@@ -37,13 +72,12 @@ def run_workers(count: int, listening: socket.socket, target: Target, arguments:
         for each, path in zip(own, paths, strict=True):
             each.bind(path)
             each.listen(128)
-        events = [context.Event() for _ in paths]
+        loads = context.RawArray("i", [ABSENT] * count)
 
         def start(index: int) -> Any:
-            events[index].clear()
-            process = context.Process(
-                target=target, args=(index, listening, paths, own[index], events[index], arguments)
-            )
+            loads[index] = ABSENT
+            work = (target, index, listening, loads, paths, own[index], arguments)
+            process = context.Process(target=_run_worker, args=work)
             process.start()
             return process
 
@@ -55,11 +89,11 @@ def run_workers(count: int, listening: socket.socket, target: Target, arguments:
             processes += map(start, range(count))
             while not code:
                 connection.wait([process.sentinel for process in processes], None if shown else 0.2)
-                if not shown and all(event.is_set() for event in events):
+                if not shown and max(loads) < ABSENT:
                     shown = True
                     print(ready, flush=True)
                 for index, process in enumerate(processes):
-                    if process.exitcode is not None and not events[index].is_set():
+                    if process.exitcode is not None and loads[index] >= ABSENT:
                         code = 1
                     elif process.exitcode is not None:
                         print(f"worker {index} ended ({process.exitcode}): it is started again", file=sys.stderr)
@@ -82,8 +116,8 @@ def run_workers(count: int, listening: socket.socket, target: Target, arguments:
     return code
 
 
-def end_with_parent() -> None:
-    """Of a worker: SIGTERM to itself where its parent ends without one."""
+def _run_worker(target: Target, index: int, listening: socket.socket, loads: Any, *arguments: Any) -> None:
+    """Of a worker: it gets SIGTERM where its parent ends without sending one."""
 
     def watch() -> None:
         parent = multiprocessing.parent_process()
@@ -92,3 +126,4 @@ def end_with_parent() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
+    target(SharedListener(listening, index, loads), *arguments)

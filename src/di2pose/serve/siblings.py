@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
@@ -11,16 +11,18 @@ from starlette.responses import Response, StreamingResponse
 from di2pose.serve.limits import ApiError
 
 ANSWER_S = 2.0
-PASSED_ON = ("content-type", "retry-after")
+PASSED_ON = ("content-type", "retry-after", "x-accel-buffering")
 
 
 @dataclass(frozen=True)
 class Siblings:
-    """`index`: of this process; `paths`: of all workers' sockets, () where there is one."""
+    """`index`: of this process; `paths`: of all workers' sockets, () where there is one; `count`: called with 1 and -1
+    where a request begins and ends."""
 
     index: int = 0
     paths: tuple[str, ...] = ()
     token: str | None = None
+    count: Callable[[int], None] = field(default=lambda by: None)
 
     @property
     def others(self) -> list[int]:
