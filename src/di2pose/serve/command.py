@@ -11,7 +11,7 @@ import torch
 import tyro
 
 from di2pose.device import usable_device
-from di2pose.errors import InputError, require
+from di2pose.errors import InputError, MissingExtra, require
 from di2pose.serve.limits import Limits
 from di2pose.serve.operators import OperatorOptions
 from di2pose.serve.processes import SharedListener, run_workers
@@ -82,7 +82,10 @@ def _run_worker(public: SharedListener, paths: tuple[str, ...], own: socket.sock
     """One of several processes, with its share of the processors."""
     torch.set_num_threads(max(1, torch.get_num_threads() // len(paths)))
     siblings = Siblings(public.index, paths, settings["token"], public.count)
-    _run([public, own], settings, siblings, public.begin)
+    try:
+        _run([public, own], settings, siblings, public.begin)
+    except (InputError, MissingExtra) as error:
+        sys.exit(f"error: {error}")
 
 
 def _run(sockets: list[socket.socket], settings: dict[str, Any], siblings: Siblings, say: Callable[[], None]) -> None:
