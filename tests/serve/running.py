@@ -14,11 +14,13 @@ from PIL import Image
 
 from di2pose.serve.command import bind
 from di2pose.serve.limits import Limits
+from di2pose.serve.operators import OperatorOptions
 from di2pose.serve.server import build
 from di2pose.serve.worker import Job
 
 QUICK = {"hypotheses": 2, "steps": 2, "second_look": False}
 """Options of a request that is answered soon."""
+NONE = OperatorOptions()
 BOUNDARY = "----a-boundary-of-the-tests"
 
 
@@ -64,12 +66,20 @@ class Running:
         return self.ask("GET", path, headers=headers)
 
     def post(self, path, content, name="image", headers=(), client="127.0.0.1", **fields):
-        """A form, every other field as JSON text."""
+        """A form, every other field as JSON text; `content`: the file, or a list of several."""
         kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
         return self.ask("POST", path, form({name: content}, fields), kind | dict(headers), client=client)
 
+    def job(self, content, name="image", **fields):
+        """The path of a job that was started."""
+        answer = self.post("/v1/jobs", content, name, **fields)
+        assert answer.status == 202, answer.body
+        return answer.headers["location"]
+
     def post_json(self, path, content, name="image", **fields):
-        body = json.dumps({name: base64.b64encode(content).decode(), **fields})
+        one = not isinstance(content, list)
+        coded = [base64.b64encode(each).decode() for each in ([content] if one else content)]
+        body = json.dumps({name: coded[0] if one else coded, **fields})
         return self.ask("POST", path, body.encode(), {"Content-Type": "application/json"})
 
     @contextmanager
@@ -114,7 +124,8 @@ def until(condition):
 
 def form(files, fields):
     lines = []
-    for name, content in files.items():
+    each_file = ((name, each) for name, it in files.items() for each in (it if isinstance(it, list) else [it]))
+    for name, content in each_file:
         lines += [f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"; filename="a.b"'.encode()]
         lines += [b"Content-Type: application/octet-stream\r\n", content]
     for name, value in fields.items():
@@ -124,9 +135,10 @@ def form(files, fields):
 
 
 @contextmanager
-def running(model, limits=None, waiting=64, a_client=64, token=None, hosts=()):
+def running(model, limits=None, waiting=64, a_client=64, token=None, hosts=(), operator=NONE):
     with bind("127.0.0.1", 0) as listening:
-        server, worker = build(model, limits or Limits(), (waiting, a_client), ("127.0.0.1", *hosts), token)
+        queue, names = (waiting, a_client), ("127.0.0.1", *hosts)
+        server, worker = build(model, limits or Limits(), queue, names, token, operator)
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_until_complete, args=(server.serve([listening]),), daemon=True)
         port = listening.getsockname()[1]

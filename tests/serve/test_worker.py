@@ -223,6 +223,7 @@ def test_the_clock_of_a_long_job_stands_still_while_others_work(worker, monkeypa
         left.append(job.until - clock.now)
         between()  # `other` works for an hour
         left.append(job.until - clock.now)
+        assert job.worked_s() == pytest.approx(4)
         clock.now += 7
         between()
         left.append("never")

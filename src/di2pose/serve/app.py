@@ -2,9 +2,10 @@
 
 import asyncio
 import io
+import json
 import zipfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -12,38 +13,48 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route as StarletteRoute
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from di2pose import __version__
 from di2pose.errors import InputError, MissingExtra
 from di2pose.options import Options
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion, Result
-from di2pose.serve import openapi
+from di2pose.serve import metrics, openapi
+from di2pose.serve.access import GONE, Access
+from di2pose.serve.background import JOB_ID, BackgroundJob, BackgroundJobs, error_record
+from di2pose.serve.compression import Compress, revalidated
 from di2pose.serve.decoding import Between, check_picture, check_video
 from di2pose.serve.guard import Guard, error_response
 from di2pose.serve.jobs import estimate_motion, lab_grid, patched, reveal_steps
 from di2pose.serve.limits import ApiError, Limits
 from di2pose.serve.media import Examples, formats, media_type
-from di2pose.serve.schema import PICTURE, ROUTES, VIDEO, Route, check_price, read_fields
+from di2pose.serve.operators import OperatorOptions
+from di2pose.serve.schema import PICTURE, ROUTES, SEVERAL, VIDEO, Route, check_price, read_fields
+from di2pose.serve.siblings import Siblings
+from di2pose.serve.status import metrics_text, state
 from di2pose.serve.uploads import UploadBudget, check_head, read_upload
 from di2pose.serve.worker import PHOTO, Job, Worker
 from di2pose.video.stream import VideoBytes
 
 NAME = "pose"
 """Of the files: no name of a request is used."""
-GONE = 499
-"""Status where the client has gone; never sent."""
 Upload = tuple[Any, dict[str, Any]]
-"""The bytes of a request's picture, or the VideoBytes of its video, checked; and its options."""
+"""The bytes of a request's picture, or the VideoBytes of its video, checked; and its options. Of several pictures a
+list, in which an ApiError stands for one that is refused."""
+Asker = Request | BackgroundJob
 
 
 class Service:
     """The endpoints of `schema.ROUTES`."""
 
-    def __init__(self, model: Di2Pose, worker: Worker, limits: Limits) -> None:
+    def __init__(
+        self, model: Di2Pose, worker: Worker, limits: Limits, operator: OperatorOptions = OperatorOptions(),  # noqa: B008
+        siblings: Siblings = Siblings(),  # noqa: B008
+    ) -> None:  # fmt: skip
         diffusion = getattr(model.config, "diffusion", None)
         self.diffusion_steps = 1 if diffusion is None else int(diffusion.steps)
         self.own_steps = int(model.config.sample_steps)
@@ -51,6 +62,10 @@ class Service:
         self.model, self.worker = model, worker
         self.budget = UploadBudget(limits.held_bytes)
         self.shown_examples = Examples()
+        self.operator, self.siblings = operator, siblings
+        self.jobs = BackgroundJobs(limits, siblings.index)
+        self.requests = metrics.LabelledCounter("route", "method", "status")
+        self.rejected = metrics.LabelledCounter("reason")
 
     @asynccontextmanager
     async def upload(self, request: Request, route: Route) -> AsyncIterator[Upload]:
@@ -58,39 +73,81 @@ class Service:
         most = self.limits.video_bytes if VIDEO in route.files else self.limits.bytes
         check_head(request, most)
         async with self.budget.reading(request, self.limits.upload_s, most) as body:
-            kind, content, given = await asyncio.to_thread(read_upload, request, body, route.files)
+            most_files = self.limits.pictures if route.several else 1
+            kind, content, given = await asyncio.to_thread(read_upload, request, body, route.files, most_files)
             if kind == PICTURE and len(body) > self.limits.bytes:
                 raise ApiError(413, f"a request with a picture may have {self.limits.bytes} bytes, {len(body)} came")
             del body
+            if isinstance(content, list):
+                options = read_fields(given, SEVERAL, self.limits)
+                yield [await asyncio.to_thread(self.checked_picture, each) for each in content], options
+                return
             options = read_fields(given, route.fields_of(kind), self.limits)
             check = check_video if kind == VIDEO else check_picture
             found = await asyncio.to_thread(self.worker.checks.run, check, content, self.limits)
             yield VideoBytes(content, *found) if kind == VIDEO else content, options
 
-    async def work(self, request: Request, kind: str, work: Callable[[Between], Any]) -> Any:
+    def checked_picture(self, content: bytes) -> bytes | ApiError:
+        try:
+            self.worker.checks.run(check_picture, content, self.limits)
+        except ApiError as error:
+            return ApiError(*error.args)
+        return content
+
+    async def work(self, asker: Asker, kind: str, work: Callable[[Between], Any], frames: int | None = 1) -> Any:
         """The answer of a job, which is abandoned where the client goes away."""
-        client = "" if request.client is None else request.client.host
         work_s = self.limits.video_work_s if kind in (VIDEO, "lab") else self.limits.work_s
-        job = Job(client, kind, self.limits.work_s, work_s)
-        left = asyncio.ensure_future(_disconnected(request))
+        if isinstance(asker, BackgroundJob):
+            job = Job(asker.client, kind, self.limits.video_work_s, work_s)
+            left, work = asyncio.ensure_future(_cancelled(asker)), asker.counting(work, frames or 0)
+        else:
+            job = Job(client_of(asker), kind, self.limits.work_s, work_s)
+            left = asyncio.ensure_future(_disconnected(asker))
         left.add_done_callback(lambda _: self.worker.abandon(job))
         try:
             return await self.worker.run(job, work)
         finally:
             left.cancel()
 
-    async def people(self, request: Request, upload: Upload, pictures: bool = False) -> Any:
+    async def people(self, asker: Asker, upload: Upload, pictures: bool = False) -> Any:
         """Everybody in a photo or a video: Result or Motion; `pictures`: with thumbnails of a video's frames."""
         content, options = upload
         if isinstance(content, VideoBytes):
             check_price(self.limits, options, self.own_steps, frames=content.frames)
             run = partial(estimate_motion, self.model, content, options, self.limits, pictures)
-            return await self.work(request, VIDEO, run)
+            return await self.work(asker, VIDEO, run, content.frames)
         check_price(self.limits, options, self.own_steps)
-        return await self.work(request, PHOTO, lambda _: self.model(self.worker.decoded(content), **options))
+        return await self.work(asker, PHOTO, lambda _: self.model(self.worker.decoded(content), **options))
+
+    async def several(self, request: Request, upload: Upload) -> Response:
+        """A list of results, or errors, of several pictures in their order."""
+        contents, options = upload
+        check_price(self.limits, options, self.own_steps, pictures=len(contents))
+
+        def one(content: bytes | ApiError) -> Result | ApiError:
+            if isinstance(content, ApiError):
+                return content
+            try:
+                picture = self.worker.decoded(content)
+            except ApiError as error:
+                return ApiError(*error.args)
+            try:
+                return self.model(picture, **options)
+            except InputError as error:
+                return ApiError(422, str(error))
+
+        def run(between: Between) -> list[Result | ApiError]:
+            return [(between(), one(content))[1] for content in contents]  # type: ignore[func-returns-value]
+
+        found = await self.work(request, "photos", run)
+        parts = [json.dumps(error_record(each)).encode() if isinstance(each, ApiError)
+                 else (await written(each, "json", attached=False)).body for each in found]  # fmt: skip
+        return Response(b"[" + b",".join(bytes(part).strip() for part in parts) + b"]", media_type="application/json")
 
     async def predict(self, request: Request, route: Route) -> Response:
         async with self.upload(request, route) as upload:
+            if isinstance(upload[0], list):
+                return await self.several(request, upload)
             return await written(await self.people(request, upload), "json", attached=False)
 
     video = predict
@@ -127,6 +184,61 @@ class Service:
 
             found = await self.work(request, "lab", run)
             return await written(found, "json", attached=False) if at is not None else JSONResponse(found)
+
+    async def start_job(self, request: Request, route: Route) -> Response:
+        stack = AsyncExitStack()
+
+        async def run(job: BackgroundJob) -> bytes:
+            async with stack:
+                return bytes((await written(await self.people(job, upload), "json", attached=False)).body)
+
+        try:
+            upload = await stack.enter_async_context(self.upload(request, route))
+            job = await self.jobs.start(client_of(request), run)
+        except BaseException:
+            await stack.aclose()
+            raise
+        return JSONResponse(job.report(), 202, {"Location": f"/v1/jobs/{job.id}"})
+
+    async def job(self, request: Request, route: Route) -> Response:
+        return JSONResponse(self.jobs.find(request.path_params["job"]).report())
+
+    async def cancel_job(self, request: Request, route: Route) -> Response:
+        self.jobs.forget(self.jobs.find(request.path_params["job"]))
+        return Response(status_code=204)
+
+    async def job_result(self, request: Request, route: Route) -> Response:
+        found = self.jobs.result(self.jobs.find(request.path_params["job"]))
+        return Response(found, media_type="application/json")
+
+    async def job_events(self, request: Request, route: Route) -> Response:
+        events = self.jobs.events(self.jobs.find(request.path_params["job"]), lambda: self.worker.ending)
+        headers = {"X-Accel-Buffering": "no"}  # for nginx, which else sends them together
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+    async def states(self, request: Request) -> list[dict[str, Any]]:
+        """Of this worker, and of the others where one of them does not ask this."""
+        own = state(self.worker, self.siblings.index)
+        return [own] if request.client is None else await self.siblings.states(own)
+
+    async def livez(self, request: Request, route: Route) -> Response:
+        states = await self.states(request)
+        alive = all(each["alive"] for each in states)
+        return JSONResponse({"status": "alive" if alive else "stuck", "workers": states}, 200 if alive else 503)
+
+    async def readyz(self, request: Request, route: Route) -> Response:
+        states = await self.states(request)
+        ready = any(each["ready"] for each in states)
+        return JSONResponse({"status": "ready" if ready else "not_ready", "workers": states}, 200 if ready else 503)
+
+    async def metrics(self, request: Request, route: Route) -> Response:
+        if not self.operator.metrics:
+            raise ApiError(404, "there are no metrics: start the service with --metrics")
+        texts = {self.siblings.index: metrics_text(self)}
+        if request.client is not None:
+            texts |= await self.siblings.texts("/metrics")
+        return PlainTextResponse(metrics.merged([texts[index] for index in sorted(texts)]),
+                                 media_type=metrics.CONTENT_TYPE)  # fmt: skip
 
     async def health(self, request: Request, route: Route) -> Response:
         return JSONResponse({"status": "ok", "waiting": self.worker.waiting, "busy": self.worker.busy})
@@ -184,6 +296,15 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
+async def _cancelled(job: BackgroundJob) -> None:
+    await job.gone.wait()
+
+
+def client_of(request: Request) -> str:
+    """The client's address."""
+    return "" if request.client is None else request.client.host
+
+
 async def _on_gone(request: Request, error: Exception) -> Response:
     return Response(status_code=GONE)
 
@@ -192,25 +313,40 @@ async def _on_bug(request: Request, error: Exception) -> Response:
     return await error_response(request, ApiError(500, "the program failed: please report it"))
 
 
-def build_app(service: Service, hosts: tuple[str, ...] = (), token: str | None = None) -> Guard:
+def build_app(service: Service, hosts: tuple[str, ...] = (), token: str | None = None) -> ASGIApp:
     """The ASGI application: the API, and the page with its files."""
     files = StaticFiles(packages=[("di2pose.serve", "static"), ("di2pose.output", "static")])
 
     async def page(request: Request) -> Response:
-        return await files.get_response(request.path_params.get("name", "index.html"), request.scope)
+        name = request.path_params.get("name", "index.html")
+        return revalidated(request, await files.get_response(name, request.scope))
 
     async def document(request: Request) -> Response:
-        return JSONResponse(openapi.document(service.limits, formats()))
+        return revalidated(request, JSONResponse(openapi.document(service.limits, formats())))
 
     async def docs(request: Request) -> Response:
-        return HTMLResponse(openapi.page(service.limits))
+        return revalidated(request, HTMLResponse(openapi.page(service.limits)))
 
     pages = {"/": page, "/static/{name}": page, "/docs": docs, "/openapi.json": document}
     routes = [StarletteRoute(path, endpoint) for path, endpoint in pages.items()]
-    for each in ROUTES:
-        endpoint = partial(getattr(service, each.endpoint), route=each)
-        routes.append(StarletteRoute(each.path, endpoint, methods=[each.method]))
+    for path in dict.fromkeys(each.path for each in ROUTES):
+        methods = {each.method: each for each in ROUTES if each.path == path}
+        routes.append(StarletteRoute(path, partial(_answer, service, methods), methods=list(methods)))
     handlers = {HTTPException: error_response, ClientDisconnect: _on_gone, Exception: _on_bug}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False  # it would redirect to the name in the Host header
-    return Guard(app, hosts, token)
+    guard = Guard(app, hosts, token, service.operator.allow_origin)
+    counters = (service.requests, service.rejected, service.siblings.count)
+    return Access(Compress(guard), routes, service.operator, *counters)
+
+
+async def _answer(service: Service, methods: dict[str, Route], request: Request) -> Response:
+    """Of the route's endpoint; jobs are asked of the worker that has them."""
+    route = methods["GET" if request.method == "HEAD" else request.method]
+    if name := request.path_params.get("job"):
+        found = JOB_ID.fullmatch(name)
+        if found and int(found[1]) in service.siblings.others and request.client is not None:
+            path = route.path.replace("{job}", name)
+            return await service.siblings.ask(int(found[1]), route.method, path)
+    answer: Response = await getattr(service, route.endpoint)(request, route)
+    return revalidated(request, answer) if route.keeps else answer

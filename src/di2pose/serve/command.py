@@ -1,16 +1,21 @@
-"""`di2pose serve`: the page and the REST service, in one process."""
+"""`di2pose serve`: the page and the REST service, in one process or in several."""
 
 import logging
 import os
 import socket
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
+import torch
 import tyro
 
 from di2pose.device import usable_device
-from di2pose.errors import InputError, require
+from di2pose.errors import InputError, MissingExtra, require
 from di2pose.serve.limits import Limits
+from di2pose.serve.operators import OperatorOptions
+from di2pose.serve.processes import SharedListener, run_workers
+from di2pose.serve.siblings import Siblings
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN = "DI2POSE_TOKEN"
@@ -27,6 +32,7 @@ def serve(
     max_waiting: int = 64,
     max_per_client: int = 16,
     limits: Annotated[Limits, tyro.conf.arg(name="")] = Limits(),  # noqa: B008  # frozen
+    operator: Annotated[OperatorOptions, tyro.conf.arg(name="")] = OperatorOptions(),  # noqa: B008
 ) -> int:
     """Open the page and the REST service; Ctrl-C ends them. docs/serve.md describes both.
 
@@ -49,34 +55,59 @@ def serve(
         raise InputError("the token must be printable ASCII without spaces at its ends, and not empty")
     counts = {"max-waiting": max_waiting, "max-per-client": max_per_client}
     counts |= {"max-hypotheses": limits.hypotheses, "max-price": limits.price, "max-video-price": limits.video_price}
+    counts |= {"max-pictures": limits.pictures, "max-jobs": limits.jobs}
     for flag, value in counts.items():
         if value < 1:
             raise InputError(f"--{flag} must be 1 or more, got {value}")
+    operator.check()
     device = usable_device(device)
     with bind(host, port) as listening:  # before the model is loaded, so that a port in use is an error at once
-        from di2pose.pipeline.pipeline import Di2Pose
-        from di2pose.serve.server import build
-
-        print("loading the model", flush=True)
-        pipeline = Di2Pose.from_pretrained(model, device)
-        pipeline.load_detector()
-        pipeline.encoder  # noqa: B018  # missing files are an error before the first request
-        server, worker = build(pipeline, limits, (max_waiting, max_per_client), (host, *allow_host), token)
-        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every request that is no HTTP
         address, port = listening.getsockname()[:2]
         if host not in LOOPBACK and token is None:
             warning = f"everybody who can reach {address} may use this service. Give it a --token, or --host 127.0.0.1"
             print(f"warning: {warning}", file=sys.stderr)
+        print("loading the model", flush=True)
         shown = "localhost" if address in ("0.0.0.0", "::") else f"[{address}]" if ":" in address else address
-        print(f"di2pose: http://{shown}:{port}/  (Ctrl-C ends it)", flush=True)
-        try:
-            server.run(sockets=[listening])
-        except KeyboardInterrupt:
-            print("ended", flush=True)
-        finally:
-            worker.close()
+        ready = f"di2pose: http://{shown}:{port}/  (Ctrl-C ends it)"
+        queue, hosts = (max_waiting, max_per_client), (host, *allow_host)
+        settings = {"model": model, "device": device, "limits": limits, "queue": queue, "hosts": hosts, "token": token,
+                    "operator": operator}  # fmt: skip
+        if operator.workers > 1:
+            return run_workers(operator.workers, listening, _run_worker, settings, ready)
+        _run([listening], settings, Siblings(), lambda: print(ready, flush=True))
     return 0
+
+
+def _run_worker(public: SharedListener, paths: tuple[str, ...], own: socket.socket, settings: dict[str, Any]) -> None:
+    """One of several processes, with its share of the processors."""
+    torch.set_num_threads(max(1, torch.get_num_threads() // len(paths)))
+    siblings = Siblings(public.index, paths, settings["token"], public.count)
+    try:
+        _run([public, own], settings, siblings, public.begin)
+    except (InputError, MissingExtra) as error:
+        sys.exit(f"error: {error}")
+
+
+def _run(sockets: list[socket.socket], settings: dict[str, Any], siblings: Siblings, say: Callable[[], None]) -> None:
+    """Load the model and answer until SIGTERM or Ctrl-C; `say` is called before."""
+    from di2pose.pipeline.pipeline import Di2Pose
+    from di2pose.serve.server import build
+
+    pipeline = Di2Pose.from_pretrained(settings["model"], settings["device"])
+    pipeline.load_detector()
+    pipeline.encoder  # noqa: B018  # missing files are an error before the first request
+    own = {name: value for name, value in settings.items() if name not in ("model", "device")}
+    server, worker = build(pipeline, **own, siblings=siblings)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every request that is no HTTP
+    say()
+    try:
+        server.run(sockets=sockets)
+    except KeyboardInterrupt:
+        if not siblings.paths:
+            print("ended", flush=True)
+    finally:
+        worker.close()
 
 
 def bind(host: str, port: int) -> socket.socket:

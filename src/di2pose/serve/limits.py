@@ -8,7 +8,8 @@ from tyro.conf import Suppress, arg
 
 CODES = {
     400: "bad_request", 401: "unauthorised", 403: "forbidden", 404: "not_found", 405: "method", 408: "timeout",
-    413: "too_large", 415: "unsupported_media", 422: "unusable_picture", 500: "internal", 503: "busy", 504: "timeout",
+    409: "not_finished", 413: "too_large", 415: "unsupported_media", 422: "unusable_picture", 500: "internal",
+    503: "busy", 504: "timeout",
 }  # fmt: skip
 """HTTP status -> the code in the answer."""
 
@@ -19,6 +20,10 @@ class ApiError(HTTPException):
     def __init__(self, status: int, message: str, retry_after_s: float | None = None) -> None:
         headers = {} if retry_after_s is None else {"Retry-After": str(max(1, round(retry_after_s)))}
         super().__init__(status, message, headers)
+
+
+class TooDear(ApiError):
+    """The price of a request is above the limit."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,15 @@ class Limits:
     """Seconds that a request may wait, and again that it may be worked on."""
     upload_s: Annotated[float, arg(name="upload-timeout")] = 30.0
     """Seconds from the first to the last byte of a request."""
+    pictures: Annotated[int, arg(name="max-pictures")] = 16
+    """Of one request to /v1/predict; the price is the sum of theirs."""
+    jobs: Annotated[int, arg(name="max-jobs")] = 64
+    """That wait, run, or whose results are kept."""
+    job_kept_s: Annotated[float, arg(name="job-timeout")] = 300.0
+    """Seconds after which a job that its client does not ask for is cancelled, and its result forgotten."""
+    jobs_a_client: Suppress[int] = 16
+    jobs_bytes: Suppress[int] = 256_000_000
+    """Of all kept results; the oldest are forgotten for new ones."""
     steps: Suppress[int] = 100
     """Or the model's own, where it has fewer."""
     regions: Suppress[int] = 32

@@ -20,6 +20,8 @@ from di2pose.serve.media import media_type
 from di2pose.serve.schema import LAB, PICTURE, ROUTES, VIDEO, Route, request_model
 
 Schema = dict[str, Any]
+UNWELL = (("livez", 503), ("readyz", 503))
+"""Endpoints and statuses of errors that have the schema of the answer."""
 OF_UPLOADS = (400, 408, 413, 415, 422, 503, 504)
 """Statuses that the answer to an upload may have, beside those of every answer."""
 FILES = {PICTURE: "a JPEG, PNG, WebP, GIF, BMP or AVIF", VIDEO: "an MP4, MOV, WebM, MKV or AVI"}
@@ -40,6 +42,10 @@ def _ref(name: str) -> Schema:
 TEXT, WHOLE, NUMBER, OBJECT = ({"type": kind} for kind in ("string", "integer", "number", "object"))
 KNOWN: Schema = {"type": ["number", "null"]}
 POINT, BOX = _list(KNOWN, 3), _list(NUMBER, 4)
+OTHERS = {"example": "image/jpeg", "job_events": "text/event-stream", "metrics": "text/plain"}
+"""Endpoint of a route -> media type of its answer, where that is no JSON."""
+RAW = {PICTURE: ("image/jpeg", "image/png", "image/webp"), VIDEO: ("video/mp4", "video/webm", "video/quicktime")}
+"""Content types of a body that is the file itself; others are taken, too."""
 COMPONENTS: dict[str, Schema] = {
     "Error": _object(error=_object(code={"enum": sorted(set(CODES.values()))}, message=TEXT)),
     "Health": _object(status={"const": "ok"}, waiting=WHOLE, busy={"type": "boolean"}),
@@ -69,11 +75,26 @@ COMPONENTS: dict[str, Schema] = {
     "Reveal": _object(
         steps=_list(_object(step=WHOLE, joints_mm=_list(POINT), decided=_list({"type": "boolean"}))), box_px=BOX
     ),
+    "Job": _object(
+        id=TEXT, state={"enum": ["waiting", "running", "done", "failed", "cancelled"]}, frames_done=WHOLE, frames=WHOLE,
+        error={"anyOf": [_object(code=TEXT, message=TEXT), {"type": "null"}]},
+    ),
+    "Workers": _object(
+        status={"enum": ["alive", "stuck", "ready", "not_ready"]},
+        workers=_list(_object(
+            worker=WHOLE, ready={"type": "boolean"}, alive={"type": "boolean"}, problem={"type": ["string", "null"]},
+            waiting=WHOLE,
+            running={"anyOf": [_object(kind=TEXT, age_s=NUMBER, limit_s=NUMBER), {"type": "null"}]},
+        )),
+    ),
     "Lab": _object(grid=_list(_list(NUMBER)), boxes=_list(BOX), worst=BOX, worst_mm=NUMBER, box_px=BOX),
 }  # fmt: skip
 """Schemas of the answers. docs/guide.md describes the result's keys."""
 ANSWERS = {
-    "health": _ref("Health"), "about": _ref("Model"), "examples": _ref("Examples"), "predict": _ref("Result"),
+    "health": _ref("Health"), "about": _ref("Model"), "examples": _ref("Examples"),
+    "predict": {"anyOf": [_ref("Result"), _list({"anyOf": [_ref("Result"), _ref("Error")]})]},
+    "start_job": _ref("Job"), "job": _ref("Job"), "job_result": _ref("Result"), "livez": _ref("Workers"),
+    "readyz": _ref("Workers"),
     "video": _ref("Result"), "files": _ref("Result"), "reveal": _ref("Reveal"),
     "lab": {"anyOf": [_ref("Lab"), _ref("Result")]},
 }  # fmt: skip
@@ -96,21 +117,35 @@ def document(limits: Limits, formats: Sequence[str]) -> Schema:
 
 def _operation(route: Route, limits: Limits, formats: Sequence[str]) -> Schema:
     operation: Schema = {"operationId": route.endpoint, "summary": route.text}
-    if names := re.findall(r"{(\w+)}", route.path):
-        operation["parameters"] = [
-            {"name": name, "in": "path", "required": True,
-             "schema": TEXT | ({"enum": list(formats)} if name == "format" else {})}
-            for name in names
-        ]  # fmt: skip
+    names = re.findall(r"{(\w+)}", route.path)
+    parameters: list[Schema] = [
+        {"name": name, "in": "path", "required": True,
+         "schema": TEXT | ({"enum": list(formats)} if name == "format" else {})}
+        for name in names
+    ]  # fmt: skip
     if route.files:
         operation["requestBody"] = {"required": True, "content": _content(route, limits)}
+        for name, schema in _fields(route, limits).items():
+            json_text = {"application/json": {"schema": schema}}
+            parameters.append({"name": name, "in": "query", "description": schema["description"], "content": json_text})
+    if parameters:
+        operation["parameters"] = parameters
     if route.path in OPEN:
         operation["security"] = []
-    operation["responses"] = {"200": {"description": route.text, "content": _answer(route, formats)}}
+    answer: Schema = {"description": route.text}
+    if route.status != 204:
+        answer["content"] = _answer(route, formats)
+    if route.status == 202:
+        answer["headers"] = {"Location": {"schema": TEXT, "description": "the job's address"}}
+    operation["responses"] = {str(route.status): answer}
+    if route.keeps:
+        operation["responses"]["304"] = {"description": "the copy with the ETag of If-None-Match is as it was"}
     guard = (403,) if route.path in OPEN else (401, 403)
-    for status in sorted((*guard, *(404,) * bool(names), *(OF_UPLOADS if route.files else ()), 500)):
-        error: Schema = {"description": CODES[status], "content": {"application/json": {"schema": _ref("Error")}}}
-        if status == 503:
+    errors = {*guard, *route.errors, *(404,) * bool(names), *(OF_UPLOADS if route.files else ()), 500}
+    for status in sorted(errors):
+        schema = ANSWERS[route.endpoint] if (route.endpoint, status) in UNWELL else _ref("Error")
+        error: Schema = {"description": CODES[status], "content": {"application/json": {"schema": schema}}}
+        if status == 503 and schema == _ref("Error"):
             error["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}}
         operation["responses"][str(status)] = error
     return operation
@@ -118,25 +153,38 @@ def _operation(route: Route, limits: Limits, formats: Sequence[str]) -> Schema:
 
 def _answer(route: Route, formats: Sequence[str]) -> Schema:
     """Media type -> schema; a file that is no JSON has none."""
-    if route.endpoint == "example":
-        return {"image/jpeg": {}}
+    if route.endpoint in OTHERS:
+        return {OTHERS[route.endpoint]: {}}
     others: Schema = {}
     if route.endpoint == "files":
         others = {media_type(ending): {} for ending in formats} | {"application/zip": {}}
     return others | {"application/json": {"schema": ANSWERS[route.endpoint]}}
 
 
+def _fields(route: Route, limits: Limits) -> dict[str, Schema]:
+    """The fields beside the file."""
+    fields: dict[str, Schema] = request_model(route.fields_of(route.files[0]), limits).model_json_schema()["properties"]
+    return fields
+
+
 def _content(route: Route, limits: Limits) -> Schema:
     """The same fields as a form, where each is JSON text, and as JSON, where the file is base64."""
-    others = request_model(route.fields_of(route.files[0]), limits).model_json_schema()["properties"]
-    needed = [{"required": [name]} for name in route.files]
+    others = _fields(route, limits)
+    each = [{"required": [name]} for name in route.files]
+    needed: Schema = each[0] if len(each) == 1 else {"oneOf": each}  # generators of clients read the plain form better
     content: Schema = {}
     for kind, coding in (
         ("multipart/form-data", {"format": "binary"}), ("application/json", {"contentEncoding": "base64"}),
     ):  # fmt: skip
-        file = {name: {"type": "string", "description": FILES[name], **coding} for name in route.files}
-        schema = {"type": "object", "additionalProperties": False, "oneOf": needed, "properties": file | others}
+        file: Schema = {name: {"type": "string", "description": FILES[name], **coding} for name in route.files}
+        if route.several:
+            many = {"type": "array", "items": file[PICTURE], "minItems": 1, "maxItems": limits.pictures}
+            text = f"{FILES[PICTURE]}; of several a list is answered"
+            file[PICTURE] = {"anyOf": [file[PICTURE], many], "description": text}
+        schema = {"type": "object", "additionalProperties": False, **needed, "properties": file | others}
         content[kind] = {"schema": schema}
+    for kind in (kind for name in route.files for kind in RAW[name]):
+        content[kind] = {"schema": {"type": "string", "format": "binary"}}
     content["multipart/form-data"]["encoding"] = {name: {"contentType": "application/json"} for name in others}
     return content
 

@@ -15,7 +15,7 @@ from di2pose.options import VIDEO_OPTIONS, Options, is_whole
 from di2pose.pipeline.pipeline import SPARE
 from di2pose.pipeline.request import REACH_MM
 from di2pose.pose.skeleton import H36M_21
-from di2pose.serve.limits import ApiError, Limits
+from di2pose.serve.limits import ApiError, Limits, TooDear
 
 MOST_SEED = 2**63 - 1
 MOST_PX = 1e6
@@ -56,6 +56,8 @@ Position = Annotated[str, Field(pattern="^[0-9]{1,6}$")]
 SHARED = (*VIDEO_OPTIONS, "second_look", "boxes", "occluded", "pin", "keep_tokens")
 REVEAL = SHARED[:-2]
 LAB = (*SHARED, "patch", "grid", "at")
+SEVERAL = (*VIDEO_OPTIONS, "second_look")
+"""Fields of a request with several pictures: those that do not refer to a place in one of them."""
 
 
 def field_texts(limits: Limits) -> dict[str, str]:
@@ -120,8 +122,9 @@ def read_fields(given: Mapping[str, Any], names: tuple[str, ...], limits: Limits
 
 
 def check_price(
-    limits: Limits, options: Mapping[str, Any], own_steps: int, places: int = 0, frames: int | None = None
-) -> int:
+    limits: Limits, options: Mapping[str, Any], own_steps: int, places: int = 0, frames: int | None = None,
+    pictures: int = 1,
+) -> int:  # fmt: skip
     """The price of a request; ApiError where it is above the limit. `own_steps`: the model's default; `places`: of the
     lab's patch; `frames`: of a video."""
     if frames is not None:
@@ -134,11 +137,12 @@ def check_price(
         factors = {f"(max_people + {SPARE})": options["max_people"] + SPARE}
     factors |= {"hypotheses": options["hypotheses"], "steps": options["steps"] or own_steps}
     factors |= {f"{PIN_PRICE} with pins": PIN_PRICE} if options.get("pin") else {}
+    factors |= {"pictures": pictures} if pictures > 1 else {}
     price, most = math.prod(factors.values()), limits.price if frames is None else limits.video_price
     if price > most:
         came = f"{' x '.join(map(str, factors.values()))} = {price} came"
         advice = "ask for fewer hypotheses, steps or people"
-        raise ApiError(413, f"{' x '.join(factors)} may be {most} at most, {came}: {advice}")
+        raise TooDear(413, f"{' x '.join(factors)} may be {most} at most, {came}: {advice}")
     return price
 
 
@@ -153,6 +157,13 @@ class Route:
     files: tuple[str, ...] = ()
     """Fields one of which must hold the file."""
     fields: tuple[str, ...] = ()
+    several: bool = False
+    """Whether several pictures may come."""
+    status: int = 200
+    errors: tuple[int, ...] = ()
+    """Statuses beside those that other routes of its form have."""
+    keeps: bool = False
+    """Whether the answer has an ETag, for copies of clients."""
 
     def fields_of(self, kind: str) -> tuple[str, ...]:
         """The fields beside a file of that kind."""
@@ -161,11 +172,11 @@ class Route:
 
 ROUTES = (
     Route("GET", "/v1/health", "health", "whether it works, and how many requests wait"),
-    Route("GET", "/v1/model", "about", "the model: joints, bones, defaults, limits, formats"),
-    Route("GET", "/v1/examples", "examples", "example people: names and titles"),
-    Route("GET", "/v1/examples/{name}", "example", "the picture of an example"),
+    Route("GET", "/v1/model", "about", "the model: joints, bones, defaults, limits, formats", keeps=True),
+    Route("GET", "/v1/examples", "examples", "example people: names and titles", keeps=True),
+    Route("GET", "/v1/examples/{name}", "example", "the picture of an example", keeps=True),
     Route("POST", "/v1/predict", "predict", "everybody in a photo: the JSON of result.save('x.json')",
-          (PICTURE,), SHARED),
+          (PICTURE,), SHARED, several=True),
     Route("POST", "/v1/video", "video", "everybody in a short video: the JSON of motion.save('x.json')",
           (VIDEO,), SHARED),
     Route("POST", "/v1/files/{format}", "files", "the file that result.save('x.FORMAT') writes; where everybody gets a "
@@ -174,4 +185,16 @@ ROUTES = (
           (PICTURE,), REVEAL),
     Route("POST", "/v1/lab", "lab", "occlusion lab: how far a patch moves the estimate, by where it lies; with `at` "
           "the answer of predict for a picture with that patch", (PICTURE,), LAB),
+    Route("POST", "/v1/jobs", "start_job", "a photo or a video as a job that goes on without a connection: its state, "
+          "and its address in Location", (PICTURE, VIDEO), SHARED, status=202),
+    Route("GET", "/v1/jobs/{job}", "job", "the job's state and its frames", errors=(503,)),
+    Route("DELETE", "/v1/jobs/{job}", "cancel_job", "cancels the job, or forgets its result", status=204,
+          errors=(503,)),
+    Route("GET", "/v1/jobs/{job}/result", "job_result", "the answer of predict or video, or the job's error",
+          errors=(409, 422, 503, 504)),
+    Route("GET", "/v1/jobs/{job}/events", "job_events", "server-sent events: the job's state when it changes, until "
+          "it ends", errors=(503,)),
+    Route("GET", "/livez", "livez", "whether the work goes on: 503 where a job is stuck", errors=(503,)),
+    Route("GET", "/readyz", "readyz", "whether new requests are taken: 503 where not", errors=(503,)),
+    Route("GET", "/metrics", "metrics", "Prometheus' text, with --metrics", errors=(404,)),
 )  # fmt: skip

@@ -11,6 +11,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.serve.app import Service, build_app
 from di2pose.serve.limits import Limits
+from di2pose.serve.operators import OperatorOptions
+from di2pose.serve.siblings import Siblings
 from di2pose.serve.worker import Worker
 
 HEAD_S = 10.0
@@ -24,14 +26,15 @@ class GracefulServer(Server):
     """When it ends (SIGTERM, Ctrl-C), waiting requests are refused at once, and begun ones are finished, or refused
     where they need longer than the grace time."""
 
-    def __init__(self, config: Config, worker: Worker) -> None:
+    def __init__(self, config: Config, service: Service) -> None:
         super().__init__(config)
-        self.worker = worker
+        self.service, self.worker = service, service.worker
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         grace_s = self.config.timeout_graceful_shutdown or 0
         self.worker.end(0.8 * grace_s)  # the rest is for their answers
         await super().shutdown(sockets)
+        await self.service.jobs.close()
         await asyncio.to_thread(self.worker.close)  # here, for SIGTERM then ends the program
 
 
@@ -63,14 +66,16 @@ class TimedProtocol(H11Protocol):
 
 
 def build(
-    model: Di2Pose, limits: Limits, queue: tuple[int, int], hosts: tuple[str, ...], token: str | None
-) -> tuple[Server, Worker]:
+    model: Di2Pose, limits: Limits, queue: tuple[int, int], hosts: tuple[str, ...], token: str | None,
+    operator: OperatorOptions = OperatorOptions(), siblings: Siblings = Siblings(),  # noqa: B008
+) -> tuple[Server, Worker]:  # fmt: skip
     """The server, not started, and its worker. queue: how many requests may wait, and how many of one client."""
     logging.getLogger("uvicorn.access").disabled = True  # it would log what is asked for
     worker = Worker(*queue, limits.decode_s)
+    service = Service(model, worker, limits, operator, siblings)
     config = Config(
-        build_app(Service(model, worker, limits), hosts, token), http=TimedProtocol, ws="none", lifespan="off",
+        build_app(service, hosts, token), http=TimedProtocol, ws="none", lifespan="off",
         log_config=None, access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=15,
         timeout_graceful_shutdown=GRACE_S, h11_max_incomplete_event_size=MOST_HEAD,
     )  # fmt: skip
-    return GracefulServer(config, worker), worker
+    return GracefulServer(config, service), worker

@@ -24,9 +24,13 @@ DRAIN_BYTES, DRAIN_S = 128_000_000, 10.0
 """Read and thrown away of a refused request, for a client that is still sending does not read its answer."""
 DATA_URI = re.compile(r"\Adata:[^,]{,200};base64,", re.IGNORECASE)
 KINDS = (
-    "send multipart/form-data with the file in the field 'image' (or 'video'), or application/json with the file as "
-    "base64 under 'image'"
+    "send multipart/form-data with the file in the field 'image' (or 'video'), application/json with the file as "
+    "base64 under 'image', or the file alone as image/... or video/..."
 )
+RAW = re.compile(r"(image|video)/[\w.+-]+", re.ASCII)
+"""Content types of a body that is the file itself; its options are in the query string."""
+Content = bytes | list[bytes]
+"""A file, or several pictures."""
 
 
 class UploadBudget:
@@ -66,7 +70,7 @@ def check_head(request: Request, most: int) -> None:
     if coding not in ("identity", ""):
         raise ApiError(415, f"the body has the content encoding '{coding[:60]}': send it uncompressed")
     kind = _parse_header(request.headers.get("content-type", ""))[0]
-    if kind not in ("multipart/form-data", "application/json"):
+    if kind not in ("multipart/form-data", "application/json") and not RAW.fullmatch(kind):
         raise ApiError(415, f"the content type is '{kind[:60]}': {KINDS}")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > most:
@@ -86,20 +90,39 @@ async def drain(request: Request) -> None:
                     return
 
 
-def read_upload(request: Request, body: bytes, allowed: tuple[str, ...]) -> tuple[str, bytes, dict[str, Any]]:
-    """The name of the field with the file, the file, and the other fields as JSON values. `allowed`: the names of the
-    file, of which one must be there."""
+def read_upload(
+    request: Request, body: bytes, allowed: tuple[str, ...], most: int = 1
+) -> tuple[str, Content, dict[str, Any]]:
+    """The name of the field with the file, the file or several, and the other fields as JSON values. `allowed`: the
+    names of the file, of which one must be there; `most`: how many files may come."""
     kind, options = _parse_header(request.headers.get("content-type", ""))
-    files, fields = _read_json(body) if kind == "application/json" else _read_form(body, options.get("boundary", ""))
+    files: dict[str, Any]
+    fields: dict[str, Any]
+    if raw := RAW.fullmatch(kind):
+        files, fields = {raw[1]: [body]}, {}
+    elif kind == "application/json":
+        files, fields = _read_json(body)
+    else:
+        files, fields = _read_form(body, options.get("boundary", ""), most)
+    for name, text in request.query_params.multi_items():
+        if name in fields:
+            raise ApiError(400, f"the field '{name[:40]}' came twice: give it once")
+        fields[name] = parse_json(text.encode(), f"the option '{name[:40]}' of the query string")
     if wrong := sorted(files.keys() - set(allowed)):
         expected = " or ".join(allowed)
         raise ApiError(400, f"a file in the field '{wrong[0][:40]}' is not expected here, but in {expected}")
-    if len(files) != 1:
-        raise ApiError(400, f"one file is needed, in the field {' or '.join(allowed)}, got {len(files)}: {KINDS}")
-    ((name, content),) = files.items()
-    if not content:
+    count = sum(len(each) for each in files.values())
+    listed = any(isinstance(each, tuple) for each in files.values())
+    if len(files) != 1 or count < 1 or (most == 1 and (listed or count > 1)):
+        raise ApiError(400, f"one file is needed, in the field {' or '.join(allowed)}, got {count}: {KINDS}")
+    if count > most:
+        raise ApiError(413, f"a request may have {most} pictures, {count} came: send several requests")
+    ((name, contents),) = files.items()
+    if listed or count > 1:
+        return name, list(contents), fields
+    if not contents[0]:
         raise ApiError(422, f"the file in '{name}' is empty: choose another")
-    return name, content, fields
+    return name, contents[0], fields
 
 
 def _parse_header(text: str) -> tuple[str, dict[str, str]]:
@@ -110,20 +133,26 @@ def _parse_header(text: str) -> tuple[str, dict[str, str]]:
     return first[0].lower(), {key.lower(): value for key, value in options if isinstance(value, str)}
 
 
-def _read_json(body: bytes) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The files are base64, in one line or wrapped, with or without the head of a data: URI."""
+def _read_json(body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The files are base64, in one line or wrapped, with or without the head of a data: URI; a tuple where they came as
+    a list."""
     record = parse_json(body, "the request")
     if not isinstance(record, dict):
         raise ApiError(400, f"the request must be a JSON object, got {type(record).__name__}")
-    files = {}
+    files: dict[str, Any] = {}
     for name in record.keys() & {PICTURE, VIDEO}:
         try:
-            digits = DATA_URI.sub("", record.pop(name), count=1).encode("ascii").translate(None, b" \t\r\n")
-            files[name] = base64.b64decode(digits, validate=True)
+            given = record.pop(name)
+            files[name] = tuple(map(_decoded, given)) if isinstance(given, list) else [_decoded(given)]
         except (TypeError, ValueError) as error:
             wanted = "as text, alone or as a URI (data:image/png;base64,...)"
             raise ApiError(400, f"'{name}' must be the file's bytes in base64 {wanted}") from error
     return files, record
+
+
+def _decoded(text: str) -> bytes:
+    digits = DATA_URI.sub("", text, count=1).encode("ascii").translate(None, b" \t\r\n")
+    return base64.b64decode(digits, validate=True)
 
 
 def parse_json(text: bytes, what: str) -> Any:
@@ -139,18 +168,18 @@ def parse_json(text: bytes, what: str) -> Any:
         raise ApiError(400, f"{what} must be JSON in UTF-8: {reason}") from error
 
 
-def _read_form(body: bytes, boundary: str) -> tuple[dict[str, bytes], dict[str, Any]]:
-    files: dict[str, bytes] = {}
+def _read_form(body: bytes, boundary: str, most: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    files: dict[str, Any] = {}
     fields: dict[str, Any] = {}
-    for disposition, content in _parts(body, boundary.encode("latin-1", "replace")):
+    for disposition, content in _parts(body, boundary.encode("latin-1", "replace"), MOST_PARTS - 1 + most):
         kind, options = _parse_header(disposition)
         name = options.get("name", "")
         if kind != "form-data" or not name:
             raise ApiError(400, f"every part of a form needs a Content-Disposition with a name: {KINDS}")
-        if name in files or name in fields:
+        if name in fields or (name in files and most == 1):
             raise ApiError(400, f"the field '{name[:40]}' came twice: give it once")
         if name in (PICTURE, VIDEO):
-            files[name] = content
+            files.setdefault(name, []).append(content)
         elif len(content) > MOST_FIELD:
             raise ApiError(413, f"the field '{name[:40]}' has {len(content)} bytes, {MOST_FIELD} are allowed")
         else:
@@ -158,7 +187,7 @@ def _read_form(body: bytes, boundary: str) -> tuple[dict[str, bytes], dict[str, 
     return files, fields
 
 
-def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bytes]]:
+def _parts(body: bytes, boundary: bytes, most: int) -> Iterator[tuple[str, bytes]]:
     """(Content-Disposition, content) of every part of a complete form (RFC 7578).
 
         --BOUNDARY CRLF headers CRLF CRLF content CRLF --BOUNDARY ... CRLF --BOUNDARY--
@@ -168,7 +197,7 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bytes]]:
     if not boundary or not body.startswith(mark[2:]):
         raise damaged
     at = len(mark) - 2
-    for _ in range(MOST_PARTS):
+    for _ in range(most):
         end, head = body.find(mark, at), body.find(b"\r\n\r\n", at, at + MOST_HEADER)
         if body.startswith(b"--", at):
             return
@@ -177,4 +206,4 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[tuple[str, bytes]]:
         lines = [line.partition(":") for line in body[at:head].decode("utf-8", "replace").split("\r\n")]
         yield next((v for name, _, v in lines if name.lower() == "content-disposition"), ""), body[head + 4 : end]
         at = end + len(mark)
-    raise ApiError(400, f"a form may have {MOST_PARTS} parts, more came")
+    raise ApiError(400, f"a form may have {most} parts, more came")

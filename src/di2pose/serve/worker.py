@@ -20,6 +20,7 @@ from di2pose.errors import InputError, MissingExtra
 from di2pose.interruption import interruptible
 from di2pose.serve.decoding import Between, DecodingProcess, decode_picture
 from di2pose.serve.limits import ApiError, Limits
+from di2pose.serve.metrics import Histogram
 
 MEMORY = 0.8
 """Weight of the earlier photos in the mean time of a photo's turn."""
@@ -47,6 +48,8 @@ class Job:
     wait_s: float
     work_s: float
     """How long it may wait, and work once it has begun; turns of other jobs do not count."""
+    came: float = 0.0
+    """When it was queued."""
     begun: bool = False
     gone: bool = False
     """Whether its client has gone."""
@@ -55,6 +58,10 @@ class Job:
     """Its clock: when its turn began, and when its work has to end."""
     turn: asyncio.Future[ApiError | None] | None = None
     """What it waits for: its turn, or the error instead of it."""
+
+    def worked_s(self) -> float:
+        """Seconds of its own work; turns of other jobs do not count."""
+        return time.monotonic() - self.until + self.work_s
 
     def late(self) -> ApiError:
         """The error where its time is over."""
@@ -74,13 +81,24 @@ class Worker:
         self.most_waiting, self.most_a_client = most_waiting, most_a_client
         self.checks = DecodingProcess(decode_s)  # of uploads, before they are queued
         self.decoder = DecodingProcess(decode_s)  # of pictures, for the job whose turn it is
-        self.busy = False
+        self.running: Job | None = None
+        """The job whose turn it is."""
+        self.waits, self.works = Histogram("kind"), Histogram("kind")
+        """Seconds until jobs began, and seconds of their own work."""
         self._threads = ThreadPoolExecutor(MOST_THREADS, "di2pose-model")
         self._lines: OrderedDict[Line, deque[Job]] = OrderedDict()
         """Waiting jobs, in the order of their turns; none is empty."""
         self._begun: list[Job] = []
         self._ends = float("inf")
         self._turn_s = 1.0
+
+    @property
+    def busy(self) -> bool:
+        return self.running is not None
+
+    @property
+    def ending(self) -> bool:
+        return self._ends < float("inf")
 
     @property
     def waiting(self) -> int:
@@ -101,10 +119,12 @@ class Worker:
                 self._check(job)
 
         self._begun.append(job)
+        self.waits.observe(job.kind, job.turn_began - job.came)
         try:
             call = partial(_settle, partial(work, between), lambda: between(SLICE_S))
             return _return_or_raise(await loop.run_in_executor(self._threads, call))
         finally:
+            self.works.observe(job.kind, job.worked_s())
             if job.kind == PHOTO:
                 self._turn_s = MEMORY * self._turn_s + (1 - MEMORY) * (time.monotonic() - job.turn_began)
             self._begun.remove(job)
@@ -135,8 +155,9 @@ class Worker:
 
     def _admit(self, job: Job) -> None:
         """ApiError where the queue or the client's share of it is full, or where the job would wait for too long."""
-        if self._ends < float("inf"):
+        if self.ending:
             raise _ending()
+        job.came = time.monotonic()
         line = (job.client, False)
         mine, waiting = len(self._lines.get(line, ())), self.waiting
         # A round for each of its own jobs, in which every other line has a turn.
@@ -163,17 +184,17 @@ class Worker:
 
     async def _give_way(self, job: Job) -> None:
         """The turn ends; the job waits for its next one."""
-        left, self.busy = time.monotonic(), False
+        left, self.running = time.monotonic(), None
         await self._wait(job)
         job.until += job.turn_began - left
 
     def _next_turn(self) -> None:
         """The first job in the lines that may begin (MOST_BEGUN) or go on has the next turn."""
-        self.busy = False
+        self.running = None
         for job in chain.from_iterable(self._lines.values()):
             clients = [other.client for other in self._begun if other.kind == job.kind]
             if job.turn is not None and (job.begun or (len(clients) < MOST_BEGUN and job.client not in clients)):
-                self.busy = True
+                self.running = job
                 self._remove(job)
                 job.turn_began = time.monotonic()
                 if not job.begun:
