@@ -106,6 +106,7 @@ class Footage:
         if not isinstance(found, PicturePredictor):
             raise InputError(f"{model} is no model that keypoints can be given to")
         self.predictor, self.skeleton = found, found.pipeline.skeleton
+        self.reads_pixels = getattr(found.pipeline.encoder, "reads_pixels", True)
 
     def predict(self, frame: Frame, noise: float | None, seed: int) -> Predictions:
         """As `di2pose evaluate` has it, B = 1. `noise` None: by the model's own observers; else by the true keypoints

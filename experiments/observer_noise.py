@@ -3,7 +3,7 @@
     python experiments/observer_noise.py small --data prepared/pose2sim --seeds 0,1,2 --out noise.json
 
 Keypoints are the true 2D limb joints with Gaussian noise of that share of the body's extent in the picture, score 0.9,
-drawn for each seed anew; the face is missing, and so are joints behind the patch of occ-80. Error of the fitted
+drawn for each seed anew; a model of keypoints alone has these only. The face is missing, and so are joints behind the patch of occ-80. Error of the fitted
 estimate of 8 hypotheses, MPJPE / PA-MPJPE in mm as `di2pose evaluate` has them, and PA-MPJPE of the mean of 8.
 """
 
@@ -48,7 +48,7 @@ def main(
     """
     dataset, numbers = Dataset(data), integers(seeds)
     footage = Footage(model, dataset)
-    observers: dict[str, float | None] = {"MoveNet": None}
+    observers: dict[str, float | None] = {"MoveNet": None} if footage.reads_pixels else {}
     observers |= {f"true + {float(word):.1%}": float(word) for word in noise.split(",")}
     table: list[dict] = []
     for each in parse_protocols(protocol, every):

@@ -261,11 +261,12 @@ def marks(found):
     return known
 
 
-def test_given_keypoints_decide_who_is_there_and_give_the_pose_that_is_found_without_them(model, photo, marks, walked):
+def test_given_keypoints_decide_who_is_there_and_give_nearly_the_pose_that_is_found_without_them(model, photo, marks, walked):
     padded = np.stack([marks, marks, np.full((17, 3), np.nan)])
     people = model(photo, keypoints=padded, hypotheses=4).people
     assert [person.score for person in people] == [1.0, 1.0]
-    assert np.linalg.norm(walked.people[0].joints_mm - people[0].joints_mm, axis=1).max() < 60
+    apart = np.linalg.norm(walked.people[0].joints_mm - people[0].joints_mm, axis=1)
+    assert apart.mean() < 40 and apart.max() < 90  # all hypotheses are of the denoiser of keypoints
     assert not model(photo, keypoints=padded[:0], **FEW).people
     cut = marks.copy()
     cut[[COCO_17.index(f"{side}_{joint}") for side in ("left", "right") for joint in ("knee", "ankle")]] = np.nan
@@ -297,6 +298,8 @@ def test_keypoints_come_as_files_and_lists(model, photo, marks, tmp_path):
     assert [len(each.people) for each in (one, *many)] == [2, 2, 1, 1]
     for other in many[:2]:
         np.testing.assert_allclose(one.people[0].joints_mm, other.people[0].joints_mm, atol=0.01)
+    alone = model(photo, **FEW).people[0]  # beside pictures with keypoints as by itself
+    np.testing.assert_allclose(many[2].people[0].joints_mm, alone.joints_mm, atol=0.01)
 
 
 @pytest.mark.parametrize(
