@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 import zipfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -35,7 +35,6 @@ from di2pose.serve.media import Examples, formats, media_type
 from di2pose.serve.operators import OperatorOptions
 from di2pose.serve.schema import PICTURE, ROUTES, SEVERAL, VIDEO, Route, check_price, read_fields
 from di2pose.serve.siblings import Siblings
-from di2pose.serve.status import metrics_text, state
 from di2pose.serve.uploads import UploadBudget, check_head, read_upload
 from di2pose.serve.worker import PHOTO, Job, Worker
 from di2pose.video.stream import VideoBytes
@@ -64,8 +63,6 @@ class Service:
         self.shown_examples = Examples()
         self.operator, self.siblings = operator, siblings
         self.jobs = BackgroundJobs(limits, siblings.index)
-        self.requests = metrics.LabelledCounter("route", "method", "status")
-        self.rejected = metrics.LabelledCounter("reason")
 
     @asynccontextmanager
     async def upload(self, request: Request, route: Route) -> AsyncIterator[Upload]:
@@ -216,29 +213,35 @@ class Service:
         headers = {"X-Accel-Buffering": "no"}  # for nginx, which else sends them together
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
-    async def states(self, request: Request) -> list[dict[str, Any]]:
-        """Of this worker, and of the others where one of them does not ask this."""
-        own = state(self.worker, self.siblings.index)
-        return [own] if request.client is None else await self.siblings.states(own)
+    def report(self) -> dict[str, Any]:
+        """The state and the metrics of this process."""
+        worker, config = self.worker, self.model.config
+        state = worker.state(self.siblings.index)
+        gauges = {
+            "queue_length": worker.waiting, "ready": state["ready"], "kept_jobs": len(self.jobs.jobs),
+            "running_job_age_seconds": 0.0 if worker.running is None else worker.running.worked_s(),
+            "held_bytes": self.budget.now, "resident_memory_bytes": metrics.resident_bytes(),
+        }  # fmt: skip
+        info = ("model_info", {"name": config.name, "kind": self.model.model.kind}, 1)
+        own = [info, *((name, {}, value) for name, value in gauges.items())]
+        return {"state": state, "samples": [*worker.metrics.samples(), *own]}
 
     async def livez(self, request: Request, route: Route) -> Response:
-        states = await self.states(request)
-        alive = all(each["alive"] for each in states)
-        return JSONResponse({"status": "alive" if alive else "stuck", "workers": states}, 200 if alive else 503)
+        return await self.states(all, "alive", "stuck")
 
     async def readyz(self, request: Request, route: Route) -> Response:
-        states = await self.states(request)
-        ready = any(each["ready"] for each in states)
-        return JSONResponse({"status": "ready" if ready else "not_ready", "workers": states}, 200 if ready else 503)
+        return await self.states(any, "ready", "not_ready")
+
+    async def states(self, good: Callable[[Iterable[bool]], bool], name: str, else_name: str) -> Response:
+        states = [each["state"] for each in (await self.siblings.reports(self.report())).values()]
+        found = good(each[name] for each in states)
+        return JSONResponse({"status": name if found else else_name, "workers": states}, 200 if found else 503)
 
     async def metrics(self, request: Request, route: Route) -> Response:
         if not self.operator.metrics:
             raise ApiError(404, "there are no metrics: start the service with --metrics")
-        texts = {self.siblings.index: metrics_text(self)}
-        if request.client is not None:
-            texts |= await self.siblings.texts("/metrics")
-        return PlainTextResponse(metrics.merged([texts[index] for index in sorted(texts)]),
-                                 media_type=metrics.CONTENT_TYPE)  # fmt: skip
+        samples = {index: each["samples"] for index, each in (await self.siblings.reports(self.report())).items()}
+        return PlainTextResponse(metrics.prometheus_text(samples), media_type=metrics.CONTENT_TYPE)
 
     async def health(self, request: Request, route: Route) -> Response:
         return JSONResponse({"status": "ok", "waiting": self.worker.waiting, "busy": self.worker.busy})
@@ -336,17 +339,17 @@ def build_app(service: Service, hosts: tuple[str, ...] = (), token: str | None =
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False  # it would redirect to the name in the Host header
     guard = Guard(app, hosts, token, service.operator.allow_origin)
-    counters = (service.requests, service.rejected, service.siblings.count)
-    return Access(Compress(guard), routes, service.operator, *counters)
+    return Access(Compress(guard), routes, service.operator, service.worker.metrics, service.siblings.count)
 
 
 async def _answer(service: Service, methods: dict[str, Route], request: Request) -> Response:
-    """Of the route's endpoint; jobs are asked of the worker that has them."""
-    route = methods["GET" if request.method == "HEAD" else request.method]
-    if name := request.path_params.get("job"):
-        found = JOB_ID.fullmatch(name)
-        if found and int(found[1]) in service.siblings.others and request.client is not None:
-            path = route.path.replace("{job}", name)
-            return await service.siblings.ask(int(found[1]), route.method, path)
+    """Of the route's endpoint; jobs are asked of the worker that has them. A request without a client's address comes
+    from another worker: for a job of this one, or for its report."""
+    route, name = methods["GET" if request.method == "HEAD" else request.method], request.path_params.get("job", "")
+    if request.client is None and not name:
+        return JSONResponse(service.report())
+    found = JOB_ID.fullmatch(name)
+    if found and int(found[1]) in service.siblings.others and request.client is not None:
+        return await service.siblings.ask(int(found[1]), route.method, route.path.replace("{job}", name))
     answer: Response = await getattr(service, route.endpoint)(request, route)
     return revalidated(request, answer) if route.keeps else answer
