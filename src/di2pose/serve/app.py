@@ -346,7 +346,7 @@ async def _answer(service: Service, methods: dict[str, Route], request: Request)
     """Of the route's endpoint; jobs are asked of the worker that has them. A request without a client's address comes
     from another worker: for a job of this one, or for its report."""
     route, name = methods["GET" if request.method == "HEAD" else request.method], request.path_params.get("job", "")
-    if request.client is None and not name:
+    if request.client is None and route.path == "/readyz":
         return JSONResponse(service.report())
     found = JOB_ID.fullmatch(name)
     if found and int(found[1]) in service.siblings.others and request.client is not None:
