@@ -42,8 +42,8 @@ from di2pose.video.stream import VideoBytes
 NAME = "pose"
 """Of the files: no name of a request is used."""
 Upload = tuple[Any, dict[str, Any]]
-"""The bytes of a request's picture, or the VideoBytes of its video, checked; and its options. Of several pictures a
-list, in which an ApiError stands for one that is refused."""
+"""The bytes of a request's picture, or the VideoBytes of its video, checked; and its options. Several pictures are a
+list, and are checked one after the other."""
 Asker = Request | BackgroundJob
 
 
@@ -76,30 +76,23 @@ class Service:
                 raise ApiError(413, f"a request with a picture may have {self.limits.bytes} bytes, {len(body)} came")
             del body
             if isinstance(content, list):
-                options = read_fields(given, SEVERAL, self.limits)
-                yield [await asyncio.to_thread(self.checked_picture, each) for each in content], options
+                yield content, read_fields(given, SEVERAL, self.limits)
                 return
             options = read_fields(given, route.fields_of(kind), self.limits)
             check = check_video if kind == VIDEO else check_picture
             found = await asyncio.to_thread(self.worker.checks.run, check, content, self.limits)
             yield VideoBytes(content, *found) if kind == VIDEO else content, options
 
-    def checked_picture(self, content: bytes) -> bytes | ApiError:
-        try:
-            self.worker.checks.run(check_picture, content, self.limits)
-        except ApiError as error:
-            return ApiError(*error.args)
-        return content
-
     async def work(self, asker: Asker, kind: str, work: Callable[[Between], Any], frames: int | None = 1) -> Any:
         """The answer of a job, which is abandoned where the client goes away."""
         work_s = self.limits.video_work_s if kind in (VIDEO, "lab") else self.limits.work_s
         if isinstance(asker, BackgroundJob):
             job = Job(asker.client, kind, self.limits.video_work_s, work_s)
-            left, work = asyncio.ensure_future(_cancelled(asker)), asker.counting(work, frames or 0)
+            left: asyncio.Task[Any] = asyncio.create_task(asker.gone.wait())
+            work = asker.counting(work, frames or 0)
         else:
             job = Job(client_of(asker), kind, self.limits.work_s, work_s)
-            left = asyncio.ensure_future(_disconnected(asker))
+            left = asyncio.create_task(_disconnected(asker))
         left.add_done_callback(lambda _: self.worker.abandon(job))
         try:
             return await self.worker.run(job, work)
@@ -121,10 +114,10 @@ class Service:
         contents, options = upload
         check_price(self.limits, options, self.own_steps, pictures=len(contents))
 
-        def one(content: bytes | ApiError) -> Result | ApiError:
-            if isinstance(content, ApiError):
-                return content
+        def one(content: bytes, between: Between) -> Result | ApiError:
+            between()
             try:
+                self.worker.checks.run(check_picture, content, self.limits)
                 picture = self.worker.decoded(content)
             except ApiError as error:
                 return ApiError(*error.args)
@@ -134,7 +127,7 @@ class Service:
                 return ApiError(422, str(error))
 
         def run(between: Between) -> list[Result | ApiError]:
-            return [(between(), one(content))[1] for content in contents]  # type: ignore[func-returns-value]
+            return [one(content, between) for content in contents]
 
         found = await self.work(request, "photos", run)
         parts = [json.dumps(error_record(each)).encode() if isinstance(each, ApiError)
@@ -297,10 +290,6 @@ async def _disconnected(request: Request) -> None:
     """Returns when the client goes away. The body was read whole before."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-async def _cancelled(job: BackgroundJob) -> None:
-    await job.gone.wait()
 
 
 def client_of(request: Request) -> str:
