@@ -206,14 +206,20 @@ def test_the_queue_counts_clients_behind_trusted_proxies(watched, service, photo
         assert [job.client for job in jobs] == [client]
 
 
-def test_text_is_compressed_where_the_client_takes_it(service):
+def test_text_is_compressed_where_the_client_takes_it(service, photos):
     plain = service.get("/openapi.json")
+    assert plain.headers["vary"] == "Accept-Encoding"
     small = service.get("/openapi.json", **{"Accept-Encoding": "br, gzip;q=0.5"})
     assert (small.headers["content-encoding"], small.headers["vary"]) == ("gzip", "Accept-Encoding")
     assert int(small.headers["content-length"]) == len(small.body) < len(plain.body) / 4
     assert gzip.decompress(small.body) == plain.body
     for path in ("/v1/health", "/v1/examples/astronaut"):  # too little; a JPEG
         assert "content-encoding" not in service.get(path, **{"Accept-Encoding": "gzip"}).headers
+    for path, packed in (("npz", False), ("png", False), ("csv", True)):
+        answer = service.post(f"/v1/files/{path}", photos[0], headers={"Accept-Encoding": "gzip"}, **QUICK)
+        assert ("content-encoding" in answer.headers) == packed
+    for coding in ("gzip;q=0, br", "xgzip"):
+        assert "content-encoding" not in service.get("/openapi.json", **{"Accept-Encoding": coding}).headers
     for text, taken in (("gzip", True), ("deflate,gzip;q=1.0", True), ("*", True), ("gzip;q=0", False), ("", False),
                         ("gzip; q=0.000, br", False), ("xgzip", False), ("identity", False)):  # fmt: skip
         assert (ACCEPTED.search(text) is not None) == taken
