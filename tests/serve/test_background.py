@@ -32,8 +32,9 @@ def state(service, path):
 
 def events(service, path):
     """(name, data) of a stream of events, until it ends."""
-    answer = service.get(f"{path}/events")
+    answer = service.get(f"{path}/events", **{"Accept-Encoding": "gzip"})
     assert answer.headers["content-type"].startswith("text/event-stream")
+    assert "content-encoding" not in answer.headers
     found = [block.split("\n") for block in answer.body.decode().strip().split("\n\n") if block != ":"]
     return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in found]
 

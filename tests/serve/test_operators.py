@@ -10,11 +10,11 @@ from serve.running import QUICK, running, until
 
 from di2pose.cli import main
 from di2pose.errors import InputError
-from di2pose.serve import status
+from di2pose.serve import worker
 from di2pose.serve.access import client_address
 from di2pose.serve.compression import ACCEPTED
 from di2pose.serve.limits import Limits
-from di2pose.serve.metrics import Histogram, LabelledCounter, family, merged
+from di2pose.serve.metrics import FAMILIES, Metrics, prometheus_text
 from di2pose.serve.operators import OperatorOptions
 
 SITE = "https://x.example"
@@ -100,22 +100,22 @@ def test_metrics_are_off_unless_asked_for(service):
     assert "--metrics" in answer.json["error"]["message"]
 
 
-def test_histograms_are_cumulative_and_texts_of_workers_are_one():
-    histogram, counter = Histogram("kind"), LabelledCounter("of")
+def test_histograms_are_cumulative_and_samples_of_workers_are_one_text():
+    one, other = Metrics(), Metrics()
     for seconds in (0.005, 0.05, 0.06, 1e6):
-        histogram.observe("photo", seconds)
-    counter.add('a"\\\n', by=2)
-    texts = [
-        family("di2pose_a", "histogram", "of a # HELP", histogram.samples(), worker=k)
-        + family("di2pose_b", "counter", "b", counter.samples(), worker=k)
-        for k in range(2)
-    ]
-    assert merged(texts[:1]) == texts[0]
-    found = parsed(merged(texts))
-    counts = {le: found["di2pose_a_bucket", ("kind", "photo"), ("le", le), ("worker", "1")]
-              for le in ("0.01", "0.05", "0.1", "900.0", "+Inf")}  # fmt: skip
-    assert list(counts.values()) == [1, 2, 3, 3, 4]
-    assert found["di2pose_b", ("of", r"a\"\\\n"), ("worker", "0")] == 2
+        one.observe("wait_seconds", seconds, kind="photo")
+    other.count("rejected_total", 2, reason='a"\\\n')
+    text = prometheus_text({0: one.samples(), 1: [*one.samples(), *other.samples()]})
+    found = parsed(text)
+    for index in ("0", "1"):
+        labels = ("kind", "photo"), ("worker", index)
+        counts = [found["di2pose_wait_seconds_bucket", labels[0], ("le", le), labels[1]]
+                  for le in ("0.01", "0.05", "0.1", "900.0", "+Inf")]  # fmt: skip
+        assert counts == [1, 2, 3, 3, 4]
+        assert found["di2pose_wait_seconds_sum", *labels] == pytest.approx(1000000.115, abs=0.001)
+        assert found["di2pose_wait_seconds_count", *labels] == 4
+    assert found["di2pose_rejected_total", ("reason", r'a\"\\\n'), ("worker", "1")] == 2
+    assert text.count("# HELP ") == text.count("# TYPE ") == len(FAMILIES)
 
 
 def test_a_line_a_request_without_what_was_asked(watched, photos, capfd):
@@ -151,7 +151,7 @@ def test_live_and_ready(watched, service, monkeypatch):
         one = service.get("/livez").json["workers"][0]["running"]
         assert (one["kind"], one["limit_s"]) == ("held", 60)
         assert 0 < one["age_s"] < service.get("/livez").json["workers"][0]["running"]["age_s"]
-        monkeypatch.setattr(status, "STUCK_S", -60.0)
+        monkeypatch.setattr(worker, "STUCK_S", -60.0)
         stuck, unready = service.get("/livez"), service.get("/readyz")
         assert (stuck.status, stuck.json["status"]) == (503, "stuck")
         assert (unready.status, unready.json["workers"][0]["problem"]) == (503, "the running job is stuck")
@@ -206,14 +206,20 @@ def test_the_queue_counts_clients_behind_trusted_proxies(watched, service, photo
         assert [job.client for job in jobs] == [client]
 
 
-def test_text_is_compressed_where_the_client_takes_it(service):
+def test_text_is_compressed_where_the_client_takes_it(service, photos):
     plain = service.get("/openapi.json")
+    assert plain.headers["vary"] == "Accept-Encoding"
     small = service.get("/openapi.json", **{"Accept-Encoding": "br, gzip;q=0.5"})
     assert (small.headers["content-encoding"], small.headers["vary"]) == ("gzip", "Accept-Encoding")
     assert int(small.headers["content-length"]) == len(small.body) < len(plain.body) / 4
     assert gzip.decompress(small.body) == plain.body
     for path in ("/v1/health", "/v1/examples/astronaut"):  # too little; a JPEG
         assert "content-encoding" not in service.get(path, **{"Accept-Encoding": "gzip"}).headers
+    for path, packed in (("npz", False), ("png", False), ("csv", True)):
+        answer = service.post(f"/v1/files/{path}", photos[0], headers={"Accept-Encoding": "gzip"}, **QUICK)
+        assert ("content-encoding" in answer.headers) == packed
+    for coding in ("gzip;q=0, br", "xgzip"):
+        assert "content-encoding" not in service.get("/openapi.json", **{"Accept-Encoding": coding}).headers
     for text, taken in (("gzip", True), ("deflate,gzip;q=1.0", True), ("*", True), ("gzip;q=0", False), ("", False),
                         ("gzip; q=0.000, br", False), ("xgzip", False), ("identity", False)):  # fmt: skip
         assert (ACCEPTED.search(text) is not None) == taken

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from di2pose.serve.metrics import LabelledCounter
+from di2pose.serve.metrics import Metrics
 from di2pose.serve.operators import Network, OperatorOptions
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -27,11 +27,11 @@ class Access:
     socket: they are neither counted nor logged."""
 
     def __init__(
-        self, app: ASGIApp, routes: Sequence[BaseRoute], options: OperatorOptions, requests: LabelledCounter,
-        rejected: LabelledCounter, count: Callable[[int], None],
+        self, app: ASGIApp, routes: Sequence[BaseRoute], options: OperatorOptions, metrics: Metrics,
+        count: Callable[[int], None],
     ) -> None:  # fmt: skip
         self.app, self.routes, self.options, self.trusted = app, routes, options, options.networks()
-        self.requests, self.rejected, self.count = requests, rejected, count
+        self.metrics, self.count = metrics, count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["client"] is None:
@@ -61,9 +61,10 @@ class Access:
             self.count(-1)
             route = self._template(scope)
             method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "DELETE", "OPTIONS") else "other"
-            self.requests.add(route, method, str(status))
+            self.metrics.count("requests_total", route=route, method=method, status=status)
             if status in REJECTED:
-                self.rejected.add("too_dear" if scope.get("state", {}).get("too_dear") else REJECTED[status])
+                too_dear = scope.get("state", {}).get("too_dear")
+                self.metrics.count("rejected_total", reason="too_dear" if too_dear else REJECTED[status])
             if self.options.access_log:
                 at = datetime.now(UTC).isoformat(timespec="milliseconds")
                 line = {"time": at, "id": name, "method": method, "route": route, "status": status, "bytes": size,

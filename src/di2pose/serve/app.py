@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 import zipfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -35,7 +35,6 @@ from di2pose.serve.media import Examples, formats, media_type
 from di2pose.serve.operators import OperatorOptions
 from di2pose.serve.schema import PICTURE, ROUTES, SEVERAL, VIDEO, Route, check_price, read_fields
 from di2pose.serve.siblings import Siblings
-from di2pose.serve.status import metrics_text, state
 from di2pose.serve.uploads import UploadBudget, check_head, read_upload
 from di2pose.serve.worker import PHOTO, Job, Worker
 from di2pose.video.stream import VideoBytes
@@ -43,8 +42,8 @@ from di2pose.video.stream import VideoBytes
 NAME = "pose"
 """Of the files: no name of a request is used."""
 Upload = tuple[Any, dict[str, Any]]
-"""The bytes of a request's picture, or the VideoBytes of its video, checked; and its options. Of several pictures a
-list, in which an ApiError stands for one that is refused."""
+"""The bytes of a request's picture, or the VideoBytes of its video, checked; and its options. Several pictures are a
+list, and are checked one after the other."""
 Asker = Request | BackgroundJob
 
 
@@ -64,8 +63,6 @@ class Service:
         self.shown_examples = Examples()
         self.operator, self.siblings = operator, siblings
         self.jobs = BackgroundJobs(limits, siblings.index)
-        self.requests = metrics.LabelledCounter("route", "method", "status")
-        self.rejected = metrics.LabelledCounter("reason")
 
     @asynccontextmanager
     async def upload(self, request: Request, route: Route) -> AsyncIterator[Upload]:
@@ -79,30 +76,23 @@ class Service:
                 raise ApiError(413, f"a request with a picture may have {self.limits.bytes} bytes, {len(body)} came")
             del body
             if isinstance(content, list):
-                options = read_fields(given, SEVERAL, self.limits)
-                yield [await asyncio.to_thread(self.checked_picture, each) for each in content], options
+                yield content, read_fields(given, SEVERAL, self.limits)
                 return
             options = read_fields(given, route.fields_of(kind), self.limits)
             check = check_video if kind == VIDEO else check_picture
             found = await asyncio.to_thread(self.worker.checks.run, check, content, self.limits)
             yield VideoBytes(content, *found) if kind == VIDEO else content, options
 
-    def checked_picture(self, content: bytes) -> bytes | ApiError:
-        try:
-            self.worker.checks.run(check_picture, content, self.limits)
-        except ApiError as error:
-            return ApiError(*error.args)
-        return content
-
     async def work(self, asker: Asker, kind: str, work: Callable[[Between], Any], frames: int | None = 1) -> Any:
         """The answer of a job, which is abandoned where the client goes away."""
         work_s = self.limits.video_work_s if kind in (VIDEO, "lab") else self.limits.work_s
         if isinstance(asker, BackgroundJob):
             job = Job(asker.client, kind, self.limits.video_work_s, work_s)
-            left, work = asyncio.ensure_future(_cancelled(asker)), asker.counting(work, frames or 0)
+            left: asyncio.Task[Any] = asyncio.create_task(asker.gone.wait())
+            work = asker.counting(work, frames or 0)
         else:
             job = Job(client_of(asker), kind, self.limits.work_s, work_s)
-            left = asyncio.ensure_future(_disconnected(asker))
+            left = asyncio.create_task(_disconnected(asker))
         left.add_done_callback(lambda _: self.worker.abandon(job))
         try:
             return await self.worker.run(job, work)
@@ -124,10 +114,10 @@ class Service:
         contents, options = upload
         check_price(self.limits, options, self.own_steps, pictures=len(contents))
 
-        def one(content: bytes | ApiError) -> Result | ApiError:
-            if isinstance(content, ApiError):
-                return content
+        def one(content: bytes, between: Between) -> Result | ApiError:
+            between()
             try:
+                self.worker.checks.run(check_picture, content, self.limits)
                 picture = self.worker.decoded(content)
             except ApiError as error:
                 return ApiError(*error.args)
@@ -137,7 +127,7 @@ class Service:
                 return ApiError(422, str(error))
 
         def run(between: Between) -> list[Result | ApiError]:
-            return [(between(), one(content))[1] for content in contents]  # type: ignore[func-returns-value]
+            return [one(content, between) for content in contents]
 
         found = await self.work(request, "photos", run)
         parts = [json.dumps(error_record(each)).encode() if isinstance(each, ApiError)
@@ -216,29 +206,35 @@ class Service:
         headers = {"X-Accel-Buffering": "no"}  # for nginx, which else sends them together
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
-    async def states(self, request: Request) -> list[dict[str, Any]]:
-        """Of this worker, and of the others where one of them does not ask this."""
-        own = state(self.worker, self.siblings.index)
-        return [own] if request.client is None else await self.siblings.states(own)
+    def report(self) -> dict[str, Any]:
+        """The state and the metrics of this process."""
+        worker, config = self.worker, self.model.config
+        state = worker.state(self.siblings.index)
+        gauges = {
+            "queue_length": worker.waiting, "ready": state["ready"], "kept_jobs": len(self.jobs.jobs),
+            "running_job_age_seconds": 0.0 if worker.running is None else worker.running.worked_s(),
+            "held_bytes": self.budget.now, "resident_memory_bytes": metrics.resident_bytes(),
+        }  # fmt: skip
+        info = ("model_info", {"name": config.name, "kind": self.model.model.kind}, 1)
+        own = [info, *((name, {}, value) for name, value in gauges.items())]
+        return {"state": state, "samples": [*worker.metrics.samples(), *own]}
 
     async def livez(self, request: Request, route: Route) -> Response:
-        states = await self.states(request)
-        alive = all(each["alive"] for each in states)
-        return JSONResponse({"status": "alive" if alive else "stuck", "workers": states}, 200 if alive else 503)
+        return await self.states(all, "alive", "stuck")
 
     async def readyz(self, request: Request, route: Route) -> Response:
-        states = await self.states(request)
-        ready = any(each["ready"] for each in states)
-        return JSONResponse({"status": "ready" if ready else "not_ready", "workers": states}, 200 if ready else 503)
+        return await self.states(any, "ready", "not_ready")
+
+    async def states(self, good: Callable[[Iterable[bool]], bool], name: str, else_name: str) -> Response:
+        states = [each["state"] for each in (await self.siblings.reports(self.report())).values()]
+        found = good(each[name] for each in states)
+        return JSONResponse({"status": name if found else else_name, "workers": states}, 200 if found else 503)
 
     async def metrics(self, request: Request, route: Route) -> Response:
         if not self.operator.metrics:
             raise ApiError(404, "there are no metrics: start the service with --metrics")
-        texts = {self.siblings.index: metrics_text(self)}
-        if request.client is not None:
-            texts |= await self.siblings.texts("/metrics")
-        return PlainTextResponse(metrics.merged([texts[index] for index in sorted(texts)]),
-                                 media_type=metrics.CONTENT_TYPE)  # fmt: skip
+        samples = {index: each["samples"] for index, each in (await self.siblings.reports(self.report())).items()}
+        return PlainTextResponse(metrics.prometheus_text(samples), media_type=metrics.CONTENT_TYPE)
 
     async def health(self, request: Request, route: Route) -> Response:
         return JSONResponse({"status": "ok", "waiting": self.worker.waiting, "busy": self.worker.busy})
@@ -296,10 +292,6 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-async def _cancelled(job: BackgroundJob) -> None:
-    await job.gone.wait()
-
-
 def client_of(request: Request) -> str:
     """The client's address."""
     return "" if request.client is None else request.client.host
@@ -336,17 +328,17 @@ def build_app(service: Service, hosts: tuple[str, ...] = (), token: str | None =
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False  # it would redirect to the name in the Host header
     guard = Guard(app, hosts, token, service.operator.allow_origin)
-    counters = (service.requests, service.rejected, service.siblings.count)
-    return Access(Compress(guard), routes, service.operator, *counters)
+    return Access(Compress(guard), routes, service.operator, service.worker.metrics, service.siblings.count)
 
 
 async def _answer(service: Service, methods: dict[str, Route], request: Request) -> Response:
-    """Of the route's endpoint; jobs are asked of the worker that has them."""
-    route = methods["GET" if request.method == "HEAD" else request.method]
-    if name := request.path_params.get("job"):
-        found = JOB_ID.fullmatch(name)
-        if found and int(found[1]) in service.siblings.others and request.client is not None:
-            path = route.path.replace("{job}", name)
-            return await service.siblings.ask(int(found[1]), route.method, path)
+    """Of the route's endpoint; jobs are asked of the worker that has them. A request without a client's address comes
+    from another worker: for a job of this one, or for its report."""
+    route, name = methods["GET" if request.method == "HEAD" else request.method], request.path_params.get("job", "")
+    if request.client is None and route.path == "/readyz":
+        return JSONResponse(service.report())
+    found = JOB_ID.fullmatch(name)
+    if found and int(found[1]) in service.siblings.others and request.client is not None:
+        return await service.siblings.ask(int(found[1]), route.method, route.path.replace("{job}", name))
     answer: Response = await getattr(service, route.endpoint)(request, route)
     return revalidated(request, answer) if route.keeps else answer

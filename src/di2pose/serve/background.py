@@ -27,7 +27,8 @@ class BackgroundJob:
     id: str
     client: str
     frames: int = 1
-    frames_done: int = 0
+    calls: int = 0
+    """Of its `between`: frames that have begun."""
     begun: bool = False
     answer: bytes | None = None
     error: ApiError | None = None
@@ -46,24 +47,20 @@ class BackgroundJob:
 
     def report(self) -> dict[str, Any]:
         error = None if self.error is None else error_record(self.error)["error"]
-        return {"id": self.id, "state": self.state, "frames_done": self.frames_done, "frames": self.frames,
-                "error": error}  # fmt: skip
+        frames_done = self.frames if self.answer is not None else min(max(0, self.calls - 1), self.frames)
+        return {"id": self.id, "state": self.state, "frames_done": frames_done, "frames": self.frames, "error": error}
 
     def counting(self, work: Callable[[Between], Any], frames: int) -> Callable[[Between], Any]:
         """The same work, which calls its `between` before each frame; the frames are counted."""
         self.frames = frames
 
         def counted(between: Between) -> Any:
-            self.begun, calls = True, 0
-
             def count() -> None:
-                nonlocal calls
-                self.frames_done, calls = min(calls, frames), calls + 1
+                self.calls += 1
                 between()
 
-            found = work(count)
-            self.frames_done = frames
-            return found
+            self.begun = True
+            return work(count)
 
         return counted
 

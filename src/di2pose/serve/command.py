@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -69,42 +70,43 @@ def serve(
         print("loading the model", flush=True)
         shown = "localhost" if address in ("0.0.0.0", "::") else f"[{address}]" if ":" in address else address
         ready = f"di2pose: http://{shown}:{port}/  (Ctrl-C ends it)"
-        queue, hosts = (max_waiting, max_per_client), (host, *allow_host)
-        settings = {"model": model, "device": device, "limits": limits, "queue": queue, "hosts": hosts, "token": token,
-                    "operator": operator}  # fmt: skip
+        run = partial(_run, model, device, limits=limits, queue=(max_waiting, max_per_client),
+                      hosts=(host, *allow_host), token=token, operator=operator)  # fmt: skip
         if operator.workers > 1:
-            return run_workers(operator.workers, listening, _run_worker, settings, ready)
-        _run([listening], settings, Siblings(), lambda: print(ready, flush=True))
+            return run_workers(operator.workers, listening, partial(_run_worker, run, token), ready)
+        run([listening], lambda: print(ready, flush=True))
     return 0
 
 
-def _run_worker(public: SharedListener, paths: tuple[str, ...], own: socket.socket, settings: dict[str, Any]) -> None:
+def _run_worker(
+    run: Callable[..., None], token: str | None, public: SharedListener, paths: tuple[str, ...], own: socket.socket
+) -> None:
     """One of several processes, with its share of the processors."""
     torch.set_num_threads(max(1, torch.get_num_threads() // len(paths)))
-    siblings = Siblings(public.index, paths, settings["token"], public.count)
     try:
-        _run([public, own], settings, siblings, public.begin)
+        run([public, own], public.begin, siblings=Siblings(public.index, paths, token, public.count))
     except (InputError, MissingExtra) as error:
         sys.exit(f"error: {error}")
 
 
-def _run(sockets: list[socket.socket], settings: dict[str, Any], siblings: Siblings, say: Callable[[], None]) -> None:
+def _run(
+    model: str | None, device: str, sockets: list[socket.socket], say: Callable[[], None], **settings: Any
+) -> None:
     """Load the model and answer until SIGTERM or Ctrl-C; `say` is called before."""
     from di2pose.pipeline.pipeline import Di2Pose
     from di2pose.serve.server import build
 
-    pipeline = Di2Pose.from_pretrained(settings["model"], settings["device"])
+    pipeline = Di2Pose.from_pretrained(model, device)
     pipeline.load_detector()
     pipeline.encoder  # noqa: B018  # missing files are an error before the first request
-    own = {name: value for name, value in settings.items() if name not in ("model", "device")}
-    server, worker = build(pipeline, **own, siblings=siblings)
+    server, worker = build(pipeline, **settings)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of every request that is no HTTP
     say()
     try:
         server.run(sockets=sockets)
     except KeyboardInterrupt:
-        if not siblings.paths:
+        if "siblings" not in settings:
             print("ended", flush=True)
     finally:
         worker.close()

@@ -1,77 +1,43 @@
 """Compressed answers, and 304 for those that the client has."""
 
-import asyncio
-import gzip
 import re
 from hashlib import blake2b
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-LEAST_BYTES = 1024
-LEVEL = 5
-KINDS = re.compile(r"application/(json|javascript)|text/(?!event-stream)")
-"""Media types that become smaller; pictures, archives and model files are compressed already."""
 ACCEPTED = re.compile(r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[0-9.]+\s*)?(?=,|$)")
 KEPT = {"Cache-Control": "private, no-cache"}
 """Of answers with an ETag: a copy may be kept, and is used after a question."""
 
 
-class Compress:
-    """ASGI middleware: gzip where the client takes it, of whole answers from LEAST_BYTES on."""
+class Compress(GZipMiddleware):
+    """gzip of text from 1 kB on; pictures, archives and model files are compressed already. Starlette's takes any
+    Accept-Encoding with 'gzip' in it, also 'gzip;q=0': it gets one that is read."""
 
     def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+        packed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream", "image/*")
+        super().__init__(app, minimum_size=1024, compresslevel=5, exclude_content_types=packed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] == "HEAD":
-            await self.app(scope, receive, send)
-            return
-        accepted = ACCEPTED.search(Headers(scope=scope).get("accept-encoding", "").lower()) is not None
-        start: Message = {}
-        parts: list[bytes] = []
-
-        async def compressing_send(message: Message) -> None:
-            nonlocal start
-            if message["type"] == "http.response.start":
-                headers = Headers(raw=message["headers"])
-                if message["status"] in (204, 206, 304) or not KINDS.match(headers.get("content-type", "")):
-                    await send(message)
-                else:
-                    start = message
-                return
-            if not start:
-                await send(message)
-                return
-            parts.append(message.get("body", b""))
-            if message.get("more_body"):
-                return
-            body, headers = b"".join(parts), MutableHeaders(scope=start)
-            if len(body) >= LEAST_BYTES:
-                headers.add_vary_header("Accept-Encoding")
-            if accepted and len(body) >= LEAST_BYTES:
-                body = await asyncio.to_thread(gzip.compress, body, LEVEL, mtime=0)
-                headers["Content-Encoding"], headers["Content-Length"] = "gzip", str(len(body))
-                if headers.get("etag", "W/").startswith('"'):
-                    headers["ETag"] = f"W/{headers['etag']}"  # the same content in other bytes
-            await send(start)
-            await send({"type": "http.response.body", "body": body})
-
-        await self.app(scope, receive, compressing_send)
+        if scope["type"] == "http":
+            headers = MutableHeaders(scope=scope)
+            taken = ACCEPTED.search(", ".join(headers.getlist("accept-encoding")).lower())
+            headers["accept-encoding"] = "gzip" if taken else "identity"
+        await super().__call__(scope, receive, send)
 
 
 def revalidated(request: Request, answer: Response) -> Response:
-    """The answer with an ETag, or 304 where the request names it."""
-    if answer.status_code == 304:  # of a static file
-        answer.headers.update(KEPT)
-    if answer.status_code != 200:
+    """The answer with an ETag, or 304 where the request names it. The ETag is weak, for gzip is the same content."""
+    if answer.status_code not in (200, 304):
         return answer
-    tag = answer.headers.get("etag") or f'W/"{blake2b(answer.body, digest_size=12).hexdigest()}"'
-    headers = {"ETag": tag, **KEPT}
+    tag = answer.headers.get("etag") or f'"{blake2b(answer.body, digest_size=12).hexdigest()}"'
+    headers = {"ETag": f"W/{tag.removeprefix('W/')}", **KEPT}
     known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
-    if tag.removeprefix("W/") in known or known == ["*"]:
+    if answer.status_code == 304 or tag.removeprefix("W/") in known or known == ["*"]:  # 304: of a static file
         return Response(status_code=304, headers=headers)
     answer.headers.update(headers)
     return answer

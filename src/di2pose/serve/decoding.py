@@ -19,6 +19,7 @@ from PIL import Image
 from di2pose.errors import InputError, require
 from di2pose.image.read import LEAST_PIXELS, decode_image, header_size
 from di2pose.serve.limits import ApiError, Limits
+from di2pose.serve.processes import end_with_parent
 from di2pose.video.stream import Frame, Stream, VideoBytes, open_video
 
 START_S = 120.0
@@ -171,13 +172,6 @@ def _prepare() -> None:
     files: their readable part is answered."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore")
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    end_with_parent()
     with suppress(ImportError):
         import_module("av")  # not within the time of the first call
-
-
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -1,72 +1,67 @@
-"""What GET /metrics answers: counters and histograms in Prometheus' text format 0.0.4. Nothing is about pictures."""
+"""GET /metrics: counts, histograms and gauges of all workers in Prometheus' text format 0.0.4. Labels are templates of
+routes, statuses and kinds of jobs alone."""
 
 import os
 import resource
 import sys
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
-"""Upper bounds of a histogram's buckets."""
+BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, float("inf"))
+"""Upper bounds of a histogram, in seconds."""
+FAMILIES = {
+    "requests_total": ("counter", "Requests by route, method and status (499: the client left)."),
+    "rejected_total": ("counter", "Requests refused as too_busy, too_large or too_dear."),
+    "wait_seconds": ("histogram", "Time in the queue of jobs that began."),
+    "work_seconds": ("histogram", "Time of a job's own work."),
+    "queue_length": ("gauge", "Jobs that have not begun."),
+    "running_job_age_seconds": ("gauge", "Time of work of the job whose turn it is."),
+    "ready": ("gauge", "1 where new requests are taken."),
+    "kept_jobs": ("gauge", "Jobs of /v1/jobs in memory."),
+    "held_bytes": ("gauge", "Bytes of all requests in memory."),
+    "model_info": ("gauge", "The models that are loaded."),
+    "resident_memory_bytes": ("gauge", "Memory of the process, without its decoders."),
+}
+"""Name -> type and meaning; in the text it has the prefix di2pose_."""
+ENDINGS = {"histogram": ("_bucket", "_sum", "_count")}
 Sample = tuple[str, dict[str, Any], float]
-"""What follows the family's name (`_sum`), labels, value."""
+"""Name (and ending), labels, value."""
 
 
-class LabelledCounter:
-    """Counts by the values of its labels."""
+class Metrics:
+    """Counters and histograms of one process."""
 
-    def __init__(self, *labels: str) -> None:
-        self.labels, self.values = labels, Counter[tuple[str, ...]]()
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, tuple[tuple[str, Any], ...]], float] = Counter()  # type: ignore[assignment]
 
-    def add(self, *values: str, by: float = 1) -> None:
-        self.values[values] += by  # type: ignore[assignment]  # Counter[float] has the same methods
+    def count(self, name: str, by: float = 1, **labels: Any) -> None:
+        self._values[name, tuple(labels.items())] += by
 
-    def samples(self) -> list[Sample]:
-        return [("", dict(zip(self.labels, values, strict=True)), count) for values, count in self.values.items()]
-
-
-class Histogram:
-    """Seconds by one label."""
-
-    def __init__(self, label: str) -> None:
-        self.label, self.buckets, self.sums = label, dict[str, list[int]](), Counter[str]()
-
-    def observe(self, value: str, seconds: float) -> None:
-        self.buckets.setdefault(value, [0] * (len(SECONDS) + 1))[bisect_left(SECONDS, seconds)] += 1
-        self.sums[value] += seconds  # type: ignore[assignment]
+    def observe(self, name: str, seconds: float, **labels: Any) -> None:
+        for bound in BUCKETS:
+            self.count(f"{name}_bucket", seconds <= bound, **labels, le="+Inf" if bound == BUCKETS[-1] else bound)
+        self.count(f"{name}_sum", seconds, **labels)
+        self.count(f"{name}_count", **labels)
 
     def samples(self) -> list[Sample]:
-        found: list[Sample] = []
-        for value, buckets in self.buckets.items():
-            own, bounds = {self.label: value}, (*map(str, SECONDS), "+Inf")
-            counts = list(accumulate(buckets))
-            found += [("_bucket", own | {"le": at}, count) for at, count in zip(bounds, counts, strict=True)]
-            found += [("_sum", own, self.sums[value]), ("_count", own, counts[-1])]
-        return found
+        return [(name, dict(labels), value) for (name, labels), value in self._values.items()]
 
 
-def family(name: str, kind: str, text: str, samples: Iterable[Sample], **labels: Any) -> str:
-    """The lines of one metric; `labels`: of all its samples."""
-    lines = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-    for suffix, own, value in samples:
-        pairs = ",".join(f'{key}="{_escaped(str(each))}"' for key, each in (labels | own).items())
-        lines.append(f"{name}{suffix}{{{pairs}}} {value:.10g}")
-    return "\n".join(lines) + "\n"
-
-
-def merged(texts: Sequence[str]) -> str:
-    """The metrics of several processes, which have the same families in the same order, as one text."""
-    blocks = [text.split("# HELP ")[1:] for text in texts]
+def prometheus_text(workers: Mapping[int, Sequence[Sample]]) -> str:
+    """The samples of all workers by their families."""
     lines = []
-    for block in zip(*blocks, strict=True):
-        lines += [f"# HELP {block[0].splitlines()[0]}", block[0].splitlines()[1]]
-        lines += [line for each in block for line in each.splitlines()[2:]]
+    for family, (kind, text) in FAMILIES.items():
+        lines += [f"# HELP di2pose_{family} {text}", f"# TYPE di2pose_{family} {kind}"]
+        names = [family + ending for ending in ENDINGS.get(kind, ("",))]
+        for worker, samples in workers.items():
+            for name, labels, value in (each for each in samples if each[0] in names):
+                own = {"worker": worker, **labels}
+                pairs = ",".join(f'{key}="{_escaped(str(label))}"' for key, label in own.items())
+                lines.append(f"di2pose_{name}{{{pairs}}} {value:.10g}")
     return "\n".join(lines) + "\n"
 
 

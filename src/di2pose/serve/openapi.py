@@ -20,8 +20,6 @@ from di2pose.serve.media import media_type
 from di2pose.serve.schema import LAB, PICTURE, ROUTES, VIDEO, Route, request_model
 
 Schema = dict[str, Any]
-UNWELL = (("livez", 503), ("readyz", 503))
-"""Endpoints and statuses of errors that have the schema of the answer."""
 OF_UPLOADS = (400, 408, 413, 415, 422, 503, 504)
 """Statuses that the answer to an upload may have, beside those of every answer."""
 FILES = {PICTURE: "a JPEG, PNG, WebP, GIF, BMP or AVIF", VIDEO: "an MP4, MOV, WebM, MKV or AVI"}
@@ -124,8 +122,9 @@ def _operation(route: Route, limits: Limits, formats: Sequence[str]) -> Schema:
         for name in names
     ]  # fmt: skip
     if route.files:
-        operation["requestBody"] = {"required": True, "content": _content(route, limits)}
-        for name, schema in _fields(route, limits).items():
+        fields = request_model(route.fields_of(route.files[0]), limits).model_json_schema()["properties"]
+        operation["requestBody"] = {"required": True, "content": _content(route, fields, limits)}
+        for name, schema in fields.items():
             json_text = {"application/json": {"schema": schema}}
             parameters.append({"name": name, "in": "query", "description": schema["description"], "content": json_text})
     if parameters:
@@ -143,7 +142,7 @@ def _operation(route: Route, limits: Limits, formats: Sequence[str]) -> Schema:
     guard = (403,) if route.path in OPEN else (401, 403)
     errors = {*guard, *route.errors, *(404,) * bool(names), *(OF_UPLOADS if route.files else ()), 500}
     for status in sorted(errors):
-        schema = ANSWERS[route.endpoint] if (route.endpoint, status) in UNWELL else _ref("Error")
+        schema = _ref("Workers" if status == 503 and route.endpoint in ("livez", "readyz") else "Error")
         error: Schema = {"description": CODES[status], "content": {"application/json": {"schema": schema}}}
         if status == 503 and schema == _ref("Error"):
             error["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}}
@@ -161,15 +160,8 @@ def _answer(route: Route, formats: Sequence[str]) -> Schema:
     return others | {"application/json": {"schema": ANSWERS[route.endpoint]}}
 
 
-def _fields(route: Route, limits: Limits) -> dict[str, Schema]:
-    """The fields beside the file."""
-    fields: dict[str, Schema] = request_model(route.fields_of(route.files[0]), limits).model_json_schema()["properties"]
-    return fields
-
-
-def _content(route: Route, limits: Limits) -> Schema:
+def _content(route: Route, others: dict[str, Schema], limits: Limits) -> Schema:
     """The same fields as a form, where each is JSON text, and as JSON, where the file is base64."""
-    others = _fields(route, limits)
     each = [{"required": [name]} for name in route.files]
     needed: Schema = each[0] if len(each) == 1 else {"oneOf": each}  # generators of clients read the plain form better
     content: Schema = {}

@@ -9,20 +9,19 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from multiprocessing import connection
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 END_S = 20.0
 """For workers to end by themselves."""
 ABSENT = 1_000_000
 """The load of a worker that does not answer yet, or no more."""
-PATIENCE_S, ACCEPTED_S = 0.05, 0.005
+PATIENCE_S, ACCEPTED_S = 0.02, 0.005
 """How long a connection is left to a worker with fewer requests; how long after it its request may not count yet."""
 Target = Callable[..., None]
-"""Called in each process with its SharedListener, the paths of all workers' own sockets, its own socket, and the
-arguments."""
+"""Called in each process with its SharedListener, the paths of all workers' own sockets, and its own socket."""
 
 
 class SharedListener(socket.socket):
@@ -32,7 +31,7 @@ class SharedListener(socket.socket):
     def __init__(self, listening: socket.socket, index: int, loads: Any) -> None:
         super().__init__(fileno=listening.detach())
         self.index, self.loads = index, loads
-        self._accepted = self._left = self._since = 0.0
+        self._accepted = 0.0
 
     def begin(self) -> None:
         """From now on this worker answers."""
@@ -43,59 +42,50 @@ class SharedListener(socket.socket):
         self.loads[self.index] += by
 
     def accept(self) -> tuple[socket.socket, Any]:
-        now = time.monotonic()
-        mine = self.loads[self.index] + (now - self._accepted < ACCEPTED_S)
-        if mine > min(self.loads):
-            if now - self._left > PATIENCE_S:
-                self._since = now
-            self._left = now
-            if now - self._since < PATIENCE_S:
-                raise BlockingIOError
-        self._accepted = now
-        return super().accept()
+        if self.loads[self.index] + (time.monotonic() - self._accepted < ACCEPTED_S) > min(self.loads):
+            time.sleep(PATIENCE_S)  # the work goes on, in threads
+        accepted = super().accept()  # BlockingIOError where another worker was first
+        self._accepted = time.monotonic()
+        return accepted
 
 
-def run_workers(count: int, listening: socket.socket, target: Target, arguments: dict[str, Any], ready: str) -> int:
+def run_workers(count: int, listening: socket.socket, target: Target, ready: str) -> int:
     """Keep `count` processes that answer at one listening socket, until SIGTERM or Ctrl-C; `ready` is printed when all
     of them do. The exit code: 1 where one ends before it has answered."""
-    context = multiprocessing.get_context("spawn")
-    ended_by = signal.SIGTERM
+    context, ended_by = multiprocessing.get_context("spawn"), 0
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def end(number: int, _: Any) -> None:
         nonlocal ended_by
-        ended_by = signal.Signals(number)
+        ended_by = number
         raise KeyboardInterrupt
 
-    with tempfile.TemporaryDirectory(prefix="di2pose-") as folder:
+    def start(index: int) -> Any:
+        loads[index] = ABSENT
+        process = context.Process(target=_run_worker, args=(target, index, listening, loads, paths, own[index]))
+        process.start()
+        return process
+
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="di2pose-"))
         paths = tuple(str(Path(folder) / str(index)) for index in range(count))
-        own = [socket.socket(socket.AF_UNIX) for _ in paths]
+        own = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in paths]
         for each, path in zip(own, paths, strict=True):
             each.bind(path)
             each.listen(128)
-        loads = context.RawArray("i", [ABSENT] * count)
-
-        def start(index: int) -> Any:
-            loads[index] = ABSENT
-            work = (target, index, listening, loads, paths, own[index], arguments)
-            process = context.Process(target=_run_worker, args=work)
-            process.start()
-            return process
-
+        loads, processes, shown = context.RawArray("i", [ABSENT] * count), list[Any](), False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, end)
-        processes: list[Any] = []
-        code, shown = 0, False
         try:
             processes += map(start, range(count))
-            while not code:
+            while True:
                 connection.wait([process.sentinel for process in processes], None if shown else 0.2)
                 if not shown and max(loads) < ABSENT:
                     shown = True
                     print(ready, flush=True)
                 for index, process in enumerate(processes):
-                    if process.exitcode is not None and loads[index] >= ABSENT:
-                        code = 1
-                    elif process.exitcode is not None:
+                    if process.exitcode is not None:
+                        if loads[index] >= ABSENT:
+                            return 1
                         print(f"worker {index} ended ({process.exitcode}): it is started again", file=sys.stderr)
                         processes[index] = start(index)
         except KeyboardInterrupt:
@@ -108,16 +98,19 @@ def run_workers(count: int, listening: socket.socket, target: Target, arguments:
             for process in processes:
                 process.join(END_S)
                 process.kill()
-            for each in own:
-                each.close()
-    if not code and ended_by == signal.SIGTERM:
+    if ended_by == signal.SIGTERM:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTERM)
-    return code
+    return 0
 
 
-def _run_worker(target: Target, index: int, listening: socket.socket, loads: Any, *arguments: Any) -> None:
-    """Of a worker: it gets SIGTERM where its parent ends without sending one."""
+def _run_worker(target: Target, index: int, listening: socket.socket, loads: Any, *sockets: Any) -> None:
+    end_with_parent()
+    target(SharedListener(listening, index, loads), *sockets)
+
+
+def end_with_parent() -> None:
+    """This process gets SIGTERM where its parent ends without sending one."""
 
     def watch() -> None:
         parent = multiprocessing.parent_process()
@@ -126,4 +119,3 @@ def _run_worker(target: Target, index: int, listening: socket.socket, loads: Any
             os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
-    target(SharedListener(listening, index, loads), *arguments)

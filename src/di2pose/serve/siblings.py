@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from di2pose.serve.limits import ApiError
 
 ANSWER_S = 2.0
 PASSED_ON = ("content-type", "retry-after", "x-accel-buffering")
+SILENT = {"ready": False, "alive": True, "problem": "it does not answer", "waiting": 0, "running": None}
+"""State of a worker that does not answer."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Siblings:
     def others(self) -> list[int]:
         return [index for index in range(len(self.paths)) if index != self.index]
 
-    async def ask(self, index: int, method: str, path: str) -> Response:
+    async def ask(self, index: int, method: str, path: str) -> StreamingResponse:
         """The answer of another worker, as a stream; ApiError where it gives none."""
         token = "" if self.token is None else f"Authorization: Bearer {self.token}\r\n"
         try:
@@ -50,21 +52,15 @@ class Siblings:
 
         return StreamingResponse(body(), int(status.split()[1]), headers)
 
-    async def texts(self, path: str) -> dict[int, str]:
-        """What the others answer to a GET; without those that do not."""
+    async def reports(self, own: dict[str, Any]) -> dict[int, Any]:
+        """`Service.report` of every worker, by its number."""
 
-        async def text(index: int) -> str:
+        async def report(index: int) -> Any:
             async with asyncio.timeout(ANSWER_S):
-                answer = await self.ask(index, "GET", path)
-                assert isinstance(answer, StreamingResponse)
-                return b"".join([bytes(part) async for part in answer.body_iterator]).decode()  # type: ignore[arg-type]
+                answer = await self.ask(index, "GET", "/readyz")
+                return json.loads(b"".join([bytes(part) async for part in answer.body_iterator]))  # type: ignore[arg-type]
 
-        found = await asyncio.gather(*map(text, self.others), return_exceptions=True)
-        return {index: each for index, each in zip(self.others, found, strict=True) if isinstance(each, str)}
-
-    async def states(self, own: dict[str, Any]) -> list[dict[str, Any]]:
-        """`status.state` of every worker."""
-        texts = await self.texts("/readyz")
-        silent = {"ready": False, "alive": True, "problem": "it does not answer", "waiting": 0, "running": None}
-        known = {index: json.loads(text)["workers"][0] for index, text in texts.items()} | {self.index: own}
-        return [known.get(index, {"worker": index, **silent}) for index in range(max(1, len(self.paths)))]
+        found = await asyncio.gather(*map(report, self.others), return_exceptions=True)
+        known = {index: each for index, each in zip(self.others, found, strict=True) if isinstance(each, dict)}
+        silent = {index: {"state": {"worker": index, **SILENT}, "samples": []} for index in self.others}
+        return dict(sorted((silent | known | {self.index: own}).items()))

@@ -8,6 +8,7 @@ import asyncio
 import base64
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from email.message import Message
@@ -96,33 +97,31 @@ def read_upload(
     """The name of the field with the file, the file or several, and the other fields as JSON values. `allowed`: the
     names of the file, of which one must be there; `most`: how many files may come."""
     kind, options = _parse_header(request.headers.get("content-type", ""))
-    files: dict[str, Any]
-    fields: dict[str, Any]
+    files: dict[str, Content] = {}
+    fields: list[tuple[str, Any]] = []
     if raw := RAW.fullmatch(kind):
-        files, fields = {raw[1]: [body]}, {}
+        files = {raw[1]: body}
     elif kind == "application/json":
         files, fields = _read_json(body)
     else:
         files, fields = _read_form(body, options.get("boundary", ""), most)
     for name, text in request.query_params.multi_items():
-        if name in fields:
-            raise ApiError(400, f"the field '{name[:40]}' came twice: give it once")
-        fields[name] = parse_json(text.encode(), f"the option '{name[:40]}' of the query string")
+        fields.append((name, parse_json(text.encode(), f"the option '{name[:40]}' of the query string")))
+    given = dict(fields)
+    if twice := Counter(name for name, _ in fields) - Counter(given.keys()):
+        raise ApiError(400, f"the field '{min(twice)[:40]}' came twice: give it once")
     if wrong := sorted(files.keys() - set(allowed)):
         expected = " or ".join(allowed)
         raise ApiError(400, f"a file in the field '{wrong[0][:40]}' is not expected here, but in {expected}")
-    count = sum(len(each) for each in files.values())
-    listed = any(isinstance(each, tuple) for each in files.values())
-    if len(files) != 1 or count < 1 or (most == 1 and (listed or count > 1)):
-        raise ApiError(400, f"one file is needed, in the field {' or '.join(allowed)}, got {count}: {KINDS}")
+    (name, content), *more = files.items() or [("", [])]
+    count = len(content) if isinstance(content, list) else 1
+    if more or not count or (most == 1 and isinstance(content, list)):
+        raise ApiError(400, f"one file is needed, in {' or '.join(allowed)}, got {count + len(more)}: {KINDS}")
     if count > most:
         raise ApiError(413, f"a request may have {most} pictures, {count} came: send several requests")
-    ((name, contents),) = files.items()
-    if listed or count > 1:
-        return name, list(contents), fields
-    if not contents[0]:
+    if not content:
         raise ApiError(422, f"the file in '{name}' is empty: choose another")
-    return name, contents[0], fields
+    return name, content, given
 
 
 def _parse_header(text: str) -> tuple[str, dict[str, str]]:
@@ -133,21 +132,20 @@ def _parse_header(text: str) -> tuple[str, dict[str, str]]:
     return first[0].lower(), {key.lower(): value for key, value in options if isinstance(value, str)}
 
 
-def _read_json(body: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The files are base64, in one line or wrapped, with or without the head of a data: URI; a tuple where they came as
-    a list."""
+def _read_json(body: bytes) -> tuple[dict[str, Content], list[tuple[str, Any]]]:
+    """The files are base64, in one line or wrapped, with or without the head of a data: URI."""
     record = parse_json(body, "the request")
     if not isinstance(record, dict):
         raise ApiError(400, f"the request must be a JSON object, got {type(record).__name__}")
-    files: dict[str, Any] = {}
+    files: dict[str, Content] = {}
     for name in record.keys() & {PICTURE, VIDEO}:
         try:
             given = record.pop(name)
-            files[name] = tuple(map(_decoded, given)) if isinstance(given, list) else [_decoded(given)]
+            files[name] = list(map(_decoded, given)) if isinstance(given, list) else _decoded(given)
         except (TypeError, ValueError) as error:
             wanted = "as text, alone or as a URI (data:image/png;base64,...)"
             raise ApiError(400, f"'{name}' must be the file's bytes in base64 {wanted}") from error
-    return files, record
+    return files, list(record.items())
 
 
 def _decoded(text: str) -> bytes:
@@ -168,23 +166,21 @@ def parse_json(text: bytes, what: str) -> Any:
         raise ApiError(400, f"{what} must be JSON in UTF-8: {reason}") from error
 
 
-def _read_form(body: bytes, boundary: str, most: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    files: dict[str, Any] = {}
-    fields: dict[str, Any] = {}
+def _read_form(body: bytes, boundary: str, most: int) -> tuple[dict[str, Content], list[tuple[str, Any]]]:
+    files: dict[str, list[bytes]] = {}
+    fields = []
     for disposition, content in _parts(body, boundary.encode("latin-1", "replace"), MOST_PARTS - 1 + most):
         kind, options = _parse_header(disposition)
         name = options.get("name", "")
         if kind != "form-data" or not name:
             raise ApiError(400, f"every part of a form needs a Content-Disposition with a name: {KINDS}")
-        if name in fields or (name in files and most == 1):
-            raise ApiError(400, f"the field '{name[:40]}' came twice: give it once")
         if name in (PICTURE, VIDEO):
             files.setdefault(name, []).append(content)
         elif len(content) > MOST_FIELD:
             raise ApiError(413, f"the field '{name[:40]}' has {len(content)} bytes, {MOST_FIELD} are allowed")
         else:
-            fields[name] = parse_json(content, f"the field '{name[:40]}'")
-    return files, fields
+            fields.append((name, parse_json(content, f"the field '{name[:40]}'")))
+    return {name: each if len(each) > 1 else each[0] for name, each in files.items()}, fields
 
 
 def _parts(body: bytes, boundary: bytes, most: int) -> Iterator[tuple[str, bytes]]:

@@ -20,7 +20,7 @@ from di2pose.errors import InputError, MissingExtra
 from di2pose.interruption import interruptible
 from di2pose.serve.decoding import Between, DecodingProcess, decode_picture
 from di2pose.serve.limits import ApiError, Limits
-from di2pose.serve.metrics import Histogram
+from di2pose.serve.metrics import Metrics
 
 MEMORY = 0.8
 """Weight of the earlier photos in the mean time of a photo's turn."""
@@ -30,6 +30,8 @@ SLICE_S = 2.0
 MOST_BEGUN = 2
 """Jobs of one kind that take turns; a client has at most one of each kind. Their pictures are in memory."""
 PHOTO = "photo"
+STUCK_S = 60.0
+"""A job that works for so much longer than its time limit, which it checks at every step, does not come back."""
 MOST_THREADS = 16
 Line = tuple[str, bool]
 """A client, and whether these jobs of it have begun."""
@@ -83,8 +85,7 @@ class Worker:
         self.decoder = DecodingProcess(decode_s)  # of pictures, for the job whose turn it is
         self.running: Job | None = None
         """The job whose turn it is."""
-        self.waits, self.works = Histogram("kind"), Histogram("kind")
-        """Seconds until jobs began, and seconds of their own work."""
+        self.metrics = Metrics()
         self._threads = ThreadPoolExecutor(MOST_THREADS, "di2pose-model")
         self._lines: OrderedDict[Line, deque[Job]] = OrderedDict()
         """Waiting jobs, in the order of their turns; none is empty."""
@@ -105,6 +106,20 @@ class Worker:
         """Number of jobs that have not begun."""
         return sum(len(jobs) for (_, begun), jobs in self._lines.items() if not begun)
 
+    def state(self, index: int) -> dict[str, Any]:
+        """Whether new requests would be taken (`ready`), and whether the work goes on (`alive`)."""
+        job, problem = self.running, None
+        running = None if job is None else {"kind": job.kind, "age_s": round(job.worked_s(), 3), "limit_s": job.work_s}
+        alive = job is None or job.worked_s() < job.work_s + STUCK_S
+        if self.ending:
+            problem = "it ends"
+        elif not alive:
+            problem = "the running job is stuck"
+        elif self.waiting >= self.most_waiting:
+            problem = "the queue is full"
+        return {"worker": index, "ready": problem is None, "alive": alive, "problem": problem,
+                "waiting": self.waiting, "running": running}  # fmt: skip
+
     async def run(self, job: Job, work: Callable[[Between], Any]) -> Any:
         """What `work(between)` returns, which runs in a thread and calls `between` where its turn may end; ApiError
         says what went wrong."""
@@ -119,12 +134,12 @@ class Worker:
                 self._check(job)
 
         self._begun.append(job)
-        self.waits.observe(job.kind, job.turn_began - job.came)
+        self.metrics.observe("wait_seconds", job.turn_began - job.came, kind=job.kind)
         try:
             call = partial(_settle, partial(work, between), lambda: between(SLICE_S))
             return _return_or_raise(await loop.run_in_executor(self._threads, call))
         finally:
-            self.works.observe(job.kind, job.worked_s())
+            self.metrics.observe("work_seconds", job.worked_s(), kind=job.kind)
             if job.kind == PHOTO:
                 self._turn_s = MEMORY * self._turn_s + (1 - MEMORY) * (time.monotonic() - job.turn_began)
             self._begun.remove(job)
