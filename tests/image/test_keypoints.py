@@ -107,6 +107,20 @@ def test_numpy_files(tmp_path):
         np.testing.assert_allclose(first.people, [A, B])
         np.testing.assert_allclose(second.people, [B])
     assert second.name == "y.jpg"
+    np.save(tmp_path / "one.npy", A)
+    np.testing.assert_allclose(read_keypoints(tmp_path / "one.npy")[0].people, [A])
+
+
+def test_a_result_of_this_program(tmp_path):
+    joints = dict.fromkeys(COCO_17.joints, {"uv_px": [None, None], "state": "unknown"})
+    joints |= {"nose": {"uv_px": [4.0, 5.0], "state": "visible"}, "left_hip": {"uv_px": [1, 9], "state": "out_of_frame"}}
+    tree = {"name": "coco_17", "joints": COCO_17.joints, "parents": COCO_17.parents}
+    frames = [{"image": "a/x.jpg", "people": [{"joints": joints}]}, {"image": None, "people": []}]
+    content = {"format": "di2pose.result", "skeleton": tree, "frames": frames}
+    first, second = read_keypoints(write(tmp_path / "own.json", content))
+    assert (first.name, len(second.people)) == ("x.jpg", 0)
+    assert np.flatnonzero(first.people[0, :, 2]).tolist() == [COCO_17.index("nose")]
+    np.testing.assert_array_equal(first.people[0, 0], [4, 5, 1])
 
 
 def test_h36m_is_named_since_its_joints_are_as_many_as_cocos(tmp_path):

@@ -117,7 +117,7 @@ def _read_file(path: Path, skeleton: Skeleton | None) -> list[PictureKeypoints]:
 def _json_pictures(content: Any, path: Path) -> tuple[list[Raw], Skeleton | None]:
     """The pictures of a JSON file by the shape of its content, and the skeleton where the file names it."""
     if isinstance(content, dict):
-        if content.get("format") == "di2pose":
+        if content.get("format") == "di2pose.result":
             return _own_pictures(content)
         if "people" in content:  # OpenPose: a file a frame
             name = re.sub(r"_keypoints$", "", path.stem)
@@ -169,8 +169,11 @@ def _numpy_pictures(path: Path) -> tuple[list[Raw], Skeleton | None]:
         values = np.concatenate([values[..., :2], parts["scores"].reshape(*values.shape[:-1], 1)], -1)
     skeleton = get_skeleton(str(parts["skeleton"])) if "skeleton" in parts else None
     names: list[str | None] = [str(name) for name in parts.get("names", ())]
-    if values.ndim not in (3, 4):
-        raise InputError(f"{path}: keypoints are (people, joints, 3) or (pictures, people, joints, 3), {values.shape=}")
+    if values.ndim not in (2, 3, 4):
+        raise InputError(
+            f"{path}: keypoints are (joints, 3), (people, joints, 3) or (pictures, people, joints, 3); got {values.shape}"
+        )
+    values = values[None] if values.ndim == 2 else values
     pictures = values if values.ndim == 4 else values[None]
     # Pictures with fewer people are filled up with NaN or zeros.
     kept = [[person for person in each if np.nan_to_num(person).any()] for each in pictures]
