@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from di2pose.errors import InputError
-from di2pose.image.keypoints import parse_keypoints, read_keypoints
+from di2pose.image.keypoints import PictureKeypoints, filled_frames, parse_keypoints, read_keypoints
 from di2pose.pose.skeleton import BODY_25, COCO_17, COCO_18, HALPE_26, MPII_16, SKELETONS
 
 RNG = np.random.default_rng(0)
@@ -107,6 +107,32 @@ def test_numpy_files(tmp_path):
         np.testing.assert_allclose(first.people, [A, B])
         np.testing.assert_allclose(second.people, [B])
     assert second.name == "y.jpg"
+    np.save(tmp_path / "one.npy", A)
+    np.testing.assert_allclose(read_keypoints(tmp_path / "one.npy")[0].people, [A])
+
+
+def test_frames_that_a_file_of_people_leaves_out_are_empty():
+    def filled(*names):
+        found = filled_frames([PictureKeypoints(name, A[None]) for name in names])
+        return [each.name for each in found if len(each.people) or each.name is None]
+
+    assert filled("3", "5", "2", "7", "4") == ["2", "3", "4", "5", None, "7"]
+    assert filled("a_1.jpg", "a_2.jpg", "a_3.jpg", "a_5.jpg") == ["a_1.jpg", "a_2.jpg", "a_3.jpg", None, "a_5.jpg"]
+    for names in (["0", "5"], ["a1", "b2", "b3"], ["x", "x"], [None], ["1"], ["1", "2", "3", "99999"]):
+        assert filled(*names) == names
+
+
+def test_a_result_of_this_program(tmp_path):
+    joints = {name: {"uv_px": [None, None], "state": "unknown"} for name in COCO_17.joints}
+    joints["nose"] = {"uv_px": [4.0, 5.0], "state": "visible"}
+    joints["left_hip"] = {"uv_px": [1, 9], "state": "out_of_frame"}
+    tree = {"name": "coco_17", "joints": COCO_17.joints, "parents": COCO_17.parents}
+    frames = [{"image": "a/x.jpg", "people": [{"joints": joints}]}, {"image": None, "people": []}]
+    content = {"format": "di2pose.result", "skeleton": tree, "frames": frames}
+    first, second = read_keypoints(write(tmp_path / "own.json", content))
+    assert (first.name, len(second.people)) == ("x.jpg", 0)
+    assert np.flatnonzero(first.people[0, :, 2]).tolist() == [COCO_17.index("nose")]
+    np.testing.assert_array_equal(first.people[0, 0], [4, 5, 1])
 
 
 def test_h36m_is_named_since_its_joints_are_as_many_as_cocos(tmp_path):
@@ -137,6 +163,7 @@ def test_arrays():
         (np.zeros((2, 17, 4)), r"\(people, joints, 3\)"),
         (np.full((1, 17, 3), 1e9), "person 0, nose: .* are no pixels"),
         ([["a"] * 3] * 17, "must be numbers"),
+        (np.random.default_rng(0).random((2, 17, 3)), "must be pixels, these are shares"),
     ],
 )
 def test_arrays_that_are_none(values, says):

@@ -79,6 +79,8 @@ def test_what_is_missing_is_said(model):
         lift_video(Di2Pose.from_pretrained(), [seen(standing())], 30, SIZE)
     with pytest.raises(InputError, match="fps must be from 1 to 1000"):
         lift_video(model, [seen(standing())], 0, SIZE)
+    with pytest.raises(InputError, match="0% of the keypoints lie in pictures of 90x50 pixels"):
+        lift_video(model, [seen(standing()), np.zeros((0, 17, 3))], 30, (90, 50))
 
 
 def test_people_keep_their_numbers_whatever_their_order_and_a_still_body_stays_still(model):
@@ -123,6 +125,11 @@ def test_the_command_writes_files_of_folders_and_files(model, tmp_path, capsys):
     assert np.abs(loose.track(0)[1].root_mm - motion.track(0)[1].root_mm).max() > 0.1  # the held one is smoother
     places = [motion.track(0)[k].root_mm[0] for k in range(3)]
     assert places == sorted(places)  # by frame number, not by name
+    coco = [{"image_id": k, "keypoints": seen(standing()).ravel().tolist()} for k in (7, 8, 9, 12)]
+    (tmp_path / "coco.json").write_text(json.dumps(coco))
+    assert main(["lift", str(tmp_path / "coco.json"), *flags, "--format", "json"]) == 0
+    assert "6 frames, 1 person, 2 frames that coco.json leaves out are empty" in capsys.readouterr().out
+    assert [len(each.people) for each in Motion.load(out / "coco.json")] == [1, 1, 1, 0, 0, 1]
     part = ["--format", "json", "--fps", "25", "--start", "0.04", "--end", "0.08", "--person", "largest"]
     assert main(["lift", str(folder), *flags, *part]) == 0
     assert [(each.frame_index, each.time_s) for each in Motion.load(out / "walk.json")] == [(1, 0.04)]

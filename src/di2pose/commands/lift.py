@@ -12,7 +12,7 @@ from di2pose.commands.inputs import Heights, Input, People, Seconds, fitted_came
 from di2pose.commands.writing import Report, RunLog, endings, floor_words, parse_formats, progress_bar, ready_folder
 from di2pose.device import usable_device
 from di2pose.errors import InputError
-from di2pose.image.keypoints import PictureKeypoints, read_keypoints
+from di2pose.image.keypoints import PictureKeypoints, filled_frames, read_keypoints
 from di2pose.interruption import deferred_sigint
 from di2pose.options import VIDEO_OPTIONS, Options
 from di2pose.pipeline.pipeline import Di2Pose
@@ -157,13 +157,16 @@ def _reports(model: Di2Pose, path: Path, name: str, options: LiftOptions) -> lis
 
 
 def _motion(model: Di2Pose, path: Path, name: str, pictures: list[PictureKeypoints], options: LiftOptions) -> Report:
+    frames = filled_frames(pictures)
     motion = lift_video(
-        model, [each.people for each in pictures], options.fps, options.pixels,
+        model, [each.people for each in frames], options.fps, options.pixels,
         smoothed=options.smooth, same_body=options.same_body, held_feet=options.hold_feet,
         start_s=options.start_s, end_s=options.end_s, **options.call(),
     )  # fmt: skip
     motion = motion if options.person is None else motion.only(options.person)
-    words = f"{len(motion)} frames, {count_people(len(motion.tracks))}"
+    missing = f"{len(frames) - len(pictures)} frames that {path.name} leaves out are empty"
+    parts = [f"{len(motion)} frames", count_people(len(motion.tracks)), missing * (len(frames) > len(pictures))]
+    words = ", ".join(filter(None, parts))
     return _written(Report(Input("video", path, name)), motion, words, options)
 
 

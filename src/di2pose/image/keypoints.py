@@ -26,6 +26,10 @@ ADVICE = (
     "expected OpenPose's JSON (a file or a folder of them), COCO results or annotations, AlphaPose's or MMPose's JSON, "
     "a result of di2pose, or .npy / .npz with keypoints (people, joints, 3)"
 )
+MOST_MISSING = 10_000
+"""Frames in a row; larger steps of a number are no gap in a video."""
+WITHIN_ONE = 1.5
+"""Coordinates up to here are shares of the picture, with some beyond its border."""
 Raw = tuple[str | None, list[Any]]
 """A picture's name, and its people as arrays (J, 3)."""
 
@@ -93,6 +97,19 @@ def people_in(found: Sequence[PictureKeypoints], picture: Path, source: object) 
     return names.get(picture.name, names.get(picture.stem, np.zeros((0, COCO_17.count, 3))))
 
 
+def filled_frames(found: Sequence[PictureKeypoints]) -> list[PictureKeypoints]:
+    """The frames of a video in the order of the numbers in their names, with the missing ones as frames without people:
+    files of COCO and AlphaPose list people, not frames. Unchanged where the numbers do not mostly count one by one."""
+    numbers = [_frame_number(Path(each.name or "")) for each in found]
+    by_number = {number: each for (_, number, _), each in sorted(zip(numbers, found, strict=True), key=lambda e: e[0])}
+    steps = np.diff(list(by_number))
+    uneven = not len(steps) or np.median(steps) != 1 or steps.max() > MOST_MISSING or -1 in by_number
+    if uneven or len(by_number) < len(found) or len({prefix for prefix, _, _ in numbers}) > 1:
+        return list(found)
+    nobody = PictureKeypoints(None, np.zeros((0, COCO_17.count, 3)))
+    return [by_number.get(number, nobody) for number in range(min(by_number), max(by_number) + 1)]
+
+
 def _read_file(path: Path, skeleton: Skeleton | None) -> list[PictureKeypoints]:
     if path.suffix.lower() in (".npy", ".npz"):
         with files.reading(path, ADVICE):
@@ -117,7 +134,7 @@ def _read_file(path: Path, skeleton: Skeleton | None) -> list[PictureKeypoints]:
 def _json_pictures(content: Any, path: Path) -> tuple[list[Raw], Skeleton | None]:
     """The pictures of a JSON file by the shape of its content, and the skeleton where the file names it."""
     if isinstance(content, dict):
-        if content.get("format") == "di2pose":
+        if content.get("format") == "di2pose.result":
             return _own_pictures(content)
         if "people" in content:  # OpenPose: a file a frame
             name = re.sub(r"_keypoints$", "", path.stem)
@@ -169,8 +186,12 @@ def _numpy_pictures(path: Path) -> tuple[list[Raw], Skeleton | None]:
         values = np.concatenate([values[..., :2], parts["scores"].reshape(*values.shape[:-1], 1)], -1)
     skeleton = get_skeleton(str(parts["skeleton"])) if "skeleton" in parts else None
     names: list[str | None] = [str(name) for name in parts.get("names", ())]
-    if values.ndim not in (3, 4):
-        raise InputError(f"{path}: keypoints are (people, joints, 3) or (pictures, people, joints, 3), {values.shape=}")
+    if values.ndim not in (2, 3, 4):
+        raise InputError(
+            f"{path}: keypoints must be (joints, 3), (people, joints, 3) or (pictures, people, joints, 3), "
+            f"got {values.shape}"
+        )
+    values = values[None] if values.ndim == 2 else values
     pictures = values if values.ndim == 4 else values[None]
     # Pictures with fewer people are filled up with NaN or zeros.
     kept = [[person for person in each if np.nan_to_num(person).any()] for each in pictures]
@@ -223,6 +244,8 @@ def _to_coco(joints: Float[np.ndarray, "P J 3"], skeleton: Skeleton, what: str) 
     if (far := (score > 0) & (np.abs(found[..., :2]) > 1e6).any(-1)).any():
         person, joint = (int(each[0]) for each in np.nonzero(far))
         raise InputError(f"{what}, person {person}, {COCO_17.joints[joint]}: {found[person, joint, :2]} are no pixels")
+    if (score > 0).sum() > 2 and np.abs(found[score > 0, :2]).max() <= WITHIN_ONE:
+        raise InputError(f"{what} must be pixels, these are shares of the picture: multiply by width and height")
     found[score == 0] = np.nan
     found[..., 2] = score
     return found

@@ -18,6 +18,9 @@ from di2pose.result import Motion
 from di2pose.video.estimate import estimate_video
 from di2pose.video.stream import RATES, Frame, Stream, check_part
 
+LEAST_INSIDE = 0.5
+"""Share of the keypoints in the picture; less is another picture's size."""
+
 
 class KeypointStream(Stream):
     """Frames of which only the size and the people's keypoints are known; and the detector that finds these."""
@@ -35,6 +38,13 @@ class KeypointStream(Stream):
         self.duration_s = len(frames) / fps
         self._picture = blank_picture(size)
         self._frames_of_people = [people[(people[..., 2] > 0).any(-1)] for people in frames]
+        points = np.concatenate([each[each[..., 2] > 0][:, :2] for each in self._frames_of_people])
+        inside = ((points >= 0) & (points <= size)).all(-1)
+        if len(points) and inside.mean() < LEAST_INSIDE:
+            raise InputError(
+                f"{inside.mean():.0%} of the keypoints lie in pictures of {size[0]}x{size[1]} pixels, most should: "
+                "give the size of the pictures in which they were found"
+            )
         self._now = 0
         ends = [0.0 if start_s is None else start_s, self.duration_s if end_s is None else end_s]
         self._first, self._end = (min(len(frames), math.ceil(at * fps - 1e-6)) for at in ends)
