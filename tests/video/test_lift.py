@@ -130,6 +130,15 @@ def test_the_command_writes_files_of_folders_and_files(model, tmp_path, capsys):
     assert main(["lift", str(tmp_path / "coco.json"), *flags, "--format", "json"]) == 0
     assert "6 frames, 1 person, 2 frames that coco.json leaves out are empty" in capsys.readouterr().out
     assert [len(each.people) for each in Motion.load(out / "coco.json")] == [1, 1, 1, 0, 0, 1]
+    several = [{**each, "image_id": f"{each['image_id']}/x.jpg"} for each in coco]
+    paths = [tmp_path / "a" / "x.json", tmp_path / "b" / "X.json", tmp_path / "x-1.json"]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(several[:2]))
+    one = ["--format", "npz", "--photos", "-o", str(tmp_path / "names")]
+    assert main(["lift", *map(str, paths), *flags[:2], *flags[4:], *one]) == 0
+    names = {"x-x.npz", "x-x-1.npz", "X-1-x.npz", "X-1-x-1.npz", "x-1-1-x.npz", "x-1-1-x-1.npz"}
+    assert {path.name for path in (tmp_path / "names").iterdir()} == names
     part = ["--format", "json", "--fps", "25", "--start", "0.04", "--end", "0.08", "--person", "largest"]
     assert main(["lift", str(folder), *flags, *part]) == 0
     assert [(each.frame_index, each.time_s) for each in Motion.load(out / "walk.json")] == [(1, 0.04)]

@@ -126,9 +126,9 @@ def lift(
     model = Di2Pose.from_pretrained(options.model, device)
     log = RunLog(options.out, max(len(path.name) for path in inputs))
     with progress_bar(None, len(inputs), "file", disable=len(inputs) < 2) as bar:
-        for number, path in enumerate(inputs):
-            stem = path.stem if path.is_file() else path.resolve().name
-            name = stem if [other.stem for other in inputs[:number]].count(stem) == 0 else f"{stem}-{number}"
+        taken: set[str] = set()
+        for path in inputs:
+            name = _free_name(path.stem if path.is_file() else path.resolve().name, taken)
             with deferred_sigint():
                 for report in _reports(model, path, name, options):
                     log.add(report)
@@ -136,6 +136,14 @@ def lift(
     people = sum(each.people for each in log.reports)
     print(f"{len(log.reports)} done, {count_people(people)}; written to {options.out}", flush=True)
     return log.exit_code
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    """The name, counted where it is taken already, and then taken; upper and lower case are the same."""
+    counted = [name, *(f"{name}-{k}" for k in range(1, len(taken) + 1))]
+    free = next(each for each in counted if each.casefold() not in taken)
+    taken.add(free.casefold())
+    return free
 
 
 def _reports(model: Di2Pose, path: Path, name: str, options: LiftOptions) -> list[Report]:
@@ -149,9 +157,9 @@ def _reports(model: Di2Pose, path: Path, name: str, options: LiftOptions) -> lis
         found = model(size=options.pixels, keypoints=[each.people for each in pictures], **options.call())
     except InputError as error:
         return [Report(Input("photo", path, name), problems=[str(error)])]
-    reports = []
+    reports, taken = [], set[str]()
     for number, (picture, result) in enumerate(zip(pictures, found, strict=True)):
-        own = name if len(pictures) == 1 else f"{name}-{Path(picture.name or str(number)).stem}"
+        own = name if len(pictures) == 1 else _free_name(f"{name}-{Path(picture.name or str(number)).stem}", taken)
         reports.append(_written(Report(Input("photo", path, own)), result, count_people(len(result.people)), options))
     return reports
 

@@ -26,7 +26,7 @@ class KeypointStream(Stream):
     """Frames of which only the size and the people's keypoints are known; and the detector that finds these."""
 
     def __init__(
-        self, frames: Sequence[Float[np.ndarray, "P 17 3"]], fps: float, size: tuple[int, int],
+        self, frames: Sequence[Float[np.ndarray, "_ 17 3"]], fps: float, size: tuple[int, int],
         start_s: float | None = None, end_s: float | None = None,
     ) -> None:  # fmt: skip
         check_part(start_s, end_s, None)
