@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 KEYPOINTS = COCO_17.count
 FACE = 5
 """Nose, eyes and ears: COCO's first keypoints, which Human3.6M's joints do not have."""
+LIMBS = list(H36M_17.indices(*COCO_17.joints[FACE:]))
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,12 @@ class Keypoints:
 
     def __init__(
         self, poses_mm: np.ndarray, texts: list[dict[str, str]], observer: Observer, count: int, seed: int,
-        skeleton: Skeleton = H36M_17, motions: "Motions | None" = None, frames: int = 1, seen: int | None = None,
+        skeleton: Skeleton = H36M_17, motions: "Motions | None" = None, frames: int = 1,
     ) -> None:  # fmt: skip
         """poses_mm: in the axes of cameras, or in the world of `motions`. skeleton: of the poses; Human3.6M's 17 joints
-        first. frames: of a window, which needs motions; seen: of these, so many in the middle are there"""
+        first. frames: of a window, which needs motions"""
         self.poses_mm, self.texts, self.observer, self.count, self.seed = poses_mm, texts, observer, count, seed
         self.skeleton, self.motions, self.frames = skeleton, motions, frames
-        self.seen = np.abs(np.arange(frames) - frames // 2) <= (seen or frames) // 2
         self._chunk = lru_cache(maxsize=2)(self._draw)
 
     def __len__(self) -> int:
@@ -126,7 +126,7 @@ class Keypoints:
         joints_mm, moved_mm = (
             x.numpy() for x in augment_motion(poses_mm, travel_mm, generator_of(*key), self.skeleton, T)
         )
-        points_mm = np.concatenate([face_points(joints_mm, random, T), _limbs(joints_mm), joints_mm], axis=1)
+        points_mm = np.concatenate([face_points(joints_mm, random, T), joints_mm[:, LIMBS], joints_mm], axis=1)
         points_mm = points_mm + moved_mm[:, None]
         near, far = DISTANCE_M
         distance = np.repeat(1000 * near * (far / near) ** random.uniform(size=(ROWS, 1)), T, 0)
@@ -152,7 +152,6 @@ class Keypoints:
         poses_mm, root_mm, there = self.poses_mm[chosen], np.zeros((ROWS, 3)), np.ones((ROWS, 1), bool)
         if self.motions is not None:
             rows, there = self.motions.window(chosen, self.frames)
-            there &= self.seen
             if not self.observer.whole:
                 there &= self._kept(random)
             turn = _cameras(random)[:, None]                                    # ROWS 1 3 3
@@ -236,11 +235,8 @@ def observe(
         return np.repeat(random.uniform(least, most, size=(len(places) // frames, 1)), frames, 0)
 
     noise: float | np.ndarray
-    if isinstance(observer.noise, tuple):
-        least, most = observer.noise
-        noise = least * (most / least) ** drawn(0, 1)
-    else:
-        noise = observer.noise
+    least, most = observer.noise if isinstance(observer.noise, tuple) else (observer.noise, None)
+    noise = least if most is None else least * (most / least) ** drawn(0, 1)
     if observer.annotated:
         chosen = drawn(0, 1) < observer.annotated
         places = places + _annotated(places, {name: [drawn(*way) for way in ways] for name, ways in ANNOTATED.items()},
@@ -251,8 +247,7 @@ def observe(
         error = _slowly(error.reshape(-1, frames, *error.shape[1:]), random).reshape(error.shape)
     error = scale[..., None] * error
     swapped = random.uniform(size=len(places)) < observer.swapped
-    mirrored = np.arange(KEYPOINTS)
-    mirrored[FACE:] = mirrored[FACE:].reshape(-1, 2)[:, ::-1].reshape(-1)       # left and right alternate
+    mirrored = np.where(np.arange(KEYPOINTS) < FACE, np.arange(KEYPOINTS), COCO_17.mirror_order)
     places = np.where(swapped[:, None, None], places[:, mirrored], places)
     relative = np.linalg.norm(error, axis=-1) / (2 * body[:, None])
     score = np.exp(-relative / 0.08) - 0.3 * hidden + SCORE_NOISE * random.standard_normal(relative.shape)
@@ -309,10 +304,6 @@ def face_points(
     return np.stack([base + size * (u * up + f * front + s * side) for u, f, s in shape], axis=1)
 
 
-def _limbs(joints_mm: np.ndarray) -> np.ndarray:
-    return joints_mm[:, H36M_17.indices(*COCO_17.joints[FACE:])]
-
-
 class MoveNetKeypoints:
     """The keypoints that MoveNet saw in the crops of another cache, in windows without other frames; its labels
     stay."""
@@ -342,7 +333,6 @@ def lift(
     count: int = 262144,
     seed: int = 0,
     window: int = 1,
-    seen: int | None = None,
 ) -> None:
     """Write a feature cache of simulated 2D keypoints, to compare lifting methods on: poses of a prepared dataset by
     other bodies, turned, before a drawn camera, partly hidden. Of a cache with MoveNet's tokens: those keypoints.
@@ -356,7 +346,6 @@ def lift(
         seed: another seed draws other bodies, cameras and errors
         window: frames of motion, 24 a second, round each pose; 1: the pose alone. Needs a dataset of motion (bvh); of
             a cache with MoveNet's tokens the other frames are missing
-        seen: how many of the window's frames, the middle ones, are there; left out: all
     """
     encoder = KeypointEncoder(window)
     if (data / "features.json").is_file():
@@ -375,7 +364,7 @@ def lift(
     motions = None
     if window > 1:
         poses, motions = _motions(dataset, poses, rows)
-    source = Keypoints(poses, texts, OBSERVERS[observer], count, seed, skeleton, motions, window, seen)
+    source = Keypoints(poses, texts, OBSERVERS[observer], count, seed, skeleton, motions, window)
     about = {"skeleton": skeleton.name, "source": dataset.name, "observer": observer, "split": split, "seed": seed}
     write_features(source, encoder, out, about)
 
