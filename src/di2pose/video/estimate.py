@@ -229,12 +229,7 @@ def _observations(encoded: EncodedCrops, encoder: Encoder, fresh: Sequence[bool]
 
 
 def drawn_people(
-    model: Di2Pose,
-    frames: Iterable[TrackedFrame],
-    hypotheses: int,
-    steps: int,
-    seed: int,
-    height_m: Height = None,
+    model: Di2Pose, frames: Iterable[TrackedFrame], hypotheses: int, steps: int, seed: int, height_m: Height = None
 ) -> Iterator[tuple[TrackedFrame, list[Person]]]:
     """The people of every frame with their track numbers; the diffusion runs on about BATCH crops at once."""
     for batch in _batches(frames):
