@@ -7,13 +7,13 @@ from di2pose.errors import InputError
 from di2pose.image.crop import Roi
 from di2pose.image.detect import Detection
 from di2pose.image.encoder import EncoderOutput, load_encoder
-from di2pose.image.keypoint_encoder import KeypointEncoder, blank_picture
+from di2pose.image.keypoint_encoder import BlankPicture, KeypointEncoder
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop
 from di2pose.pose.camera import Camera
 from di2pose.video.stream import Frame
 from di2pose.video.windows import TrackedFrame, at_times, windowed
 
-PICTURE, CAMERA = blank_picture((256, 256)), Camera((300.0, 300.0), (128.0, 128.0))
+PICTURE, CAMERA = BlankPicture((256, 256)), Camera((300.0, 300.0), (128.0, 128.0))
 BODY = np.random.default_rng(0).uniform(20, 200, (17, 2))
 
 

@@ -33,20 +33,16 @@ MOST_SIDE = 100_000
 class BlankPicture(Image.Image):
     """A picture of which only the size is known."""
 
-    def __init__(self, size: tuple[int, int]) -> None:
+    def __init__(self, size: Any) -> None:
+        """size: the user's (width, height)"""
         super().__init__()
-        self._mode, self._size = "RGB", size
-
-
-def blank_picture(size: Any) -> BlankPicture:
-    """Of the user's (width, height)."""
-    try:
-        width, height = (int(side) for side in size)
-    except (TypeError, ValueError):
-        width = height = 0
-    if not (1 <= width <= MOST_SIDE and 1 <= height <= MOST_SIDE):
-        raise InputError(f"size must be the picture's (width, height) in pixels, as (1920, 1080); got {size!r}")
-    return BlankPicture((width, height))
+        try:
+            width, height = (int(side) for side in size)
+        except (TypeError, ValueError):
+            width = height = 0
+        if not (1 <= width <= MOST_SIDE and 1 <= height <= MOST_SIDE):
+            raise InputError(f"size must be the picture's (width, height) in pixels, as (1920, 1080); got {size!r}")
+        self._mode, self._size = "RGB", (width, height)
 
 
 class KeypointEncoder:

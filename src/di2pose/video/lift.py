@@ -10,7 +10,7 @@ from PIL import Image
 
 from di2pose.errors import InputError
 from di2pose.image.detect import Detection
-from di2pose.image.keypoint_encoder import KeypointEncoder, blank_picture
+from di2pose.image.keypoint_encoder import BlankPicture, KeypointEncoder
 from di2pose.image.keypoints import parse_keypoints
 from di2pose.pipeline.given import detections_of
 from di2pose.pipeline.pipeline import Di2Pose
@@ -24,7 +24,7 @@ class KeypointStream(Stream):
 
     def __init__(self, people: Mapping[int, Float[np.ndarray, "P 17 3"]], fps: float, size: tuple[int, int]) -> None:
         """people: of the frames, by number"""
-        self.people, self.fps, self.picture, self.now = people, fps, blank_picture(size), 0
+        self.people, self.fps, self.picture, self.now = people, fps, BlankPicture(size), 0
 
     @property
     def name(self) -> None:
