@@ -3,8 +3,9 @@
     python experiments/observer_noise.py small --data prepared/pose2sim --seeds 0,1,2 --out noise.json
 
 Keypoints are the true 2D limb joints with Gaussian noise of that share of the body's extent in the picture, score 0.9,
-drawn for each seed anew; a model of keypoints alone has these only. The face is missing, and so are joints behind the patch of occ-80. Error of the fitted
-estimate of 8 hypotheses, MPJPE / PA-MPJPE in mm as `di2pose evaluate` has them, and PA-MPJPE of the mean of 8.
+drawn for each seed anew; a model of keypoints alone has these only. The face is missing, and so are joints behind the
+patch of occ-80. Error of the fitted estimate of 8 hypotheses, MPJPE / PA-MPJPE in mm as `di2pose evaluate` has them,
+and PA-MPJPE of the mean of 8.
 """
 
 from pathlib import Path

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from di2pose import recipes
-from di2pose.data.lift import Keypoints
 from di2pose.errors import InputError
+from di2pose.image.keypoint_encoder import KeypointEncoder
 from di2pose.model import Constraints, load_model, save_model
 from di2pose.network import Di2PoseNetwork, lift_features
 from di2pose.noise import hypothesis_generators, share
@@ -65,8 +65,9 @@ def test_keypoints_come_out_of_the_last_tokens_as_data_lift_has_them():
     tokens = features[:, -17:, -6:]
     keypoints = torch.cat([tokens[..., :2], tokens[..., 4:5], torch.ones(2, 17, 1)], -1).nan_to_num(0.0)
     keypoints[0, 14] = 0
-    parts = Keypoints.cache_parts(None, keypoints.numpy())
-    expected = Keypoints.layout.assemble({name: part.astype(np.float32) for name, part in parts.items()})
+    encoder = KeypointEncoder()
+    parts = encoder.cache_parts(keypoints.numpy())
+    expected = encoder.layout.assemble({name: part.astype(np.float32) for name, part in parts.items()})
     np.testing.assert_allclose(lift_features(features), expected, atol=1e-2)  # stored in 16 bits
 
 

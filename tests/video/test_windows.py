@@ -7,13 +7,13 @@ from di2pose.errors import InputError
 from di2pose.image.crop import Roi
 from di2pose.image.detect import Detection
 from di2pose.image.encoder import EncoderOutput, load_encoder
-from di2pose.image.keypoint_encoder import KeypointEncoder, blank_picture, window_features
+from di2pose.image.keypoint_encoder import BlankPicture, KeypointEncoder
 from di2pose.pipeline.crops import EncodedCrops, PersonCrop
 from di2pose.pose.camera import Camera
 from di2pose.video.stream import Frame
 from di2pose.video.windows import TrackedFrame, at_times, windowed
 
-PICTURE, CAMERA = blank_picture((256, 256)), Camera((300.0, 300.0), (128.0, 128.0))
+PICTURE, CAMERA = BlankPicture((256, 256)), Camera((300.0, 300.0), (128.0, 128.0))
 BODY = np.random.default_rng(0).uniform(20, 200, (17, 2))
 
 
@@ -61,10 +61,10 @@ def test_a_window_follows_its_track_at_any_frame_rate():
         near = np.flatnonzero(np.abs(times - when) < 1e-6)
         if len(near):
             expected[0, t] = keypoints(places[near[0]] - BODY[0, 0])
-    np.testing.assert_allclose(found[at].encoded.output.features[1], window_features(expected)[0], atol=1e-5)
+    np.testing.assert_allclose(found[at].encoded.output.features[1], encoder.features(expected)[0], atol=1e-5)
     short = list(windowed(iter(frames), encoder, 27, 9))[at].encoded.output.features[1].reshape(27, 17, 4)
     assert np.flatnonzero(short[..., 3].any(1)).tolist() == list(range(9, 18))
-    np.testing.assert_allclose(short[9:18].reshape(9, 68), window_features(expected)[0, 9:18], atol=1e-5)
+    np.testing.assert_allclose(short[9:18].reshape(9, 68), encoder.features(expected)[0, 9:18], atol=1e-5)
 
 
 def test_of_a_photo_only_the_middle_frame_is_there_and_places_are_relative_to_its_body():

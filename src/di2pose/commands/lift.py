@@ -4,19 +4,19 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
-from di2pose.commands.inputs import Heights, Input, People, Seconds, fitted_camera, read_camera
-from di2pose.commands.writing import Report, RunLog, endings, floor_words, parse_formats, progress_bar, ready_folder
+from di2pose.commands.inputs import Input, fitted_camera
+from di2pose.commands.predict import SharedOptions
+from di2pose.commands.writing import Report, RunLog, endings, floor_words, progress_bar, ready_folder
 from di2pose.device import usable_device
 from di2pose.errors import InputError
-from di2pose.image.keypoints import PictureKeypoints, filled_frames, read_keypoints
+from di2pose.image.detect import Detector
+from di2pose.image.keypoints import filled_frames, read_keypoints
 from di2pose.interruption import deferred_sigint
-from di2pose.options import VIDEO_OPTIONS, Options
 from di2pose.pipeline.pipeline import Di2Pose
-from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import SKELETONS
 from di2pose.result import Motion, Result, count_people
 from di2pose.video.lift import lift_video
@@ -26,13 +26,11 @@ FORMATS = ", ".join(name for name in endings() if name != "overlay")
 
 
 @dataclass(frozen=True, eq=False)
-class LiftOptions:
+class LiftOptions(SharedOptions):
     """The flags of `di2pose lift`."""
 
     size: str = ""
     """Width and height of the pictures in pixels, 1920x1080; may be left out where --camera has it."""
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("di2pose-out")
-    """Folder for the results; made where it is missing."""
     format: Annotated[str, tyro.conf.arg(help=f"what to write, with commas between: {FORMATS}")] = "json,html"
     fps: float = 30.0
     """Frames a second of a file or folder with several pictures, which are taken for those of a video."""
@@ -42,35 +40,10 @@ class LiftOptions:
     """Order of the joints, where the file does not say it and their number does not tell it, e.g. h36m_17."""
     model: str = "lift"
     """Name or folder of a model of keypoints alone."""
-    hypotheses: int = 8
-    """Poses drawn for each person; their mean is the estimate."""
-    steps: int | None = None
-    """Reverse steps of the diffusion (left out: the model's own)."""
-    seed: int = 0
-    """Of the noise."""
-    camera_file: Annotated[Path | None, tyro.conf.arg(name="camera")] = None
-    """JSON of a calibration, as for `di2pose predict`."""
-    field_of_view: Annotated[float | None, tyro.conf.arg(name="fov")] = None
-    """Degrees across the longer side, where there is no calibration (left out: 60)."""
-    height_m: Annotated[Heights, tyro.conf.arg(name="height")] = None
-    """Stature in metres, 1.78 of everybody, or 0=1.78,1=1.20 by the number of the person."""
-    start_s: Annotated[Seconds, tyro.conf.arg(name="start")] = None
-    """Of videos: only from this time on."""
-    end_s: Annotated[Seconds, tyro.conf.arg(name="end")] = None
-    """Of videos: only until this time."""
-    person: People = None
-    """Of videos: only these people in the files, by track number, or the one with the largest median box."""
-    smooth: bool = True
-    """Smooth videos over time."""
-    same_body: bool = True
-    """Give everybody in a video bones of one length."""
-    hold_feet: bool = True
-    """Hold feet in videos where they stand on the floor, and smooth people's paths."""
-    up: Literal["camera", "floor"] = "camera"
-    """What is up in TRC, C3D, BVH and the page: the camera's up, or, where it is found, that of the floor, at height
-    0."""
-    device: str = "auto"
-    """auto, cpu, cuda or mps."""
+    max_people: tyro.conf.Suppress[int] = 8
+    min_score: tyro.conf.Suppress[float | None] = None
+    detector: tyro.conf.Suppress[str | Detector | None] = None
+    second_look: tyro.conf.Suppress[bool] = True
 
     @cached_property
     def pixels(self) -> tuple[int, int]:
@@ -78,30 +51,17 @@ class LiftOptions:
         found = SIZE.fullmatch(self.size.strip())
         if found is not None:
             return int(found[1]), int(found[2])
-        known = None if self.size or self.camera_file is None else read_camera(self.camera_file).size
+        known = None if self.size or self.known_camera is None else self.known_camera.size
         if known is None:
             got = f", got '{self.size}'" if self.size else ""
             raise InputError(f"--size must be the pictures' width and height in pixels, 1920x1080{got}")
         return known
 
     @cached_property
-    def formats(self) -> tuple[str, ...]:
-        names = parse_formats(self.format)
-        if "overlay" in names:
-            raise InputError(f"--format overlay needs the picture: use `di2pose predict --keypoints`, or {FORMATS}")
-        return names
-
-    @cached_property
-    def camera(self) -> Camera | None:
-        if self.camera_file is not None and self.field_of_view is not None:
-            raise InputError("give --camera or --fov, not both: the camera has a field of view already")
-        return None if self.camera_file is None else fitted_camera(read_camera(self.camera_file), self.pixels)
-
-    def call(self) -> dict[str, Any]:
+    def asked(self) -> dict[str, Any]:
         """Arguments of a prediction."""
-        names = ("hypotheses", "steps", "seed", "height_m", "field_of_view")
-        chosen = {name: getattr(self, name) for name in names if name in VIDEO_OPTIONS}
-        return chosen | {"camera": self.camera}
+        camera = None if self.known_camera is None else fitted_camera(self.known_camera, self.pixels)
+        return {"camera": camera} | self.call("hypotheses", "steps", "seed", "height_m", "field_of_view")
 
 
 def lift(
@@ -119,8 +79,9 @@ def lift(
         raise InputError("give a file or folder of 2D keypoints: di2pose lift poses.json --size 1920x1080")
     if options.skeleton is not None and options.skeleton not in SKELETONS:
         raise InputError(f"--skeleton knows {', '.join(SKELETONS)}; got {options.skeleton}")
-    _ = options.pixels, options.formats, options.camera  # wrong ones are errors before any work
-    Options(**{name: value for name, value in options.call().items() if name != "camera"}).check()
+    if "overlay" in options.formats:
+        raise InputError(f"--format overlay needs the picture: use `di2pose predict --keypoints`, or {FORMATS}")
+    _ = options.pixels, options.asked  # wrong ones are errors before any work
     ready_folder(options.out)
     device = usable_device(options.device, "--device")
     model = Di2Pose.from_pretrained(options.model, device)
@@ -153,33 +114,29 @@ def _reports(model: Di2Pose, path: Path, name: str, options: LiftOptions) -> lis
         if not any(len(each.people) for each in pictures):
             raise InputError(f"{path} has no people: it holds {len(pictures)} pictures without keypoints")
         if len(pictures) > 1 and not options.photos:
-            return [_motion(model, path, name, pictures, options)]
-        found = model(size=options.pixels, keypoints=[each.people for each in pictures], **options.call())
+            every = filled_frames(pictures)
+            missing = f"{len(every) - len(pictures)} frames that {path.name} leaves out are empty"
+            motion = lift_video(
+                model, [each.people for each in every], options.fps, options.pixels,
+                smoothed=options.smooth, same_body=options.same_body, held_feet=options.hold_feet,
+                start_s=options.start_s, end_s=options.end_s, **options.asked,
+            )  # fmt: skip
+            motion = motion if options.person is None else motion.only(options.person)
+            return [_written(Input("video", path, name), motion, options, missing * (len(every) > len(pictures)))]
+        found = model(size=options.pixels, keypoints=[each.people for each in pictures], **options.asked)
     except InputError as error:
         return [Report(Input("photo", path, name), problems=[str(error)])]
-    reports, taken = [], set[str]()
-    for number, (picture, result) in enumerate(zip(pictures, found, strict=True)):
+    items, taken = [], set[str]()
+    for number, picture in enumerate(pictures):
         own = name if len(pictures) == 1 else _free_name(f"{name}-{Path(picture.name or str(number)).stem}", taken)
-        reports.append(_written(Report(Input("photo", path, own)), result, count_people(len(result.people)), options))
-    return reports
+        items.append(Input("photo", path, own))
+    return [_written(item, result, options) for item, result in zip(items, found, strict=True)]
 
 
-def _motion(model: Di2Pose, path: Path, name: str, pictures: list[PictureKeypoints], options: LiftOptions) -> Report:
-    frames = filled_frames(pictures)
-    motion = lift_video(
-        model, [each.people for each in frames], options.fps, options.pixels,
-        smoothed=options.smooth, same_body=options.same_body, held_feet=options.hold_feet,
-        start_s=options.start_s, end_s=options.end_s, **options.call(),
-    )  # fmt: skip
-    motion = motion if options.person is None else motion.only(options.person)
-    missing = f"{len(frames) - len(pictures)} frames that {path.name} leaves out are empty"
-    parts = [f"{len(motion)} frames", count_people(len(motion.tracks)), missing * (len(frames) > len(pictures))]
-    words = ", ".join(filter(None, parts))
-    return _written(Report(Input("video", path, name)), motion, words, options)
-
-
-def _written(report: Report, found: Result | Motion, words: str, options: LiftOptions) -> Report:
-    report.text = " · ".join([words, *floor_words(found, options.up)])
-    report.people = len(found.tracks if isinstance(found, Motion) else found.people)
-    report.save(options.out / report.item.name, options.formats, found, found, up=options.up)
+def _written(item: Input, found: Result | Motion, options: LiftOptions, note: str = "") -> Report:
+    people = len(found.tracks if isinstance(found, Motion) else found.people)
+    frames = f"{len(found)} frames" if isinstance(found, Motion) else ""
+    words = ", ".join(filter(None, [frames, count_people(people), note]))
+    report = Report(item, " · ".join([words, *floor_words(found, options.up)]), people)
+    report.save(options.out / item.name, options.formats, found, found, up=options.up)
     return report

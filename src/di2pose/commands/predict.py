@@ -64,11 +64,86 @@ REST = {
 
 
 @dataclass(frozen=True, eq=False)
-class PredictOptions(Options):
-    """One run. The fields are the flags; what is read or derived from them is a property."""
+class SharedOptions(Options):
+    """The options of `predict` and `lift`. The fields are the flags; what is read or derived from them is a
+    property."""
 
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("di2pose-out")
     """Folder for the results; made where it is missing."""
+    format: str = "json,html"
+    camera_file: Annotated[Path | None, tyro.conf.arg(name="camera")] = None
+    """JSON with "K", the 3x3 matrix of a calibration, or "focal" and "centre" in pixels; may hold "size"
+    [width, height] and "distortion" in OpenCV's order."""
+    height_m: Annotated[Heights, tyro.conf.arg(name="height")] = None
+    """Stature in metres, 1.78 of everybody, or 0=1.78,1=1.20 by track number (in photos by position in the list):
+    scales skeleton and distance."""
+    field_of_view: Annotated[float | None, tyro.conf.arg(name="fov")] = None
+    """Field of view in degrees across the longer side, where there is no calibration. Without it: by the focal length
+    in a photo's EXIF block, else 60."""
+    start_s: Annotated[Seconds, tyro.conf.arg(name="start")] = None
+    """Of videos: only from this time on."""
+    end_s: Annotated[Seconds, tyro.conf.arg(name="end")] = None
+    """Of videos: only until this time."""
+    fps: float | None = None
+    person: People = None
+    """Of videos: only these people in the files, by track number, or the one with the largest median box."""
+    smooth: bool = True
+    """Smooth videos over time; surer joints weigh more."""
+    same_body: bool = True
+    """Give everybody in a video bones of one length from their first frame to their last."""
+    hold_feet: bool = True
+    """Hold feet in videos where they stand on the floor, and smooth people's paths."""
+    up: Literal["camera", "floor"] = "camera"
+    """What is up in TRC, C3D, BVH and the page: the camera's up, or, where it is found, that of the floor, at height
+    0."""
+    device: str = "auto"
+    """auto, cpu, cuda or mps."""
+    boxes: tyro.conf.Suppress[Boxes | None] = None
+    keypoints: tyro.conf.Suppress[Any] = None
+    camera: tyro.conf.Suppress[Camera | None] = None
+    occluded: tyro.conf.Suppress[Boxes] = ()
+    pin: tyro.conf.Suppress[dict[str, Point] | None] = None
+    keep_tokens: tyro.conf.Suppress[dict[int, int] | None] = None
+
+    def __post_init__(self) -> None:
+        _ = self.formats, self.known_camera  # read now: wrong ones are errors before any work
+        try:
+            self.check()
+            if any(each is not None for each in self.part.values()):
+                from di2pose.video.stream import check_part  # photos do without
+
+                check_part(self.start_s, self.end_s, self.fps)
+        except InputError as error:
+            name, problem = str(error).split(" ", 1)
+            height = self.height_m if name == "height_m" and isinstance(self.height_m, float | int) else 0.0
+            hint = f": did you mean {height / 100:g} m?" if 30 <= height <= 300 else ""
+            raise InputError(f"--{FLAGS.get(name, name).replace('_', '-')} {problem}{hint}") from None
+        if self.camera_file is not None and self.field_of_view is not None:
+            raise InputError("give --camera or --fov, not both: the camera has a field of view already")
+
+    def call(self, *names: str) -> dict[str, Any]:
+        """Keyword arguments of a call of the pipeline, by name."""
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def part(self) -> dict[str, Any]:
+        """The options that choose a part of a video."""
+        return self.call("start_s", "end_s", "fps", "person")
+
+    @cached_property
+    def formats(self) -> tuple[str, ...]:
+        """The names in `format`, each once."""
+        return parse_formats(self.format)
+
+    @cached_property
+    def known_camera(self) -> Camera | None:
+        return None if self.camera_file is None else read_camera(self.camera_file)
+
+
+@dataclass(frozen=True, eq=False)
+class PredictOptions(SharedOptions):
+    """One run."""
+
     format: Annotated[str, tyro.conf.arg(help=FORMAT_HELP)] = "json,html,overlay"
     model: str | None = None
     """Name or folder of a model (left out: the one inside the package)."""
@@ -85,36 +160,10 @@ class PredictOptions(Options):
     a folder of it), COCO results, AlphaPose's, MMPose's, .npz or .npy; photos are found by name."""
     observer: str = "movenet"
     """Network that finds 2D keypoints: movenet, vitpose:FOLDER-OR-HUB-NAME, or rtmlib[:MODE-OR-ONNX]."""
-    camera_file: Annotated[Path | None, tyro.conf.arg(name="camera")] = None
-    """JSON with "K", the 3x3 matrix of a calibration, or "focal" and "centre" in pixels; may hold "size"
-    [width, height] and "distortion" in OpenCV's order."""
-    height_m: Annotated[Heights, tyro.conf.arg(name="height")] = None
-    """Stature in metres, 1.78 of everybody, or 0=1.78,1=1.20 by track number (in photos by position in the list):
-    scales skeleton and distance."""
-    field_of_view: Annotated[float | None, tyro.conf.arg(name="fov")] = None
-    """Field of view in degrees across the longer side, where there is no calibration. Without it: by the focal length
-    in a photo's EXIF block, else 60."""
-    start_s: Annotated[Seconds, tyro.conf.arg(name="start")] = None
-    """Of videos: only from this time on."""
-    end_s: Annotated[Seconds, tyro.conf.arg(name="end")] = None
-    """Of videos: only until this time."""
     fps: float | None = None
     """Of videos: at most so many frames a second."""
-    person: People = None
-    """Of videos: only these people in the files, by track number, or the one with the largest median box."""
-    smooth: bool = True
-    """Smooth videos over time; surer joints weigh more."""
-    same_body: bool = True
-    """Give everybody in a video bones of one length from their first frame to their last."""
-    hold_feet: bool = True
-    """Hold feet in videos where they stand on the floor, and smooth people's paths."""
-    up: Literal["camera", "floor"] = "camera"
-    """What is up in TRC, C3D, BVH and the page: the camera's up, or, where it is found, that of the floor, at height
-    0."""
     blur_faces: bool = False
     """Make faces unrecognisable in everything that is written. Only of people who were found."""
-    device: str = "auto"
-    """auto, cpu, cuda or mps."""
     max_megapixels: float = MOST_MEGAPIXELS
     """Refuse larger pictures that have to be unpacked whole (PNG, TIFF); JPEGs may have any size."""
     workers: int | None = None
@@ -125,29 +174,10 @@ class PredictOptions(Options):
     goes on where a stopped run was."""
     ray_address: str | None = None
     """Of a running cluster, ray://HOST:10001 or HOST:6379 (left out: one is started on this machine)."""
-    boxes: tyro.conf.Suppress[Boxes | None] = None
-    keypoints: tyro.conf.Suppress[Any] = None
-    camera: tyro.conf.Suppress[Camera | None] = None
-    occluded: tyro.conf.Suppress[Boxes] = ()
-    pin: tyro.conf.Suppress[dict[str, Point] | None] = None
-    keep_tokens: tyro.conf.Suppress[dict[int, int] | None] = None
 
     def __post_init__(self) -> None:
-        # Read now: wrong ones are errors before any work.
-        _ = self.formats, self.box_file, self.known_camera, self.known_keypoints
-        try:
-            self.check()
-            if any(each is not None for each in self.part.values()):
-                from di2pose.video.stream import check_part  # photos do without
-
-                check_part(self.start_s, self.end_s, self.fps)
-        except InputError as error:
-            name, problem = str(error).split(" ", 1)
-            height = self.height_m if name == "height_m" and isinstance(self.height_m, float | int) else 0.0
-            hint = f": did you mean {height / 100:g} m?" if 30 <= height <= 300 else ""
-            raise InputError(f"--{FLAGS.get(name, name).replace('_', '-')} {problem}{hint}") from None
-        if self.camera_file is not None and self.field_of_view is not None:
-            raise InputError("give --camera or --fov, not both: the camera has a field of view already")
+        super().__post_init__()
+        _ = self.box_file, self.known_keypoints
         if self.box_source is not None and self.keypoint_source is not None:
             raise InputError("give --boxes or --keypoints, not both: keypoints say where the people are")
         if self.workers is not None and self.workers < 0:
@@ -156,20 +186,6 @@ class PredictOptions(Options):
             raise InputError("--ray-address is of --engine ray: give both, or neither")
         if self.max_megapixels <= 0:
             raise InputError(f"--max-megapixels must be above 0, got {self.max_megapixels:g}")
-
-    def call(self, *names: str) -> dict[str, Any]:
-        """Keyword arguments of a call of the pipeline, by name."""
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def part(self) -> dict[str, Any]:
-        """The options that choose a part of a video."""
-        return self.call("start_s", "end_s", "fps", "person")
-
-    @cached_property
-    def formats(self) -> tuple[str, ...]:
-        """The names in `format`, each once."""
-        return parse_formats(self.format)
 
     @property
     def processes(self) -> int:
@@ -184,10 +200,6 @@ class PredictOptions(Options):
     @cached_property
     def known_keypoints(self) -> list[PictureKeypoints] | None:
         return None if self.keypoint_source is None else read_keypoints(self.keypoint_source)
-
-    @cached_property
-    def known_camera(self) -> Camera | None:
-        return None if self.camera_file is None else read_camera(self.camera_file)
 
 
 Work = Callable[[Sequence[Input], PredictOptions, ReportCallback], bool]

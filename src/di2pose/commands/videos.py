@@ -3,7 +3,6 @@
 import dataclasses
 import multiprocessing
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 from PIL import Image
@@ -26,10 +25,8 @@ from di2pose.options import VIDEO_OPTIONS
 from di2pose.output.media import OverlayVideo, Thumbnails, without_faces
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion, Result, count_people
-from di2pose.video.body import one_body
-from di2pose.video.estimate import check_heights, video_results
-from di2pose.video.feet import hold_feet
-from di2pose.video.fragments import TrackNotes, whole_tracks
+from di2pose.video.estimate import check_heights, video_results, whole_motion
+from di2pose.video.fragments import TrackNotes
 from di2pose.video.stream import BrokenVideoWarning, Stream
 
 
@@ -75,10 +72,8 @@ class Recording:
             return
         stem = self.stem if wanted is None else Path(f"{self.stem}{PARTIAL}")
         remove_partial(self.stem)
-        results = whole_tracks(self.results, notes=self.notes)
-        results = one_body(results, self.options.height_m) if self.options.same_body else results
-        everybody = Motion(hold_feet(results) if self.options.hold_feet else results, self.stream.fps)
-        motion = everybody
+        how = self.options.same_body, self.options.hold_feet, self.options.height_m
+        motion = everybody = whole_motion(self.results, self.stream.fps, self.notes, False, *how)  # smoothed already
         try:  # the files are written all the same: only the named people have their height
             check_heights(self.options.height_m, everybody)
         except InputError as error:
@@ -118,8 +113,7 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, report: 
     the program ends.
     """
     try:
-        part = options.call("start_s", "end_s", "fps")
-        stream = Stream(item.source, **part)
+        stream = Stream(item.source, **options.call("start_s", "end_s", "fps"))
     except InputError as error:
         report(Report(item, problems=[str(error)]))
         return True
@@ -133,8 +127,14 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, report: 
         warnings.simplefilter("ignore", BrokenVideoWarning)  # `stream.broken` says it too
         with progress_bar(item.label, stream.expected, "frame", hidden) as bar:
             try:
-                for result in _results(model, stream, options, recording.notes):
-                    recording.add(result)
+                camera = options.known_camera
+                if camera is not None:
+                    camera = fitted_camera(camera, next(iter(stream)).picture.size)
+                for result in video_results(
+                    model, stream, smoothed=options.smooth, same_body=False, camera=camera, pictures=True,
+                    notes=recording.notes, **options.call(*VIDEO_OPTIONS),
+                ):  # fmt: skip
+                    recording.add(without_faces(model, result) if options.blur_faces else result)
                     bar.update()
                     check()
             except InputError as error:
@@ -150,15 +150,3 @@ def predict_video(model: Di2Pose, item: Input, options: PredictOptions, report: 
         if isinstance(stopped, KeyboardInterrupt) and item.kind != "camera":
             raise stopped
     return not outcome.disk_full
-
-
-def _results(model: Di2Pose, stream: Stream, options: PredictOptions, notes: TrackNotes) -> Iterator[Result]:
-    """Results for the overlay; bodies are fitted when the whole video is known."""
-    camera = options.known_camera
-    if camera is not None:
-        camera = fitted_camera(camera, next(iter(stream)).picture.size)
-    results = video_results(
-        model, stream, smoothed=options.smooth, same_body=False, camera=camera, pictures=True, notes=notes,
-        **options.call(*VIDEO_OPTIONS),
-    )  # fmt: skip
-    return (without_faces(model, result) for result in results) if options.blur_faces else results

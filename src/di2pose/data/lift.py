@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import tyro
@@ -18,26 +18,21 @@ from scipy.spatial.transform import Rotation
 
 from di2pose.data.bvh import PITCH_DEGREES
 from di2pose.data.feature_cache import ROWS, TEXT, FeatureCache, write_features
-from di2pose.data.poses import augment, augment_motion, whole_poses
+from di2pose.data.poses import augment_motion, whole_poses
 from di2pose.data.sample import OCCLUDED, OUT_OF_FRAME, SEEN, Dataset
 from di2pose.errors import InputError
-from di2pose.image.keypoint_encoder import (
-    LAYOUT,
-    RATE,
-    WINDOW,
-    WINDOW_BLOCK,
-    encoder_name,
-    window_layout,
-    window_tokens,
-)
+from di2pose.image.keypoint_encoder import RATE, KeypointEncoder, as_window
 from di2pose.image.movenet import OBSERVER
 from di2pose.noise import generator_of, seed_of
-from di2pose.pose.keypoints import by_body
 from di2pose.pose.skeleton import COCO_17, H36M_17, H36M_21, Skeleton
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KEYPOINTS = COCO_17.count
 FACE = 5
 """Nose, eyes and ears: COCO's first keypoints, which Human3.6M's joints do not have."""
+LIMBS = list(H36M_17.indices(*COCO_17.joints[FACE:]))
 
 
 @dataclass(frozen=True)
@@ -98,23 +93,17 @@ pans, by up to a body size a second."""
 
 
 class Keypoints:
-    """Simulated keypoints of a set of poses: a crop source and its encoder. Chunk k of ROWS records depends on the seed
-    and k alone."""
-
-    name, layout = encoder_name(1), LAYOUT
+    """Simulated keypoints of a set of poses, or of windows of a motion round each pose, RATE frames a second by one
+    body and camera: a crop source. Chunk k of ROWS records depends on the seed and k alone."""
 
     def __init__(
-        self,
-        poses_mm: np.ndarray,
-        texts: list[dict[str, str]],
-        observer: Observer,
-        count: int,
-        seed: int,
-        skeleton: Skeleton = H36M_17,
-    ) -> None:
-        """skeleton: of the poses; Human3.6M's 17 joints first"""
+        self, poses_mm: np.ndarray, texts: list[dict[str, str]], observer: Observer, count: int, seed: int,
+        skeleton: Skeleton = H36M_17, motions: "Motions | None" = None, frames: int = 1,
+    ) -> None:  # fmt: skip
+        """poses_mm: in the axes of cameras, or in the world of `motions`. skeleton: of the poses; Human3.6M's 17 joints
+        first. frames: of a window, which needs motions"""
         self.poses_mm, self.texts, self.observer, self.count, self.seed = poses_mm, texts, observer, count, seed
-        self.skeleton = skeleton
+        self.skeleton, self.motions, self.frames = skeleton, motions, frames
         self._chunk = lru_cache(maxsize=2)(self._draw)
 
     def __len__(self) -> int:
@@ -127,97 +116,72 @@ class Keypoints:
         labels = {"joints_mm": joints_mm[row], "visibility": visibility[row]}
         return keypoints[row], labels, text | {"id": f"{text['id']}#{i}"}
 
-    def cache_parts(self, crops: np.ndarray) -> dict[str, np.ndarray]:
-        return cache_parts(crops)
-
     def _draw(self, chunk: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Keypoints (ROWS, 17, 4), poses in crop axes, visibility of the joints, and whose poses they are."""
-        import torch
-
-        random = np.random.default_rng(seed_of(self.seed, "lift", chunk))
+        """Keypoints (ROWS, 17, 4) or (ROWS, T, 17, 4), poses in crop axes, visibility of the joints, and whose poses
+        they are."""
+        T, key = self.frames, (self.seed, "lift" if self.motions is None else "windows", chunk)
+        random = np.random.default_rng(seed_of(*key))
         chosen = random.integers(len(self.poses_mm), size=ROWS)
-        poses = torch.from_numpy(np.ascontiguousarray(self.poses_mm[chosen], dtype=np.float32))
-        joints_mm = augment(poses, generator_of(self.seed, "lift", chunk), self.skeleton).numpy()
-        points_mm = np.concatenate([face_points(joints_mm, random), _limbs(joints_mm), joints_mm], axis=1)
-        near, far = DISTANCE_M
-        distance = 1000 * near * (far / near) ** random.uniform(size=(ROWS, 1))
-        depth = np.maximum(points_mm[..., 2] + distance, 500)
-        flat = points_mm[..., :2] * (distance / depth)[..., None]               # mm at the pelvis's depth
-        farthest = np.linalg.norm(flat[:, :KEYPOINTS], axis=-1).max(1)
-        half = farthest * random.uniform(*SIDE, size=ROWS)
-        centre = 0.05 * half[:, None] * random.standard_normal((ROWS, 2))
-        places = (flat - centre[:, None]) / half[:, None, None]                 # [-1, 1]^2
-        hidden, outside = self._hide(places, random)
-        visibility = np.where(outside, OUT_OF_FRAME, np.where(hidden, OCCLUDED, SEEN))[:, KEYPOINTS:]
-        seen = observe(places[:, :KEYPOINTS], (hidden | outside)[:, :KEYPOINTS], outside[:, :KEYPOINTS],
-                       farthest / half, self.observer, random)  # fmt: skip
-        return seen, joints_mm, visibility.astype(np.int8), chosen
-
-    def _hide(
-        self, places: np.ndarray, random: np.random.Generator, border: float = 1.0
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Which points lie behind a patch, and which outside the picture."""
-        rows = np.arange(len(places))
-        limb = places[rows, random.integers(FACE, KEYPOINTS, size=len(places))]
-        side = random.uniform(*self.observer.patch, size=(len(places), 1, 1))   # half of the side in [-1, 1]
-        patched = random.uniform(size=(len(places), 1)) < self.observer.patched
-        hidden = patched & (np.abs(places - limb[:, None]) < side).all(-1)
-        edge = random.uniform(-0.1, 0.8, size=(len(places), 1))
-        cut = random.uniform(size=(len(places), 1)) < self.observer.cut
-        return hidden, (cut & (places[..., 1] > edge)) | (np.abs(places) > border).any(-1)
-
-
-class Windows(Keypoints):
-    """Simulated keypoints of `frames` frames of motion, RATE a second, round each pose; one camera a window."""
-
-    def __init__(
-        self, poses_mm: np.ndarray, texts: list[dict[str, str]], motion: "Motions", observer: Observer, count: int,
-        seed: int, skeleton: Skeleton, frames: int = WINDOW, seen: int | None = None,
-    ) -> None:  # fmt: skip
-        """poses_mm: in the world of `motion`. seen: of the frames, so many in the middle are there"""
-        super().__init__(poses_mm, texts, observer, count, seed, skeleton)
-        self.seen = np.abs(np.arange(frames) - frames // 2) <= (seen or frames) // 2
-        self.motion, self.frames, self.layout = motion, frames, window_layout(frames)
-        self.name = encoder_name(frames)
-
-    def _draw(self, chunk: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        import torch
-
-        random, T = np.random.default_rng(seed_of(self.seed, "windows", chunk)), self.frames
-        chosen = random.integers(len(self.poses_mm), size=ROWS)
-        rows, there = self.motion.window(chosen, T)                             # ROWS T
-        there &= self.seen
-        if not self.observer.whole:
-            there &= self._kept(random)
-        turn = _cameras(random)[:, None]                                        # ROWS 1 3 3
-        root = (self.motion.root_mm[rows] - self.motion.root_mm[chosen][:, None])[:, :, None] @ turn
-        poses = torch.from_numpy((self.poses_mm[rows] @ turn).astype(np.float32)).flatten(0, 1)
-        travel = torch.from_numpy(root.astype(np.float32)).flatten(0, 2)
-        noise = generator_of(self.seed, "windows", chunk)
-        joints_mm, moved = (x.numpy() for x in augment_motion(poses, travel, noise, self.skeleton, T))
-        points_mm = np.concatenate([face_points(joints_mm, random, T), _limbs(joints_mm), joints_mm], axis=1)
+        poses_mm, travel_mm, there = self._frames(chosen, random)               # ROWS T
+        joints_mm, moved_mm = (
+            x.numpy() for x in augment_motion(poses_mm, travel_mm, generator_of(*key), self.skeleton, T)
+        )
+        points_mm = np.concatenate([face_points(joints_mm, random, T), joints_mm[:, LIMBS], joints_mm], axis=1)
+        points_mm = points_mm + moved_mm[:, None]
         near, far = DISTANCE_M
         distance = np.repeat(1000 * near * (far / near) ** random.uniform(size=(ROWS, 1)), T, 0)
-        points_mm = points_mm + moved[:, None]
         depth = np.maximum(points_mm[..., 2] + distance, 500)
-        flat = (points_mm[..., :2] * (distance / depth)[..., None]).reshape(ROWS, T, -1, 2)
+        flat = (points_mm[..., :2] * (distance / depth)[..., None]).reshape(ROWS, T, -1, 2)  # mm at the pelvis's depth
         farthest = np.linalg.norm(flat[:, T // 2, :KEYPOINTS], axis=-1).max(1)
-        places = flat / (farthest * random.uniform(*SIDE, size=ROWS))[:, None, None, None]
-        pan = random.uniform(-1, 1, size=(ROWS, 1, 1, 2)) * (random.uniform(size=(ROWS, 1, 1, 1)) < PAN)
-        places = places + pan * ((np.arange(T) - T // 2) / RATE)[:, None, None]
-        middle_first = np.r_[T // 2, np.delete(np.arange(T), T // 2)]
-        order = np.argsort(middle_first)
-        hidden, outside = (
-            x.reshape(ROWS, T, -1)[:, order].reshape(ROWS * T, -1)
-            for x in self._hide(places[:, middle_first].reshape(ROWS, -1, 2), random, border=np.inf)
-        )
-        body = np.repeat(np.linalg.norm(places[:, T // 2, :KEYPOINTS], axis=-1).max(1), T)
+        half = farthest * random.uniform(*SIDE, size=ROWS)
+        places = flat / half[:, None, None, None] + self._shift(random)         # [-1, 1]^2
+        hidden, outside = self._hide(places, random)
         of_all = slice(None), slice(KEYPOINTS)
-        seen = observe(places.reshape(ROWS * T, -1, 2)[of_all], (hidden | outside)[of_all], outside[of_all], body,
-                       self.observer, random, T).reshape(ROWS, T, KEYPOINTS, -1)  # fmt: skip
+        seen = observe(places.reshape(ROWS * T, -1, 2)[of_all], (hidden | outside)[of_all], outside[of_all],
+                       np.repeat(farthest / half, T), self.observer, random, T)  # fmt: skip
+        seen = seen.reshape(ROWS, T, KEYPOINTS, -1) * there[..., None, None]
         middle = slice(T // 2, None, T)
         visibility = np.where(outside, OUT_OF_FRAME, np.where(hidden, OCCLUDED, SEEN))[middle, KEYPOINTS:]
-        return seen * there[..., None, None], joints_mm[middle], visibility.astype(np.int8), chosen
+        return seen if T > 1 else seen[:, 0], joints_mm[middle], visibility.astype(np.int8), chosen
+
+    def _frames(self, chosen: np.ndarray, random: np.random.Generator) -> "tuple[Tensor, Tensor, np.ndarray]":
+        """Poses (ROWS * T, J, 3) in camera axes, the way of their roots from the middle frame, and which frames are
+        there (ROWS, T)."""
+        import torch
+
+        poses_mm, root_mm, there = self.poses_mm[chosen], np.zeros((ROWS, 3)), np.ones((ROWS, 1), bool)
+        if self.motions is not None:
+            rows, there = self.motions.window(chosen, self.frames)
+            if not self.observer.whole:
+                there &= self._kept(random)
+            turn = _cameras(random)[:, None]                                    # ROWS 1 3 3
+            roots = self.motions.root_mm
+            root_mm = ((roots[rows] - roots[chosen][:, None])[:, :, None] @ turn).reshape(-1, 3)
+            poses_mm = (self.poses_mm[rows] @ turn).reshape(-1, *self.poses_mm.shape[1:])
+        return torch.from_numpy(poses_mm.astype(np.float32)), torch.from_numpy(root_mm.astype(np.float32)), there
+
+    def _shift(self, random: np.random.Generator) -> np.ndarray:
+        """Of all places of a frame: crops are not quite centred, and cameras pan."""
+        if self.motions is None:
+            return -0.05 * random.standard_normal((ROWS, 1, 1, 2))
+        pan = random.uniform(-1, 1, size=(ROWS, 1, 1, 2)) * (random.uniform(size=(ROWS, 1, 1, 1)) < PAN)
+        return np.asarray(pan * ((np.arange(self.frames) - self.frames // 2) / RATE)[:, None, None])
+
+    def _hide(
+        self, places: Float[np.ndarray, "ROWS T P 2"], random: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Which points (ROWS * T, P) lie behind a patch, at a limb of the middle frame, and which outside the picture,
+        or, of pictures alone, outside the crop."""
+        rows, middle = np.arange(ROWS), places[:, self.frames // 2]
+        limb = middle[rows, random.integers(FACE, KEYPOINTS, size=ROWS)][:, None, None]
+        side = random.uniform(*self.observer.patch, size=(ROWS, 1, 1, 1))       # half of the side in [-1, 1]
+        patched = random.uniform(size=(ROWS, 1, 1)) < self.observer.patched
+        hidden = patched & (np.abs(places - limb) < side).all(-1)
+        edge = random.uniform(-0.1, 0.8, size=(ROWS, 1, 1))
+        outside = (random.uniform(size=(ROWS, 1, 1)) < self.observer.cut) & (places[..., 1] > edge)
+        if self.motions is None:
+            outside |= (np.abs(places) > 1.0).any(-1)
+        return hidden.reshape(-1, places.shape[2]), outside.reshape(-1, places.shape[2])
 
     def _kept(self, random: np.random.Generator) -> np.ndarray:
         """Which frames a window has: it may be short, or of a low rate; the middle one is always there."""
@@ -226,15 +190,6 @@ class Windows(Keypoints):
         reach = random.integers(1, self.frames // 2 + 1, size=(ROWS, 1)) * (kind > SHORT / 2)
         every = np.where(random.uniform(size=(ROWS, 1)) < SPARSE, random.integers(2, 9, size=(ROWS, 1)), 1)
         return ((kind > SHORT) | (away <= reach)) & (away % every == 0)
-
-
-def cache_parts(crops: Float[np.ndarray, "B *T 17 4"]) -> dict[str, np.ndarray]:
-    """Tokens of the keypoints of pictures, or of windows of T frames, as a cache keeps them."""
-    places, score, there = crops[..., :2], crops[..., 2:3], crops[..., 3:]
-    if crops.ndim == 4:
-        return {WINDOW_BLOCK: window_tokens(places, score, there).astype(np.float16)}
-    tokens = np.concatenate([by_body(places, there), score, there], axis=-1).astype(np.float16)
-    return {joint: tokens[:, j : j + 1] for j, joint in enumerate(COCO_17.joints)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,11 +235,8 @@ def observe(
         return np.repeat(random.uniform(least, most, size=(len(places) // frames, 1)), frames, 0)
 
     noise: float | np.ndarray
-    if isinstance(observer.noise, tuple):
-        least, most = observer.noise
-        noise = least * (most / least) ** drawn(0, 1)
-    else:
-        noise = observer.noise
+    least, most = observer.noise if isinstance(observer.noise, tuple) else (observer.noise, None)
+    noise = least if most is None else least * (most / least) ** drawn(0, 1)
     if observer.annotated:
         chosen = drawn(0, 1) < observer.annotated
         places = places + _annotated(places, {name: [drawn(*way) for way in ways] for name, ways in ANNOTATED.items()},
@@ -295,8 +247,7 @@ def observe(
         error = _slowly(error.reshape(-1, frames, *error.shape[1:]), random).reshape(error.shape)
     error = scale[..., None] * error
     swapped = random.uniform(size=len(places)) < observer.swapped
-    mirrored = np.arange(KEYPOINTS)
-    mirrored[FACE:] = mirrored[FACE:].reshape(-1, 2)[:, ::-1].reshape(-1)       # left and right alternate
+    mirrored = np.where(np.arange(KEYPOINTS) < FACE, np.arange(KEYPOINTS), COCO_17.mirror_order)
     places = np.where(swapped[:, None, None], places[:, mirrored], places)
     relative = np.linalg.norm(error, axis=-1) / (2 * body[:, None])
     score = np.exp(-relative / 0.08) - 0.3 * hidden + SCORE_NOISE * random.standard_normal(relative.shape)
@@ -353,35 +304,25 @@ def face_points(
     return np.stack([base + size * (u * up + f * front + s * side) for u, f, s in shape], axis=1)
 
 
-def _limbs(joints_mm: np.ndarray) -> np.ndarray:
-    return joints_mm[:, H36M_17.indices(*COCO_17.joints[FACE:])]
-
-
 class MoveNetKeypoints:
-    """The keypoints that MoveNet saw in the crops of another cache, as such a cache; its labels stay."""
+    """The keypoints that MoveNet saw in the crops of another cache, in windows without other frames; its labels
+    stay."""
 
     def __init__(self, cache: FeatureCache, frames: int = 1) -> None:
-        """frames: of the window, of which all but the middle one are missing"""
         if OBSERVER not in cache.fields:
             raise InputError(f"{cache.folder} holds no keypoints of MoveNet: give features an encoder with +movenet")
         self.cache, self.frames = cache, frames
-        self.name, self.layout = encoder_name(frames), LAYOUT if frames == 1 else window_layout(frames)
         self.labels = [name for name in ("joints_mm", "valid", "visibility") if name in cache.fields]
 
     def __len__(self) -> int:
         return len(self.cache)
 
-    def cache_parts(self, crops: Float[np.ndarray, "B 17 4"]) -> dict[str, np.ndarray]:
-        if self.frames > 1:
-            windows = np.zeros((len(crops), self.frames, *crops.shape[1:]), np.float32)
-            windows[:, self.frames // 2], crops = crops, windows
-        return cache_parts(crops)
-
     def crop(self, i: int) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, str]]:
         parts = self.cache.read(np.array([i]), OBSERVER, *self.labels)
-        tokens = parts.pop(OBSERVER)[0].astype(np.float32)
-        seen = np.concatenate([tokens[:, :2], tokens[:, 4:5], np.ones((KEYPOINTS, 1), np.float32)], axis=1)
-        return seen, {name: value[0] for name, value in parts.items()}, dict(self.cache.index[i])
+        tokens = parts.pop(OBSERVER).astype(np.float32)
+        seen = np.concatenate([tokens[..., :2], tokens[..., 4:5], np.ones((1, KEYPOINTS, 1), np.float32)], axis=-1)
+        labels = {name: value[0] for name, value in parts.items()}
+        return as_window(seen, self.frames)[0], labels, dict(self.cache.index[i])
 
 
 def lift(
@@ -392,7 +333,6 @@ def lift(
     count: int = 262144,
     seed: int = 0,
     window: int = 1,
-    seen: int | None = None,
 ) -> None:
     """Write a feature cache of simulated 2D keypoints, to compare lifting methods on: poses of a prepared dataset by
     other bodies, turned, before a drawn camera, partly hidden. Of a cache with MoveNet's tokens: those keypoints.
@@ -406,12 +346,12 @@ def lift(
         seed: another seed draws other bodies, cameras and errors
         window: frames of motion, 24 a second, round each pose; 1: the pose alone. Needs a dataset of motion (bvh); of
             a cache with MoveNet's tokens the other frames are missing
-        seen: how many of the window's frames, the middle ones, are there; left out: all
     """
+    encoder = KeypointEncoder(window)
     if (data / "features.json").is_file():
         cache = FeatureCache(data)
-        real = MoveNetKeypoints(cache, window)
-        write_features(real, real, out, {name: cache.header[name] for name in ("skeleton", "source")})
+        about = {name: cache.header[name] for name in ("skeleton", "source")}
+        write_features(MoveNetKeypoints(cache, window), encoder, out, about)
         return
     dataset = Dataset(data)
     skeleton = H36M_21 if dataset.skeleton == H36M_21 else H36M_17
@@ -420,14 +360,13 @@ def lift(
     poses, rows = joints[chosen], rows[chosen]
     if not len(rows) or count < 1:
         raise InputError(f"nothing to write: {data} has {len(rows)} whole poses of split {split}, --count is {count}")
-    lines = (dict(dataset.index[row]) for row in rows.tolist())
-    texts = [{name: str(line[name]) for name in TEXT} for line in lines]
-    source = Keypoints(poses, texts, OBSERVERS[observer], count, seed, skeleton)
+    texts = [{name: str(dataset.index[row][name]) for name in TEXT} for row in rows.tolist()]
+    motions = None
     if window > 1:
         poses, motions = _motions(dataset, poses, rows)
-        source = Windows(poses, texts, motions, OBSERVERS[observer], count, seed, skeleton, window, seen)
+    source = Keypoints(poses, texts, OBSERVERS[observer], count, seed, skeleton, motions, window)
     about = {"skeleton": skeleton.name, "source": dataset.name, "observer": observer, "split": split, "seed": seed}
-    write_features(source, source, out, about)
+    write_features(source, encoder, out, about)
 
 
 def _motions(dataset: Dataset, poses_mm: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, Motions]:

@@ -22,8 +22,8 @@ CHANNELS = 4
 """Of a keypoint's token: x and y as `by_body` has them, score, 1 where it is there; all 0 where it is missing."""
 LAYOUT = FeatureLayout(tuple(TokenBlock(name, 1, CHANNELS, CHANNELS * j) for j, name in enumerate(COCO_17.joints)))
 """A block of channels for each keypoint, so that attention can tell the tokens apart."""
-RATE, WINDOW, WINDOW_BLOCK = 24.0, 27, "frames"
-"""Of windows: frames a second, the number of frames (odd), and the name of their tokens in a cache."""
+RATE, WINDOW_BLOCK = 24.0, "frames"
+"""Of windows: frames a second, and the name of their tokens in a cache."""
 FAR = 4.0
 """Largest coordinate of a keypoint in a window, in body sizes."""
 CROP = 256
@@ -33,20 +33,16 @@ MOST_SIDE = 100_000
 class BlankPicture(Image.Image):
     """A picture of which only the size is known."""
 
-    def __init__(self, size: tuple[int, int]) -> None:
+    def __init__(self, size: Any) -> None:
+        """size: the user's (width, height)"""
         super().__init__()
-        self._mode, self._size = "RGB", size
-
-
-def blank_picture(size: Any) -> BlankPicture:
-    """Of the user's (width, height)."""
-    try:
-        width, height = (int(side) for side in size)
-    except (TypeError, ValueError):
-        width = height = 0
-    if not (1 <= width <= MOST_SIDE and 1 <= height <= MOST_SIDE):
-        raise InputError(f"size must be the picture's (width, height) in pixels, as (1920, 1080); got {size!r}")
-    return BlankPicture((width, height))
+        try:
+            width, height = (int(side) for side in size)
+        except (TypeError, ValueError):
+            width = height = 0
+        if not (1 <= width <= MOST_SIDE and 1 <= height <= MOST_SIDE):
+            raise InputError(f"size must be the picture's (width, height) in pixels, as (1920, 1080); got {size!r}")
+        self._mode, self._size = "RGB", (width, height)
 
 
 class KeypointEncoder:
@@ -56,8 +52,9 @@ class KeypointEncoder:
 
     def __init__(self, frames: int = 1) -> None:
         """frames: of the window; 1: the picture alone, in LAYOUT."""
-        self.frames, self.name = frames, encoder_name(frames)
-        self.layout = LAYOUT if frames == 1 else window_layout(frames)
+        self.frames, self.name = frames, "keypoints" if frames == 1 else f"keypoints:{frames}"
+        window = TokenBlock(WINDOW_BLOCK, frames, CHANNELS * COCO_17.count, 0)  # a token a frame, with all keypoints
+        self.layout = LAYOUT if frames == 1 else FeatureLayout((window,))
 
     def region(self, detection: Detection) -> Roi:
         return detection.roi
@@ -73,49 +70,45 @@ class KeypointEncoder:
         return EncoderOutput(np.zeros((len(crops), self.layout.length, self.layout.width), np.float32))
 
     def cache_parts(self, crops: np.ndarray) -> dict[str, np.ndarray]:
-        raise InputError("features of keypoints are made by `di2pose data lift`, not from pictures")
+        """Of `crop_keypoints` of pictures or windows."""
+        if crops.shape[-2:] != (COCO_17.count, CHANNELS):
+            raise InputError("features of keypoints are made by `di2pose data lift`, not from pictures")
+        return {name: tokens.astype(np.float16) for name, tokens in keypoint_tokens(crops).items()}
 
-    def features(self, keypoints: Float[np.ndarray, "B 17 3"]) -> Float[np.ndarray, "B L F"]:
-        """Of x, y in pixels of the crop and score; missing ones are NaN or have score 0. Other frames are missing."""
-        if self.frames > 1:
-            window = np.full((len(keypoints), self.frames, *keypoints.shape[1:]), np.nan)
-            window[:, self.frames // 2] = keypoints
-            return window_features(window)
-        places, score, there = _parts(keypoints)
+    def features(self, keypoints: Float[np.ndarray, "B *T 17 3"]) -> Float[np.ndarray, "B L F"]:
+        """Of x, y in pixels of the crop and score; missing ones are NaN or have score 0. A picture's other frames are
+        missing."""
+        seen = crop_keypoints(keypoints)
+        return self.layout.assemble(keypoint_tokens(as_window(seen, self.frames) if seen.ndim == 3 else seen))
+
+
+def crop_keypoints(keypoints: Float[np.ndarray, "*rows 17 3"]) -> Float[np.ndarray, "*rows 17 4"]:
+    """Places in [-1, 1]^2 of the crop, score, and 1 where a keypoint is there; all 0 where it is missing."""
+    there = np.isfinite(keypoints).all(-1) & (keypoints[..., 2] > 0)
+    seen = np.concatenate([2 * keypoints[..., :2] / CROP - 1, keypoints[..., 2:], np.ones((*there.shape, 1))], -1)
+    return np.where(there[..., None], seen, 0.0)
+
+
+def as_window(seen: Float[np.ndarray, "B 17 4"], frames: int) -> np.ndarray:
+    """The middle of windows (B, T, 17, 4) whose other frames are missing; of one frame the same."""
+    if frames == 1:
+        return seen
+    window = np.zeros((len(seen), frames, *seen.shape[1:]), seen.dtype)
+    window[:, frames // 2] = seen
+    return window
+
+
+def keypoint_tokens(seen: Float[np.ndarray, "B *T 17 4"]) -> dict[str, np.ndarray]:
+    """The blocks of the layout; a window's keypoints are relative to the body of its middle frame."""
+    places, score, there = seen[..., :2], seen[..., 2:3], seen[..., 3:]
+    if seen.ndim == 3:
         tokens = np.concatenate([by_body(places, there), score, there], -1)
-        return LAYOUT.assemble({joint: tokens[:, j : j + 1] for j, joint in enumerate(COCO_17.joints)})
-
-
-def encoder_name(frames: int) -> str:
-    """Of the encoder of so many frames, as `load` reads it."""
-    return "keypoints" if frames == 1 else f"keypoints:{frames}"
-
-
-def window_layout(frames: int) -> FeatureLayout:
-    """A token a frame, with all its keypoints."""
-    return FeatureLayout((TokenBlock(WINDOW_BLOCK, frames, CHANNELS * COCO_17.count, 0),))
-
-
-def window_features(keypoints: Float[np.ndarray, "B T 17 3"]) -> Float[np.ndarray, "B T 68"]:
-    """Of the keypoints of all frames in pixels of the crop of the middle one; of missing frames all are missing."""
-    return window_tokens(*_parts(keypoints))
-
-
-def window_tokens(
-    places: Float[np.ndarray, "B T 17 2"], score: Float[np.ndarray, "B T 17 1"], there: Float[np.ndarray, "B T 17 1"]
-) -> Float[np.ndarray, "B T 68"]:
-    """Keypoints as LAYOUT has them, but relative to the body of the middle frame."""
-    middle = there.shape[1] // 2
+        return {joint: tokens[:, j : j + 1] for j, joint in enumerate(COCO_17.joints)}
+    middle = seen.shape[1] // 2
     centre, size = body_frame(places[:, middle], there[:, middle])                      # B 1 2, B 1 1
     relative = np.clip((places - centre[:, None]) / size[:, None], -FAR, FAR) * there
-    return np.concatenate([relative, score * there, there], -1).reshape(*there.shape[:2], -1).astype(np.float32)
-
-
-def _parts(keypoints: Float[np.ndarray, "*rows 17 3"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Places in [-1, 1]^2 of the crop, scores, and 1 where a keypoint is there."""
-    there = (np.isfinite(keypoints).all(-1) & (keypoints[..., 2] > 0))[..., None]
-    places = np.where(there, 2 * keypoints[..., :2] / CROP - 1, 0.0)
-    return places, np.where(there, keypoints[..., 2:], 0.0), there.astype(np.float64)
+    tokens = np.concatenate([relative, score * there, there], -1).reshape(*seen.shape[:2], -1)
+    return {WINDOW_BLOCK: tokens.astype(np.float32)}
 
 
 def load(name: str, device: Any) -> KeypointEncoder:

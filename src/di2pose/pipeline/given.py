@@ -11,7 +11,7 @@ from di2pose.errors import InputError
 from di2pose.image.crop import apply, invert, roi_from_box
 from di2pose.image.detect import Detection
 from di2pose.image.encoder import Encoder, EncoderOutput
-from di2pose.image.keypoint_encoder import KeypointEncoder, blank_picture
+from di2pose.image.keypoint_encoder import BlankPicture, KeypointEncoder
 from di2pose.image.keypoints import read_keypoints
 from di2pose.image.movenet import OBSERVER, keypoint_tokens
 from di2pose.image.region import region_of
@@ -32,7 +32,7 @@ def without_pictures(keypoints: Any, size: Any) -> tuple[Any, Any]:
     if isinstance(keypoints, str | Path):
         found = [each.people for each in read_keypoints(Path(keypoints))]
         keypoints = found[0] if len(found) == 1 else found
-    picture = blank_picture(size)
+    picture = BlankPicture(size)
     if isinstance(keypoints, list | tuple) and any(np.ndim(each) == 3 for each in keypoints):
         return [picture] * len(keypoints), list(keypoints)
     return picture, keypoints

@@ -73,10 +73,7 @@ class Floor:
     @property
     def rotation(self) -> Float[np.ndarray, "3 3"]:
         """R @ p has the floor level, y down: the smallest rotation of up to (0, -1, 0)."""
-        half = self.up - (0.0, 1.0, 0.0)
-        if np.linalg.norm(half) < 1e-6:
-            return np.diag([1.0, -1.0, -1.0])
-        half = half / np.linalg.norm(half)
+        half = _unit(self.up - (0.0, 1.0, 0.0))
         return (2 * np.outer(half, half) - np.eye(3)) @ (2 * np.outer(self.up, self.up) - np.eye(3))
 
     def height_mm(self, points_mm: Float[np.ndarray, "*B 3"]) -> Float[np.ndarray, "*B"]:

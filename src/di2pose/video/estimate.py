@@ -98,7 +98,7 @@ def video_results(
 
     tracker = Tracker(detect_every=detect_every, max_people=max_people)
     assumed = camera is None and field_of_view is None
-    notes = TrackNotes() if notes is None else notes
+    notes = notes or TrackNotes()
     tracked = tracked_frames(model, stream, tracker, camera_of, assumed, notes)
     model = model.for_videos
     seen = windowed(tracked, model.encoder, model.window, most_frames)
@@ -121,28 +121,41 @@ def estimate_video(
     least_s: float = LEAST_S,
     min_score: float | None = None,
     height_m: Height = None,
-    start_s: float | None = None,
-    end_s: float | None = None,
-    fps: float | None = None,
     notes: TrackNotes | None = None,
     **options: Any,
 ) -> Motion:
     """All results of a video. The options are those of `video_results`; but a track has one body from its first frame
     to its last, and fragments of one person are joined. held_feet: feet stay where they stand and roots are smoothed,
     see `video.feet`; False as well for independent frames."""
-    stream = _stream(source, start_s=start_s, end_s=end_s, fps=fps)
-    notes = TrackNotes() if notes is None else notes
+    stream = _stream(source, **{name: options.pop(name, None) for name in ("start_s", "end_s", "fps")})
+    notes = notes or TrackNotes()
     options |= {"smoothed": False, "same_body": False, "least_s": 0.0, "min_score": min_score, "height_m": height_m}
-    options |= {"notes": notes}
-    results = list(video_results(model, stream, **options))
-    if least_s > 0:
-        results = whole_tracks(results, least_s, notes, model.least_score if min_score is None else min_score)
-    if smoothed:
-        results = list(smooth(results))
-    results = one_body(results, height_m) if same_body else results
-    motion = Motion(hold_feet(results) if held_feet else results, stream.fps)
+    results = list(video_results(model, stream, notes=notes, **options))
+    least = model.least_score if min_score is None else min_score
+    motion = whole_motion(results, stream.fps, notes, smoothed, same_body, held_feet, height_m, least_s, least)
     check_heights(height_m, motion)
     return motion
+
+
+def whole_motion(
+    results: Sequence[Result],
+    fps: float,
+    notes: TrackNotes,
+    smoothed: bool,
+    same_body: bool,
+    held_feet: bool,
+    height_m: Height,
+    least_s: float = LEAST_S,
+    least_score: float = 0.0,
+) -> Motion:
+    """All results of a video, of `video_results` without bodies; the options are those of `estimate_video`."""
+    if least_s > 0:
+        results = whole_tracks(results, least_s, notes, least_score)
+    if smoothed:
+        results = list(smooth(results))
+    if same_body:
+        results = one_body(results, height_m)
+    return Motion(hold_feet(results) if held_feet else results, fps)
 
 
 def check_heights(height_m: Height, motion: Motion) -> None:
@@ -171,7 +184,7 @@ def tracked_frames(
     scene cut, which `notes` lists. `assumed`: the camera is not known. Without landmarks to follow people by, the
     detector runs on every frame.
     """
-    notes = TrackNotes() if notes is None else notes
+    notes = notes or TrackNotes()
     for frame, cut in scenes(frames):
         if cut:
             tracker.end_tracks()
@@ -216,12 +229,7 @@ def _observations(encoded: EncodedCrops, encoder: Encoder, fresh: Sequence[bool]
 
 
 def drawn_people(
-    model: Di2Pose,
-    frames: Iterable[TrackedFrame],
-    hypotheses: int,
-    steps: int,
-    seed: int,
-    height_m: Height = None,
+    model: Di2Pose, frames: Iterable[TrackedFrame], hypotheses: int, steps: int, seed: int, height_m: Height = None
 ) -> Iterator[tuple[TrackedFrame, list[Person]]]:
     """The people of every frame with their track numbers; the diffusion runs on about BATCH crops at once."""
     for batch in _batches(frames):

@@ -2,8 +2,8 @@
 
 Two fragments are joined if the second begins soon after the end of the first, near its predicted 2D position, in a
 similar 3D pose and of similar size; somebody who left the picture sideways must also come back there, in the same
-colours. A track is stray if it has fewer than `least_frames` observations, or scattered
-ones on another person's body; nothing is dropped from a video shorter than that.
+colours. A track is stray if it has fewer than `least_frames` observations, or scattered ones on another person's body;
+nothing is dropped from a video shorter than that.
 """
 
 import math
@@ -79,9 +79,9 @@ class TrackNotes:
             return f"{number} {what}{'s' * (number != 1)}"
 
         stray = f"{count(len(self.dropped), 'stray track')} dropped ({count(self.sightings, 'sighting')})"
-        parts = [count(len(self.cuts_s), "scene cut")] if self.cuts_s else []
-        parts += [stray] if self.dropped else []
-        return ", ".join(parts + ([f"{count(self.joined, 'fragment')} joined"] if self.joined else []))
+        parts = count(len(self.cuts_s), "scene cut"), stray, f"{count(self.joined, 'fragment')} joined"
+        there = self.cuts_s, self.dropped, self.joined
+        return ", ".join(part for part, some in zip(parts, there, strict=True) if some)
 
 
 def least_frames(times_s: Sequence[float], least_s: float = LEAST_S) -> int:
@@ -97,7 +97,7 @@ def whole_tracks(
 ) -> list[Result]:
     """The results of a whole video with fragments joined under their first number, without stray tracks and tracks
     whose mean score is below `least_score`. Nothing is joined across a cut of the notes."""
-    notes = TrackNotes() if notes is None else notes
+    notes = notes or TrackNotes()
     times = [time_of(result) for result in results]
     numbers = _joined(results, times, notes)
     notes.joined += sum(number != track for track, number in numbers.items())
@@ -122,7 +122,7 @@ def confirmed(
     """The results of a stream without people whose track has a mean score below `least_score` so far, and without short
     tracks: a frame with a new person waits until the track is long enough, or for twice as many frames as that takes.
     """
-    notes = TrackNotes() if notes is None else notes
+    notes = notes or TrackNotes()
     waiting: deque[Result] = deque()
     observed: Counter[int] = Counter()
     total: dict[int, float] = defaultdict(float)
@@ -190,8 +190,6 @@ def _joined(results: Sequence[Result], times: Sequence[float], notes: TrackNotes
         for person in result.people:
             sightings.setdefault(track_of(person), []).append((time_s, person))
     tracks = sorted(sightings)
-    if len(tracks) < 2:
-        return {track: track for track in tracks}
     first = {track: _ends(sightings[track]) for track in tracks}
     last = {track: _ends(sightings[track][::-1]) for track in tracks}
     cost = np.full((len(tracks), len(tracks)), np.inf)

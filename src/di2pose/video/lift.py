@@ -1,7 +1,7 @@
 """2D keypoints of the frames of a video -> a motion, without pictures; tracks, smoothing and bodies as of videos."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,13 @@ from PIL import Image
 
 from di2pose.errors import InputError
 from di2pose.image.detect import Detection
-from di2pose.image.keypoint_encoder import KeypointEncoder, blank_picture
+from di2pose.image.keypoint_encoder import BlankPicture, KeypointEncoder
 from di2pose.image.keypoints import parse_keypoints
 from di2pose.pipeline.given import detections_of
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.result import Motion
 from di2pose.video.estimate import estimate_video
-from di2pose.video.stream import RATES, Frame, Stream, check_part
+from di2pose.video.stream import CLOSE_S, Frame, Stream, check_part
 
 LEAST_INSIDE = 0.5
 """Share of the keypoints in the picture; less is another picture's size."""
@@ -25,49 +25,22 @@ LEAST_INSIDE = 0.5
 class KeypointStream(Stream):
     """Frames of which only the size and the people's keypoints are known; and the detector that finds these."""
 
-    def __init__(
-        self, frames: Sequence[Float[np.ndarray, "_ 17 3"]], fps: float, size: tuple[int, int],
-        start_s: float | None = None, end_s: float | None = None,
-    ) -> None:  # fmt: skip
-        check_part(start_s, end_s, None)
-        if not RATES[0] <= fps <= RATES[1]:
-            raise InputError(f"fps must be from {RATES[0]:g} to {RATES[1]:g} frames a second, got {fps}")
-        if not len(frames):
-            raise InputError("a motion needs the keypoints of one frame or more, got none")
-        self.source, self.fps, self.broken, self.oversized = "", fps, "", False
-        self.duration_s = len(frames) / fps
-        self._picture = blank_picture(size)
-        self._frames_of_people = [people[(people[..., 2] > 0).any(-1)] for people in frames]
-        points = np.concatenate([each[each[..., 2] > 0][:, :2] for each in self._frames_of_people])
-        inside = ((points >= 0) & (points <= size)).all(-1)
-        if len(points) and inside.mean() < LEAST_INSIDE:
-            raise InputError(
-                f"{inside.mean():.0%} of the keypoints lie in pictures of {size[0]}x{size[1]} pixels, most should: "
-                "give the size of the pictures in which they were found"
-            )
-        self._now = 0
-        ends = [0.0 if start_s is None else start_s, self.duration_s if end_s is None else end_s]
-        self._first, self._end = (min(len(frames), math.ceil(at * fps - 1e-6)) for at in ends)
-        if self._first >= self._end:
-            raise InputError(f"the start at {ends[0]:g} s is after the end: the motion lasts {self.duration_s:g} s")
+    def __init__(self, people: Mapping[int, Float[np.ndarray, "_ 17 3"]], fps: float, size: tuple[int, int]) -> None:
+        """people: of the frames, by number"""
+        self.people, self.fps, self.picture, self.now = people, fps, BlankPicture(size), 0
 
     @property
     def name(self) -> None:
         return None
 
-    @property
-    def most_people(self) -> int:
-        """In one frame; 1 or more."""
-        return max(1, *(len(people) for people in self._frames_of_people))
-
     def __iter__(self) -> Iterator[Frame]:
-        for index in range(self._first, self._end):
-            self._now = index
-            yield Frame(index, index / self.fps, self._picture)
+        for number in self.people:
+            self.now = number
+            yield Frame(number, number / self.fps, self.picture)
 
     def detect(self, image: Image.Image, max_people: int = 8) -> list[Detection]:
         """The people of the frame that came last."""
-        return detections_of(self._frames_of_people[self._now])[:max_people]
+        return detections_of(self.people[self.now])[:max_people]
 
 
 def lift_video(
@@ -84,8 +57,24 @@ def lift_video(
     if not isinstance(model.encoder, KeypointEncoder):
         name = model.config.name
         raise InputError(f"{name} looks at pictures: keypoints alone are for Di2Pose.from_pretrained('lift')")
-    frames = [parse_keypoints(people, f"keypoints of frame {k}") if len(people) else np.zeros((0, 17, 3))
-              for k, people in enumerate(keypoints)]  # fmt: skip
-    stream = KeypointStream(frames, fps, size, start_s, end_s)
+    check_part(start_s, end_s, fps)
+    if not len(keypoints):
+        raise InputError("a motion needs the keypoints of one frame or more, got none")
+    frames = {k: parse_keypoints(people, f"keypoints of frame {k}") if len(people) else np.zeros((0, 17, 3))
+              for k, people in enumerate(keypoints)}  # fmt: skip
+    first, end = (start_s or 0.0) - CLOSE_S, (math.inf if end_s is None else end_s) - CLOSE_S
+    chosen = {k: people[(people[..., 2] > 0).any(-1)] for k, people in frames.items() if first <= k / fps < end}
+    if not chosen:
+        lasts = f"the motion lasts {len(frames) / fps:g} s"
+        raise InputError(f"the start at {start_s or 0:g} s is after the end: {lasts}")
+    stream = KeypointStream(chosen, fps, size)
+    points = np.concatenate([people[people[..., 2] > 0][:, :2] for people in chosen.values()])
+    inside = ((points >= 0) & (points <= stream.picture.size)).all(-1)
+    if len(points) and inside.mean() < LEAST_INSIDE:
+        raise InputError(
+            f"{inside.mean():.0%} of the keypoints lie in pictures of {size[0]}x{size[1]} pixels, most should: "
+            "give the size of the pictures in which they were found"
+        )
     seeing = Di2Pose(model.model, model.encoder, stream, model.calibration)
-    return estimate_video(seeing, stream, **{"least_s": 0.0, "max_people": stream.most_people} | options)
+    most = max(1, *map(len, chosen.values()))
+    return estimate_video(seeing, stream, **{"least_s": 0.0, "max_people": most} | options)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from di2pose.image.crop import apply, invert
 from di2pose.image.encoder import Encoder, EncoderOutput, to_picture
-from di2pose.image.keypoint_encoder import RATE, KeypointEncoder, window_features
+from di2pose.image.keypoint_encoder import RATE, WINDOW_BLOCK, KeypointEncoder, crop_keypoints, keypoint_tokens
 from di2pose.pipeline.crops import EncodedCrops
 from di2pose.pose.skeleton import COCO_17
 from di2pose.video.stream import Frame
@@ -85,7 +85,7 @@ def _keypoints(tracked: TrackedFrame, number: int, encoder: Encoder) -> Float[np
 
 
 def _with_features(output: EncoderOutput, windows: Float[np.ndarray, "B T 17 3"], encoder: Encoder) -> EncoderOutput:
-    tokens = window_features(windows)                                                   # B T 68
+    tokens = keypoint_tokens(crop_keypoints(windows))[WINDOW_BLOCK]                     # B T 68
     if isinstance(encoder, KeypointEncoder):
         return replace(output, features=tokens)
     wide = np.zeros((*tokens.shape[:2], output.features.shape[2]), np.float32)
