@@ -1,8 +1,9 @@
 """A line budget for every room: a ratchet, seeded with what the rebuild of the house reached.
 
 Budgets only go down, but for the allowance that an issue names. Issue N (900): image and pipeline hold 625 lines of it,
-data 150, training 102, the others 160, people 60; it is 200 over. Issue T (900): about 130, of the denoiser of
-keypoints (network, onnx, data/lift, pose/keypoints). Operators of the service: serve 935, outside of the allowance.
+data 150, training 102, the others 160, people 60; it is 200 over. Issue T (900): about 1,840,
+most of it in video, commands, data, pose and the top level: it is 940 over. Issue P (800 but for page and operators):
+files of output, data and image 375; operators in serve 935, examples and documentation outside of the allowance.
 
 `python tests/test_budget.py` prints lines and budget of every room.
 """
@@ -13,28 +14,28 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BUDGET = {
-    "src/di2pose/*.py": 2751,
+    "src/di2pose/*.py": 2853,
     "src/di2pose/baselines": 512,
-    "src/di2pose/commands": 1519,
-    "src/di2pose/data": 3092,
+    "src/di2pose/commands": 1774,
+    "src/di2pose/data": 3251,
     "src/di2pose/diffusion": 1134,
     "src/di2pose/evaluation": 2699,
-    "src/di2pose/image": 2660,
+    "src/di2pose/image": 2780,
     "src/di2pose/occlusion": 386,
     "src/di2pose/onnx": 403,
-    "src/di2pose/output": 1696,
-    "src/di2pose/pipeline": 1616,
-    "src/di2pose/pose": 1595,
+    "src/di2pose/output": 1756,
+    "src/di2pose/pipeline": 1701,
+    "src/di2pose/pose": 1598,
     "src/di2pose/serve": 2647,
     "src/di2pose/tokenizer": 427,
     "src/di2pose/training": 1691,
-    "src/di2pose/video": 1125,
+    "src/di2pose/video": 1722,
     "packages/people/src": 3487,
     "experiments/di2pose_experiments": 1772,
-    "tests": 20772,
+    "tests": 22657,
     "examples": 230,
     "docs": 61,
-    "docs/*.md": 1390,
+    "docs/*.md": 1515,
 }
 
 

@@ -9,7 +9,7 @@ import torch
 from di2pose import recipes
 from di2pose.errors import InputError
 from di2pose.image.keypoint_encoder import KeypointEncoder
-from di2pose.model import Constraints, load_model, save_model
+from di2pose.model import load_model, save_model
 from di2pose.network import Di2PoseNetwork, lift_features
 from di2pose.noise import hypothesis_generators, share
 
@@ -39,15 +39,6 @@ def test_each_denoiser_draws_half(parts):
     torch.testing.assert_close(found.joints_mm, torch.cat([first.joints_mm, last.joints_mm], dim=1))
     alone = both.predict(FEATURES, 1, 4, hypothesis_generators(0, range(2), 1))
     assert torch.equal(alone.tokens, image.predict(FEATURES, 1, 4, hypothesis_generators(0, range(2), 1)).tokens)
-
-
-def test_given_keypoints_draw_all(parts):
-    _, lift, both = parts
-    wanted = lift.predict(lift_features(FEATURES), 5, 4, hypothesis_generators(0, range(2), 5))
-    known = Constraints(by_keypoints=True)
-    found = both.predict(FEATURES, 5, 4, hypothesis_generators(0, range(2), 5), known)
-    assert torch.equal(found.tokens, wanted.tokens)
-    torch.testing.assert_close(found.joints_mm, wanted.joints_mm)
 
 
 def test_it_is_saved_and_loaded_with_both(parts, tmp_path):

@@ -7,8 +7,7 @@ with `loss` and `predict` and one line in KINDS, or in another distribution an e
 The pipeline uses a `NumpyModel`: `TorchModel` makes one of a PyTorch model, `di2pose.onnx` has another.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -48,13 +47,6 @@ class Constraints:
     """Known joints (B, J, 3) in the axes of each crop."""
     kept: tuple[Int[Any, "B N"], Bool[Any, "B N"]] | None = None
     """(tokens, which of them to keep)."""
-    by_keypoints: bool = False
-    """Where a denoiser of keypoints draws half of the hypotheses, it draws all: the keypoints are given ones."""
-
-    def of(self, rows: Sequence[int]) -> "Constraints":
-        """Those of some of the crops."""
-        pins, kept = (part and (part[0][rows], part[1][rows]) for part in (self.pins, self.kept))
-        return replace(self, pins=pins, kept=kept)
 
     @property
     def any(self) -> bool:
@@ -70,13 +62,6 @@ class Prediction:
     visibility: Float[Any, "B J 4"] | None = None
     """Probabilities: seen, hidden by the own body, hidden by something else, out of the frame."""
     tokens: Int[Any, "B H N"] | None = None
-
-    @classmethod
-    def join(cls, parts: "Sequence[Prediction]", order: Sequence[int]) -> "Prediction":
-        """The predictions of numpy as one, its rows in another order."""
-        names = [each.name for each in fields(cls)]
-        every = {name: [getattr(part, name) for part in parts] for name in names}
-        return cls(**{n: None if rows[0] is None else np.concatenate(rows)[order] for n, rows in every.items()})
 
 
 def check_hypotheses(hypotheses: int) -> None:

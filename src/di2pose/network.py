@@ -163,21 +163,18 @@ class Di2PoseNetwork(nn.Module):
         constraints: Constraints | None = None,
     ) -> Prediction:  # fmt: skip
         """Algorithm 2, H times for each image, decoded; and the visibility of the joints, where there is an adapter.
-        Where there is a denoiser of keypoints it draws the last half of the hypotheses, or all for
-        given keypoints."""
+        Where there is a denoiser of keypoints it draws the last half of the hypotheses."""
         length = (self.lift and self.config.denoiser.feature_tokens) or features.shape[1]
         features, window = features[:, :length], features[:, length:]
         condition = self.condition(features)
-        half = 0 if constraints is not None and constraints.by_keypoints else hypotheses - hypotheses // 2
-        mine, drawn = hypotheses if self.lift is None else half, []
-        if mine:
-            own = share(generator, range(mine), hypotheses)
-            drawn.append(self.predict_tokens(condition, mine, steps, own, constraints))
+        mine = hypotheses if self.lift is None else hypotheses - hypotheses // 2
+        own = share(generator, range(mine), hypotheses)
+        tokens = self.predict_tokens(condition, mine, steps, own, constraints)
         if mine < hypotheses:
             others = share(generator, range(mine, hypotheses), hypotheses)
             seen = self.lift_condition(features, window)
-            drawn.append(self.predict_tokens(seen, hypotheses - mine, steps, others, constraints, self.lift))
-        tokens = torch.cat(drawn, dim=1)
+            more = self.predict_tokens(seen, hypotheses - mine, steps, others, constraints, self.lift)
+            tokens = torch.cat([tokens, more], dim=1)
         joints_mm = self.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
         return Prediction(joints_mm, condition.visibility, tokens)
 

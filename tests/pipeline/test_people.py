@@ -261,13 +261,11 @@ def marks(found):
     return known
 
 
-def test_given_keypoints_decide_who_is_there_and_give_nearly_the_pose_found_without(model, photo, marks, walked):
+def test_given_keypoints_decide_who_is_there_and_give_the_pose_that_is_found_without_them(model, photo, marks, walked):
     padded = np.stack([marks, marks, np.full((17, 3), np.nan)])
     people = model(photo, keypoints=padded, hypotheses=4).people
     assert [person.score for person in people] == [1.0, 1.0]
-    apart = np.linalg.norm(walked.people[0].joints_mm - people[0].joints_mm, axis=1)
-    assert apart.mean() < 40  # all hypotheses are of the denoiser of keypoints
-    assert apart.max() < 90
+    assert np.linalg.norm(walked.people[0].joints_mm - people[0].joints_mm, axis=1).max() < 60
     assert not model(photo, keypoints=padded[:0], **FEW).people
     cut = marks.copy()
     cut[[COCO_17.index(f"{side}_{joint}") for side in ("left", "right") for joint in ("knee", "ankle")]] = np.nan

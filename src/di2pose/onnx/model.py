@@ -57,10 +57,8 @@ class OnnxModel:
         if known.pins is not None:
             raise InputError("pins need gradients, which ONNX has not: use di2pose.Di2Pose (PyTorch) for them")
         condition = self.run("condition", features=features)
-        half = 0 if known.by_keypoints else hypotheses - hypotheses // 2
-        mine, drawn = hypotheses if self.config.lift is None else half, []
-        if mine:
-            drawn.append(self._draw(condition, mine, steps, share(generator, range(mine), hypotheses), known))
+        mine = hypotheses if self.config.lift is None else hypotheses - hypotheses // 2
+        drawn = [self._draw(condition, mine, steps, share(generator, range(mine), hypotheses), known)]
         if mine < hypotheses:
             others = share(generator, range(mine, hypotheses), hypotheses)
             seen = self.run("lift_condition", features=features)

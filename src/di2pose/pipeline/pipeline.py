@@ -24,17 +24,7 @@ from di2pose.image.detect import Detection, Detector, from_boxes, load_detector
 from di2pose.image.encoder import PERSON, Encoder, load_encoder
 from di2pose.image.keypoint_encoder import KeypointEncoder
 from di2pose.image.observer import Observer, load_observer
-from di2pose.model import (
-    Constraints,
-    NumpyModel,
-    Pins,
-    PoseModel,
-    Prediction,
-    TorchModel,
-    find_model,
-    load_model,
-    save_model,
-)
+from di2pose.model import Constraints, NumpyModel, Pins, PoseModel, TorchModel, find_model, load_model, save_model
 from di2pose.noise import hypothesis_generators
 from di2pose.options import CallOptions, Options
 from di2pose.pipeline.assemble import (
@@ -379,18 +369,8 @@ class Di2Pose:
     ) -> Estimate:
         """H poses in camera axes and the visibility of every joint, for each crop. Constraints in the crops' axes."""
         flipped = None if encoded.flipped is None else encoded.flipped.features
-        given, known = [crop.detection.given for crop in encoded.crops], constraints or Constraints()
-        parts, order = [], list[int]()
-        for by_keypoints in sorted(set(given)):
-            rows = [row for row, each in enumerate(given) if each == by_keypoints]
-            own = noise
-            if isinstance(noise, list):
-                own = [noise[row * hypotheses + h] for row in rows for h in range(hypotheses)]
-            some = encoded.output.features[rows], None if flipped is None else flipped[rows]
-            its = replace(known.of(rows), by_keypoints=by_keypoints)
-            parts.append(predict_both(self.numpy_model, *some, hypotheses, steps, own, its, self.skeleton))
-            order += rows
-        prediction = Prediction.join(parts, np.argsort(order).tolist())
+        asked = hypotheses, steps, noise, constraints
+        prediction = predict_both(self.numpy_model, encoded.output.features, flipped, *asked, self.skeleton)
         return in_camera_axes(prediction, encoded, self.encoder, self.skeleton)
 
     def place(self, encoded: EncodedCrops, estimate: Estimate, height_m: float | None = None) -> list[Person]:

@@ -244,7 +244,7 @@ def predict_both(
         if known.pins is not None and mirrored.pins is not None:
             pins = np.concatenate([known.pins[0], mirrored.pins[0]]), np.concatenate([known.pins[1], mirrored.pins[1]])
         joined = np.concatenate([features, flipped])
-        both = model.predict(joined, len(here), steps, noise_here + noise_there, replace(known, pins=pins))
+        both = model.predict(joined, len(here), steps, noise_here + noise_there, Constraints(pins))
         found, other = _rows(both, slice(0, len(features))), _rows(both, slice(len(features), None))
     else:
         found = model.predict(features, len(here), steps, noise_here, known)
