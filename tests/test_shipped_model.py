@@ -33,7 +33,10 @@ def frames(footage):
 
 
 def test_it_is_small_and_comes_with_its_calibration(model):
-    assert sum(path.stat().st_size for path in WEIGHTS.rglob("*") if path.is_file()) < 43e6
+    bytes_of = {each.name: sum(path.stat().st_size for path in each.iterdir()) for each in WEIGHTS.iterdir()}
+    assert bytes_of.keys() == {"small", "lift"}
+    assert bytes_of["small"] < 43e6
+    assert bytes_of["lift"] < 12e6
     assert not [path for path in WEIGHTS.rglob("*") if path.suffix in (".pt", ".pth", ".pkl", ".bin")]
     assert model.calibration is not None
     assert model.config.sample_steps >= 4

@@ -307,7 +307,7 @@ def test_keypoints_come_as_files_and_lists(model, photo, marks, tmp_path):
         ({"keypoints": np.full((1, 17, 3), 5000.0)}, "no keypoint of person 0 lies in the picture"),
         ({"keypoints": np.zeros((1, 12, 3))}, "17 joints"),
         ({"keypoints": "none.json"}, "none.json"),
-        ({"keypoints": np.ones((1, 17, 3)), "boxes": [(0, 0, 100, 100)]}, "not both"),
+        ({"keypoints": np.full((1, 17, 3), 50.0), "boxes": [(0, 0, 100, 100)]}, "not both"),
     ],
 )
 def test_wrong_keypoints_are_named(model, photo, options, says):
