@@ -35,7 +35,7 @@ BUDGET = {
     "tests": 22660,
     "examples": 230,
     "docs": 61,
-    "docs/*.md": 1515,
+    "docs/*.md": 1517,
 }
 
 
