@@ -73,7 +73,7 @@ class Joint:
     r90_mm: float
     """Radius of the ball round `xyz_mm` that should hold the true joint in 90 % of cases."""
     state: str
-    """'seen', 'occluded', 'out_of_frame' or 'pinned'."""
+    """'visible', 'occluded', 'out_of_frame' or 'pinned'."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
