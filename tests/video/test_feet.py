@@ -131,11 +131,11 @@ def test_where_there_is_no_floor_the_reason_is_said():
     assert tilted.floor is None
     assert "does the camera move?" in tilted.floor_note
     nobody = video([None, None])
-    assert (nobody.floor, nobody.floor_note, nobody.contact_shares()) == (None, "no floor: nobody with feet", {})
+    assert (nobody.floor, nobody.floor_note, nobody.contact_shares()) == (None, "no floor: no person with feet", {})
     assert [len(each.people) for each in hold_feet(nobody.results)] == [0, 0]
     lying = film([WORLD[:, :, [1, 0, 2]] * (1, -1, 1)], 10, 0)[0]
-    assert lying.floor_note == "no floor: nobody stands upright"
-    assert find_floor([]) == (None, "nobody with feet")
+    assert lying.floor_note == "no floor: no person stands upright"
+    assert find_floor([]) == (None, "no person with feet")
 
 
 def rows_of_trc(path):

@@ -31,7 +31,7 @@ CORRELATED_S = 0.5
 POSTURE, OF_PERSON, OF_FRAME = np.radians([2.5, 3.5, 6.5])
 """Standard deviation of up by posture, about an axis: common to all, of each person, and of independent frames."""
 UPRIGHT = np.cos(np.radians(50.0))
-"""Least cosine between the camera's up and the line of somebody who stands."""
+"""Least cosine between the camera's up and the line of a person who stands."""
 STILL_MM_S, DRIFT_MM_S = 200.0, 400.0
 """Standard deviation of the speed of a foot that stands, across the view and along it."""
 DENSITY, LEAST_SPLINE = 2.0e6, 5
@@ -39,7 +39,7 @@ DENSITY, LEAST_SPLINE = 2.0e6, 5
 ROUNDS = 12
 BEND = np.cos(np.radians(25.0))
 LEAST_STANDING = 0.2
-"""Least cosine between the lines of trunk and legs of somebody who stands; least share of such frames."""
+"""Least cosine between the lines of trunk and legs of a person who stands; least share of such frames."""
 SUPPORTED, MISFIT, MOST_STD_DEGREES = 0.5, 2.5, 10.0
 """A floor carries people in at least so many of their frames, fits postures within so many deviations, and is surer
 than this."""
@@ -156,10 +156,10 @@ def find_floor(walks: Sequence[Walk]) -> tuple[Floor | None, str]:
     """The floor of all people, or None and the reason."""
     walks = [walk for walk in walks if walk.feet and len(walk.times_s)]
     if not walks:
-        return None, "nobody with feet"
+        return None, "no person with feet"
     lines = [line for line in map(posture, walks) if line is not None]
     if not lines:
-        return None, "nobody stands upright"
+        return None, "no person stands upright"
     up = mean = _unit(np.sum([line / variance for line, variance in lines], axis=0))
     prior = np.sqrt(POSTURE**2 + 1 / np.sum([1 / variance for _, variance in lines]))
     people, own = len(walks), np.repeat(np.arange(len(walks)), [len(walk.times_s) for walk in walks])
@@ -182,7 +182,7 @@ def find_floor(walks: Sequence[Walk]) -> tuple[Floor | None, str]:
         pull = slope * (weight / noise**2)[..., None]
         normal, gradient = np.einsum("nfa,nfb->ab", pull, slope), np.einsum("nfa,nf->a", pull, height)
         size = SIZE * max(abs(offset), 500.0)
-        level = (1 + (offsets / size) ** 2) ** -2 + 1e-6  # somebody on another level counts 0 there
+        level = (1 + (offsets / size) ** 2) ** -2 + 1e-6  # a person on another level counts 0 there
         tie = np.concatenate([[prior**-2] * 2, [1e-12], level / size**2])
         feet_alone = normal[:2, :2]
         normal, gradient = normal + np.diag(tie), gradient + tie * [*(across @ (up - mean)), 0.0, *offsets]

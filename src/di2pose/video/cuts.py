@@ -2,7 +2,7 @@
 
 Neighbouring frames are compared as thumbnails of equal brightness and contrast: exposure and fades hardly count.
 A cut is a jump that stands alone: much larger than the steps before and after it, as they are in fast motion and pans,
-and without a way back within LOOK_S, as there is after a flash or somebody close to the lens.
+and without a way back within LOOK_S, as there is after a flash or a person close to the lens.
 """
 
 from collections import deque
