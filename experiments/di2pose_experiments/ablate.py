@@ -140,6 +140,7 @@ class TableFile:
             "recipe": self.options.recipe,
             "iterations": self.options.iterations,
             "tokenizer_iterations": self.options.iterations_of("tokenizer"),
+            "adapter_iterations": self.options.adapter_iterations,
             "seeds": sorted({figure["seed"] for figure in figures}),
             "double": sorted({figure["seed"] for figure in figures if figure["doubled"]}),
             "command": _command(self.name, self.options),
@@ -226,6 +227,7 @@ def _iterations_in(minutes: float, options: Options) -> int:
             )
         print(f"measuring the training speed of recipe {options.recipe}", flush=True)
         timing = replace(options, out=options.out / "timing", iterations=TIMED, tokenizer_iterations=None, jobs=1,
+                         adapter_iterations=None,
                          train=f"{options.train} --log-every {WARM}")  # fmt: skip
         last = training(Cell("reference"), 0, timing)
         failures, stopped = run_all([last], timing)

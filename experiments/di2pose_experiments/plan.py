@@ -5,10 +5,11 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import tyro
@@ -28,8 +29,8 @@ TRUNK = ("width", "layers", "heads", "mlp_ratio", "adapter_layers", "adapter_wid
          "adapter_tokens", "adapter_dropout")  # fmt: skip
 TRAINING = ("learning_rate", "betas", "weight_decay", "batch", "epochs", "warmup", "clip", "ema")
 """What a baseline with our trunk takes over from the denoiser of any other recipe."""
-REGRESSION: Settings = {"adapter_width": 512, "adapter_channels": 16}
-"""Gives the regression, an adapter alone, as many parameters as the denoiser of `compare`: 2.2 million."""
+REGRESSION: Settings = {"adapter_width": 480, "adapter_channels": 16, "adapter_dropout": 0.0}
+"""Gives the regression, an adapter alone, about as many parameters as the other models of `compare`."""
 TestSet = tuple[str, Path, str]
 """Name, folder and protocols."""
 
@@ -56,6 +57,10 @@ class Options:
     """of every stage of every cell, instead of a budget; with neither, the recipe's epochs"""
     tokenizer_iterations: int | None = None
     """of every tokenizer, which sees poses alone and learns them cheaply; left out: as many as the other stages"""
+    adapter_iterations: int | None = None
+    """of an adapter of each seed, trained first; methods that have one then share it and keep it as it is, as the paper
+    keeps its backbone. The regression, an adapter itself, learns for as long as both stages. Left out: each method
+    trains its own along"""
     seeds: str = "5"
     """how many, 0, 1, ...; or which, 2-4. A table keeps the seeds that it has"""
     double: tuple[int, ...] = ()
@@ -88,7 +93,8 @@ class Options:
     """print the commands, one a line, in an order that works, and run nothing: for a cluster's scheduler"""
 
     def __post_init__(self) -> None:
-        counts = {name: getattr(self, name) for name in ("jobs", "budget", "iterations", "tokenizer_iterations")}
+        counts = {name: getattr(self, name) for name in ("jobs", "budget", "iterations", "tokenizer_iterations",
+                                                           "adapter_iterations")}  # fmt: skip
         if wrong := [name for name, count in counts.items() if count is not None and count <= 0]:
             raise InputError(f"these must be above 0: --{', --'.join(wrong).replace('_', '-')}")
         if self.recipe not in recipes.RECIPES:
@@ -124,6 +130,10 @@ class Options:
 
     def iterations_of(self, what: str) -> int | None:
         """Of a stage."""
+        if what == "adapter":
+            return self.adapter_iterations
+        if what == "model regression" and self.iterations:
+            return self.iterations + (self.adapter_iterations or 0)
         return self.tokenizer_iterations or self.iterations if what == "tokenizer" else self.iterations
 
     def times(self, factor: float, only: str = "") -> "Options":
@@ -131,8 +141,10 @@ class Options:
         tokenizer, others = (max(1, round(factor * (self.iterations_of(what) or 0))) for what in ("tokenizer", ""))
         if only == "tokenizer":
             return replace(self, tokenizer_iterations=tokenizer)
-        kept = self.iterations_of("tokenizer") if only else tokenizer
-        return replace(self, iterations=others, tokenizer_iterations=kept)
+        if only:
+            return replace(self, iterations=others, tokenizer_iterations=self.iterations_of("tokenizer"))
+        adapter = self.adapter_iterations and round(factor * self.adapter_iterations)
+        return replace(self, iterations=others, tokenizer_iterations=tokenizer, adapter_iterations=adapter)
 
 
 def numbers(text: str, flag: str, kind: Callable[[str], Any]) -> list[Any]:
@@ -195,19 +207,21 @@ class Measure:
 
 
 def training(cell: Cell, seed: int, options: Options) -> Run:
-    """The run that trains a cell's model; it needs that of its tokenizer, where it has one."""
+    """The run that trains a cell's model; it needs those of its tokenizer and its adapter, where it has them."""
     share = () if cell.share == 1 else ("--share", str(cell.share))
     last = share if cell.learning_rate is None else (*share, "--learning-rate", f"{cell.learning_rate:g}")
     if cell.method == "tokenizer":
         return _train_run("tokenizer", (*_set(cell.settings), *last), seed, options)
     own = {key: value for key, value in cell.settings.items() if not key.startswith("tokenizer")}
     coder = {key: value for key, value in cell.settings.items() if key not in own}
-    tokenizer = None
+    needs = {}
     if cell.method in ("di2pose", "pct"):
         coder = {**of_tokenizer(PCT_TOKENIZER), **coder} if cell.method == "pct" else coder
-        tokenizer = _train_run("tokenizer", (*_set(coder), *share), seed, options)
+        needs["tokenizer"] = _train_run("tokenizer", (*_set(coder), *share), seed, options)
+    if options.adapter_iterations and cell.method != "regression":
+        needs["adapter"] = _train_run("adapter", share, seed, options)
     what = "denoiser" if cell.method == "di2pose" else f"model {cell.method}"
-    return _train_run(what, (*_set(own), *last), seed, options, tokenizer)
+    return _train_run(what, (*_set(own), *last), seed, options, needs)
 
 
 def _set(values: Settings) -> list[str]:
@@ -215,16 +229,18 @@ def _set(values: Settings) -> list[str]:
     return [word for pair in pairs for word in ("--set", pair)]
 
 
-def _train_run(what: str, flags: Sequence[str], seed: int, options: Options, tokenizer: Run | None = None) -> Run:
+def _train_run(
+    what: str, flags: Sequence[str], seed: int, options: Options, needs: Mapping[str, Run] = MappingProxyType({})
+) -> Run:
     """`di2pose train WHAT`. Its name holds the effective configuration: flags that change nothing do not count."""
     size: list[str] = []
     recipe: Any = options.config
     if baseline := what.startswith("model "):
         size = _set(_as_large(what, options))
         kind = kind_of(what.split()[1])
-        if tokenizer is not None:
+        if "tokenizer" in needs:
             assert isinstance(kind, TokenRecipe)
-            recipe = kind.token_recipe("", 1, 1, tokenizer.config.tokenizer)
+            recipe = kind.token_recipe("", 1, 1, needs["tokenizer"].config.tokenizer)
         else:
             assert isinstance(kind, Recipe)
             recipe = kind.recipe("", 1, 1)
@@ -239,14 +255,14 @@ def _train_run(what: str, flags: Sequence[str], seed: int, options: Options, tok
     about = [what.removeprefix("model "), *changes, *(["_".join(others).strip("-")] if others else [])]
     features = options.features
     source = ["--data", *(options.data or features)] if what == "tokenizer" else ["--features", *features]
-    needs = () if tokenizer is None else (tokenizer,)
-    depends = [what, without_later(to_json(config)), seed, *map(str, source), *others, *(run.name for run in needs)]
+    depends = [what, without_later(to_json(config)), seed, *map(str, source), *others]
+    depends += [run.name for run in needs.values()]
     name = _name([*about, f"s{seed}"], depends)
     words = ["train", *what.split(), *(size if baseline else ("--recipe", options.recipe)), *map(str, source), *flags]
-    words += [] if tokenizer is None else ["--tokenizer", str(tokenizer.out)]
+    words += [word for part, run in needs.items() for word in (f"--{part}", str(run.out))]
     words += ["--device", options.device, "--threads", "1"]
     words += [] if count is None else ["--validate-every", str(count)]  # once, at the end
-    return Run(name, (*words, "--out", str(options.out / "runs" / name)), needs, config)
+    return Run(name, (*words, "--out", str(options.out / "runs" / name)), tuple(needs.values()), config)
 
 
 @cache

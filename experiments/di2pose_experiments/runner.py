@@ -18,6 +18,9 @@ from di2pose_experiments.plan import Options, Run, in_order
 POLL_S, GRACE_S = 0.2, 120.0
 """Between two looks for ended processes and signals; and how long stopped processes have to save what they did."""
 LAST_LINES = 8
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "1073741824",
+               "MALLOC_TOP_PAD_": "67108864"}  # fmt: skip
+"""Of runs on CPUs: one thread each; and glibc keeps what was freed, where each iteration would be given new pages."""
 
 
 def command_line(run: Run, launch: str | None = None) -> list[str]:
@@ -85,7 +88,7 @@ def _start(run: Run, options: Options, lock: IO[str]) -> subprocess.Popen:
         # A session of its own: Ctrl-C reaches it through us, once. The lock is held as long as one of them lives.
         return subprocess.Popen(
             command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
-            env=os.environ | ({"OMP_NUM_THREADS": "1"} if options.launch is None else {}),
+            env=os.environ | (ENVIRONMENT if options.launch is None else {}),
             pass_fds=(lock.fileno(),) if os.name == "posix" else (),
         )  # fmt: skip
 

@@ -88,20 +88,22 @@ def lift(feature_width: int = 68, feature_tokens: int = 27) -> Config:
 
 
 def compare(feature_width: int = 302, feature_tokens: int = 134) -> Config:
-    """`small` with a trunk so small that two CPU cores train many: for comparisons and ablations. The baselines'
-    recipes are of this size. The tokenizer has the paper's block. No feature is dropped in training."""
+    """`small` with a trunk so small that two CPU cores train a hundred of them: for comparisons and ablations. The
+    baselines' recipes are of this size. The tokenizer has the paper's block. No feature is dropped in training."""
     base = small()
     tokenizer = replace(
-        base.tokenizer, tokens=32, block="local", token_mix=False, skeleton="h36m_17",
-        encoder_width=128, decoder_width=128,
+        base.tokenizer, tokens=24, levels=(7, 5, 5), block="local", token_mix=False, skeleton="h36m_17",
+        encoder_width=64, decoder_width=64,
     )  # fmt: skip
     denoiser = replace(
-        base.denoiser, tokens=tokenizer.tokens, feature_width=feature_width, feature_tokens=feature_tokens,
-        width=96, layers=2, heads=4, adapter_width=384, adapter_channels=16, adapter_tokens=8,
+        base.denoiser, tokens=tokenizer.tokens, codes=tokenizer.codes, feature_width=feature_width,
+        feature_tokens=feature_tokens, width=64, layers=2, heads=4,
+        adapter_width=384, adapter_channels=16, adapter_tokens=8, adapter_dropout=0.0,
         observer_tokens=0, observer_dropout=0.0, simulated_observers=0.0,
         joints=model_skeleton(tokenizer.skeleton).count,
     )  # fmt: skip
-    return replace(base, name="compare", tokenizer=tokenizer, denoiser=denoiser)
+    learning = {name: replace(getattr(base, name), batch=32) for name in ("tokenizer_training", "denoiser_training")}
+    return replace(base, name="compare", tokenizer=tokenizer, denoiser=denoiser, **learning)
 
 
 def trunk_of(config: Config, **changes: int) -> TrunkConfig:

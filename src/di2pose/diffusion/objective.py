@@ -1,8 +1,11 @@
 """The training objective: one-step KL of the variational bound, plus cross-entropy to the clean tokens.
 
-B batch, N tokens, C codes.  All in closed form, a chunk of rows at a time, computed again in the backward pass: beside
-the logits and their gradient only chunks are alive, where plain autograd would keep a dozen logit-sized tensors.
+B batch, N tokens, C codes.  All in closed form, a chunk of rows at a time. Where there are several, they are computed
+again in the backward pass: beside the logits and their gradient only chunks are alive, where plain autograd would keep
+a dozen logit-sized tensors.
 """
+
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -45,10 +48,11 @@ def diffusion_loss(
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     table = _row_coefficients(k0.cpu(), ks.cpu(), s, schedule).to(dtype).to(logits.device)
     size = max(1, CHUNK_ELEMENTS // schedule.codes)
-    chunks = zip(logits.flatten(0, 1).split(size), k0.flatten().split(size), ks.flatten().split(size),
-                 table.flatten(1).split(size, 1), strict=True)  # fmt: skip
+    chunks = list(zip(logits.flatten(0, 1).split(size), k0.flatten().split(size), ks.flatten().split(size),
+                      table.flatten(1).split(size, 1), strict=True))  # fmt: skip
+    kept = partial(checkpoint, _kl_and_ce, use_reentrant=False, preserve_rng_state=False)
     with torch.autocast(logits.device.type, enabled=False):
-        rows = [checkpoint(_kl_and_ce, *chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
+        rows = [(kept if len(chunks) > 1 else _kl_and_ce)(*chunk) for chunk in chunks]
     vlb, aux = (torch.cat(parts).mean() for parts in zip(*rows, strict=True))
     return {"loss": vlb + aux_weight * aux, "vlb": vlb, "aux": aux}
 
