@@ -38,8 +38,9 @@ ON_PAPERS_DATA = (
 )
 THREEDPW = " 3dpw=prepared/3dpw@3dpw-14,3dpw-occ,advocc-40,advocc-80"
 ON_OPEN_DATA = (
-    "di2pose ablate {table} --features lift-train lift-test --test lift=lift-test --iterations 8000 --seeds 5 "
-    "--double 0 --hypotheses 8,32 --out out/ablate"
+    "di2pose ablate {table} --features lift/hard lift/clear lift/test-hard --data cmu --test hard=lift/test-hard "
+    "real=lift/real --iterations 8000 --adapter-iterations 10000 --seeds 5 --double 0 --hypotheses 8,32 "
+    "--evaluate=--no-fit --out out/ablate"
 )
 TOKENIZERS_ON_OPEN_DATA = (
     "di2pose ablate {table} --data cmu --test cmu=cmu --iterations 6000 --seeds 5 --double 0 --out out/ablate"

@@ -128,7 +128,7 @@ def test_what_was_not_run_or_cannot_be_is_said_with_its_command():
     unsaid = {row[0].strip("`"): row[2] for row in section(text, "What cannot be said here, or yet")}
     assert unsaid["tab:h36m"] == unsaid["tab:3dpw"] == "not testable here"
     assert unsaid["ablation:steps"] == "not run yet"
-    assert "di2pose ablate steps --features lift-train" in text
+    assert "di2pose ablate steps --features lift/hard" in text
     assert "di2pose ablate levels --data cmu" in text
     labels = ["tab:app_h36m", "fig:training samples ratio (a)", "fig:qualitative results", "Failure cases"]
     assert unsaid.keys() >= {*labels, "fig:app qualitative results", "fig:training samples ratio (b)"}

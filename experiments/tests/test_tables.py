@@ -73,9 +73,23 @@ def test_a_stored_table_finds_its_runs_again():
     options = Options(("cmu=.",), Path("o"), data=(Path("cmu"),), recipe="compare", iterations=6000)
     runs = {run.name for measure in measures(TABLES["identity"], [0], options) for run in measure.trainings}
     assert {name.rpartition("-")[2] for name in runs} == {
-        "08d7a0de", "e9287c13", "db55c96b", "cbddf290", "8fe6d7c6", "065b5587", "df37d3e1", "40bba6d3", "e556c6b3",
-        "ef1eaf47", "d32d2ef6", "2be281a3",
+        "0f008c8b", "31407a7e", "359668f6", "5873064d", "8af6181a", "9277f604", "9339d57d", "b2815cbd", "da782ad3",
+        "dc9215ad", "e2b4cda5", "fd6dc419",
     }  # fmt: skip
+
+
+def test_methods_share_an_adapter_that_is_trained_first():
+    runs = trained("methods", seeds=1, double=(0,), iterations=8, adapter_iterations=20)
+    lengths: dict[str, list[str]] = {}
+    for run in runs:
+        name = run.words[2] if run.words[1] == "model" else run.words[1]
+        lengths.setdefault(name, []).append(run.words[run.words.index("--iterations") + 1])
+        adapters = [str(need.out) for need in run.needs if need.words[1] == "adapter"]
+        assert len(adapters) == (name in ("denoiser", "gaussian", "pct"))
+        assert all(word in run.words for word in adapters)
+    assert lengths["adapter"] == ["20", "40"]
+    assert lengths["gaussian"] == ["8", "16"]
+    assert lengths["regression"] == ["28", "56"]  # as many records as both stages of the others
 
 
 def test_twice_the_length_is_twice_of_every_stage():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
+from typing import Any
 
 _function: ContextVar[Callable[[], None] | None] = ContextVar("interruption", default=None)
 
@@ -30,7 +31,7 @@ def interruptible(function: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def deferred_sigint() -> Iterator[None]:
     """Inside, Ctrl-C is raised by the next `check` or at the end of the block, never while a file is written; a second
-    Ctrl-C is raised at once.
+    Ctrl-C is raised at once. SIGTERM, where nobody handles it, counts as Ctrl-C.
 
     Without effect outside of the main thread, and where SIGINT is ignored or handled by the caller.
     """
@@ -38,6 +39,9 @@ def deferred_sigint() -> Iterator[None]:
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
+    before: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        before[signal.SIGTERM] = signal.SIG_DFL
     received = waiting = False
 
     def defer(number: int, frame: FrameType | None) -> None:
@@ -52,10 +56,12 @@ def deferred_sigint() -> Iterator[None]:
             waiting = False
             raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, defer)
+    for number in before:
+        signal.signal(number, defer)
     try:
         with interruptible(raise_waiting):
             yield
         raise_waiting()
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

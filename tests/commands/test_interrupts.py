@@ -64,11 +64,12 @@ def interrupt():
     signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("frame", [0, FEW - 1])
-def test_ctrl_c_before_a_frame_keeps_the_frames_so_far(go, tmp_path, capsys, frame):
+@pytest.mark.parametrize(("frame", "number"), [(0, signal.SIGINT), (FEW - 1, signal.SIGINT), (0, signal.SIGTERM)])
+def test_a_signal_before_a_frame_keeps_the_frames_so_far(go, tmp_path, capsys, frame, number):
     (tmp_path / "walk.json").write_text("an older whole file")
     with pytest.raises(KeyboardInterrupt):
-        go(lambda index: interrupt() if index == frame else None)
+        go(lambda index: signal.raise_signal(number) if index == frame else None)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert (tmp_path / "walk.json").read_text() == "an older whole file"
     assert written(tmp_path) == sorted(["walk.json", *PARTIAL])
     record = json.loads((tmp_path / "walk.partial.json").read_text())

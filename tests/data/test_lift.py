@@ -102,6 +102,17 @@ def test_the_command_writes_the_same_cache_again_and_another_seed_another(tmp_pa
     assert main(["data", "lift", str(poses), "--count", "0", "--out", str(tmp_path / "no")]) == 2
 
 
+def test_mirror_images_are_what_is_seen_of_mirrored_people(tmp_path):
+    poses = write_set(tmp_path / "set", [Sample(f"r{i}", pose, split="test") for i, pose in enumerate(POSES)])
+    words = ["data", "lift", poses, "--split", "test", "--count", 20, "--mirrored", "--out", tmp_path / "cache"]
+    assert main([*map(str, words)]) == 0
+    cache = FeatureCache(tmp_path / "cache")
+    here, there = (cache.features(np.arange(20), flipped=each).numpy().reshape(20, 17, 17, 4) for each in (False, True))
+    left, right = COCO_17.indices("left_wrist", "right_wrist")
+    assert np.abs(here[:, left, left, 0]).max() > 0.1
+    np.testing.assert_allclose(there[:, right, right], here[:, left, left] * (-1, 1, 1, 1), atol=2e-3)
+
+
 def test_movenets_keypoints_come_out_of_another_cache(tmp_path):
     class Pictures:
         name = "blazepose-heavy+movenet"

@@ -88,6 +88,8 @@ def test_people_keep_their_numbers_whatever_their_order_and_a_still_body_stays_s
     for k in range(12):
         pair = [seen(standing(), -900 + 10 * k), seen(standing(), 900)]
         frames.append(np.stack(pair if k % 2 else pair[::-1]))
+    stray = np.where(np.arange(17)[:, None] < 2, seen(standing()), np.nan)  # two keypoints are nobody
+    frames[5] = np.concatenate([frames[5], stray[None]])
     motion = lift_video(model, frames, 24, SIZE, camera=CAMERA, hypotheses=4)
     assert len(motion) == 12
     assert len(motion.tracks) == 2

@@ -15,7 +15,7 @@ from di2pose.data import frames as frames_module
 from di2pose.data.frames import Video, video_frames
 from di2pose.errors import InputError
 from di2pose.video import stream as stream_module
-from di2pose.video.stream import BrokenVideoWarning, Stream
+from di2pose.video.stream import BrokenVideoWarning, Stream, VideoBytes
 
 FRAMES = 60
 
@@ -138,6 +138,18 @@ def test_a_video_that_breaks_off_gives_what_there_is_and_says_so(noisy, tmp_path
     assert [frame.index for frame in frames] == list(range(len(frames)))
     assert f"{len(frames)} frames could be read" in stream.broken
     assert "Copy or export it again" in stream.broken
+
+
+def test_an_animation_that_breaks_off_says_so(tmp_path):
+    pictures = np.random.default_rng(0).integers(0, 255, (6, 48, 64, 3), dtype=np.uint8)
+    frames = [Image.fromarray(picture) for picture in pictures]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:], duration=100)
+    data = (tmp_path / "a.gif").read_bytes()
+    (tmp_path / "a.gif").write_bytes(data[: len(data) // 2])
+    for source in (tmp_path / "a.gif", VideoBytes(data[: len(data) // 2], "gif")):
+        stream = Stream(source)
+        with pytest.warns(BrokenVideoWarning, match="is not whole: [23] frames could be read"):
+            assert 2 <= len(list(stream)) <= 3
 
 
 def test_a_video_with_a_hole_goes_on_after_it(noisy, tmp_path):

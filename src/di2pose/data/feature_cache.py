@@ -82,13 +82,16 @@ def write_features(
 ) -> None:
     """Encode every crop of `source` into `out`: this process's share of the shards that are not there yet.
 
-    `about` joins the header. With `flip` the mirror images of the crops are encoded, too, for the flip test. The crops
-    of the next batches are made by `workers` other processes while one is encoded: the files are the same.
+    `about` joins the header. With `flip` the mirror images of the crops are encoded, too, for the flip test; an encoder
+    of other things than pixels has a function `mirrored`. The crops of the next batches are made by `workers` other
+    processes while one is encoded: the files are the same.
     """
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
+    mirrored = getattr(encoder, "mirrored", lambda crops: np.ascontiguousarray(crops[:, :, ::-1]))
+
     def encode(crops: np.ndarray) -> dict[str, np.ndarray]:
-        flipped = encoder.cache_parts(np.ascontiguousarray(crops[:, :, ::-1])) if flip else {}
+        flipped = encoder.cache_parts(mirrored(crops)) if flip else {}
         return encoder.cache_parts(crops) | {FLIPPED + name: values for name, values in flipped.items()}
 
     (((pixels, labels, _),),) = _crops(source, [range(1)], min(workers, 1))

@@ -333,6 +333,7 @@ def lift(
     count: int = 262144,
     seed: int = 0,
     window: int = 1,
+    mirrored: bool = False,
 ) -> None:
     """Write a feature cache of simulated 2D keypoints, to compare lifting methods on: poses of a prepared dataset by
     other bodies, turned, before a drawn camera, partly hidden. Of a cache with MoveNet's tokens: those keypoints.
@@ -346,12 +347,13 @@ def lift(
         seed: another seed draws other bodies, cameras and errors
         window: frames of motion, 24 a second, round each pose; 1: the pose alone. Needs a dataset of motion (bvh); of
             a cache with MoveNet's tokens the other frames are missing
+        mirrored: the mirror images, too: `evaluate` then makes the flip test, as `di2pose lift` does
     """
     encoder = KeypointEncoder(window)
     if (data / "features.json").is_file():
         cache = FeatureCache(data)
         about = {name: cache.header[name] for name in ("skeleton", "source")}
-        write_features(MoveNetKeypoints(cache, window), encoder, out, about)
+        write_features(MoveNetKeypoints(cache, window), encoder, out, about, mirrored)
         return
     dataset = Dataset(data)
     skeleton = H36M_21 if dataset.skeleton == H36M_21 else H36M_17
@@ -366,7 +368,7 @@ def lift(
         poses, motions = _motions(dataset, poses, rows)
     source = Keypoints(poses, texts, OBSERVERS[observer], count, seed, skeleton, motions, window)
     about = {"skeleton": skeleton.name, "source": dataset.name, "observer": observer, "split": split, "seed": seed}
-    write_features(source, encoder, out, about)
+    write_features(source, encoder, out, about, mirrored)
 
 
 def _motions(dataset: Dataset, poses_mm: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, Motions]:

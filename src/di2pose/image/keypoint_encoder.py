@@ -75,6 +75,10 @@ class KeypointEncoder:
             raise InputError("features of keypoints are made by `di2pose data lift`, not from pictures")
         return {name: tokens.astype(np.float16) for name, tokens in keypoint_tokens(crops).items()}
 
+    def mirrored(self, crops: Float[np.ndarray, "*rows 17 4"]) -> Float[np.ndarray, "*rows 17 4"]:
+        """`crop_keypoints` of the mirror images."""
+        return crops[..., list(COCO_17.mirror_order), :] * np.array([-1, 1, 1, 1], crops.dtype)
+
     def features(self, keypoints: Float[np.ndarray, "B *T 17 3"]) -> Float[np.ndarray, "B L F"]:
         """Of x, y in pixels of the crop and score; missing ones are NaN or have score 0. A picture's other frames are
         missing."""

@@ -18,6 +18,8 @@ from di2pose.result import Motion
 from di2pose.video.estimate import estimate_video
 from di2pose.video.stream import CLOSE_S, Frame, Stream, check_part
 
+LEAST_KEYPOINTS = 3
+"""Of a person in a frame; fewer say nothing of a body."""
 LEAST_INSIDE = 0.5
 """Share of the keypoints in the picture; less is another picture's size."""
 
@@ -63,7 +65,8 @@ def lift_video(
     frames = {k: parse_keypoints(people, f"keypoints of frame {k}") if len(people) else np.zeros((0, 17, 3))
               for k, people in enumerate(keypoints)}  # fmt: skip
     first, end = (start_s or 0.0) - CLOSE_S, (math.inf if end_s is None else end_s) - CLOSE_S
-    chosen = {k: people[(people[..., 2] > 0).any(-1)] for k, people in frames.items() if first <= k / fps < end}
+    enough = {k: (people[..., 2] > 0).sum(-1) >= LEAST_KEYPOINTS for k, people in frames.items()}
+    chosen = {k: people[enough[k]] for k, people in frames.items() if first <= k / fps < end}
     if not chosen:
         lasts = f"the motion lasts {len(frames) / fps:g} s"
         raise InputError(f"the start at {start_s or 0:g} s is after the end: {lasts}")

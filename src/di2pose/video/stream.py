@@ -148,10 +148,12 @@ class Stream:
         short = (
             now < self.end_s - 1 / self.file_fps and self.duration_s is not None and until < self.duration_s - SHORT_S
         )
-        if damaged or short:
+        cut = container.format.name == "gif" and _ends_early(self.source)
+        if damaged or short or cut:
             parts = [f"{self.source} is not whole: {good} frames could be read"]
             parts += [f"{damaged} damaged ones were left out"] if damaged else []
             parts += [f"it breaks off after {until:.2f} s of {self.duration_s:.2f} s"] if short else []
+            parts += ["its end is missing"] if cut and not short else []
             self.broken = ", ".join(parts) + ". Copy or export it again to have the rest"
             warnings.warn(self.broken, BrokenVideoWarning, stacklevel=2)
         if good == 0 and self.oversized:
@@ -222,6 +224,14 @@ def open_video(source: Source) -> "tuple[InputContainer, VideoStream]":
         container.close()
         raise InputError(f"{source} is coded in a way that this FFmpeg does not know: export it as MP4 (H.264)")
     return container, video
+
+
+def _ends_early(source: Source) -> bool:
+    """Whether a GIF lacks the byte that ends it; its duration is not stated anywhere."""
+    if isinstance(source, int):
+        return False
+    content = source.content if isinstance(source, VideoBytes) else Path(source).read_bytes()
+    return not content.rstrip(b"\0").endswith(b";")
 
 
 def _open_nothing(url: str, flags: int, options: dict[str, str]) -> None:
