@@ -147,7 +147,7 @@ def test_all_kinds_of_the_comparison_have_as_many_trainable_parameters():
             Di2PoseNetwork(compare),
             Gaussian(Gaussian.recipe(*size)),
             PCT(PCT.token_recipe(*size, vq)),
-            Regression(overridden(Regression.recipe(*size), ["adapter_width=512", "adapter_channels=16"])),
+            Regression(overridden(Regression.recipe(*size), ["adapter_width=480", "adapter_channels=16"])),
         )
     counts = {model.kind: sum(p.numel() for p in model.parameters() if p.requires_grad) for model in models}
     assert max(counts.values()) < 1.1 * min(counts.values()), counts
