@@ -64,7 +64,7 @@ class Options:
     seeds: str = "5"
     """how many, 0, 1, ...; or which, 2-4. A table keeps the seeds that it has"""
     double: tuple[int, ...] = ()
-    """seeds that are also trained for twice the length, to see whether the length decides"""
+    """seeds that are also trained for twice the length, to see whether the length decides; a shared adapter is kept"""
     learning_rates: str = ""
     """with commas; each is tried for the last stage of every cell with seed 0 and a quarter of the iterations, and all
     seeds take the one with the least error on --validate. Left out: the recipe's"""
@@ -132,19 +132,20 @@ class Options:
         """Of a stage."""
         if what == "adapter":
             return self.adapter_iterations
-        if what == "model regression" and self.iterations:
-            return self.iterations + (self.adapter_iterations or 0)
+        if what == "model regression" and self.iterations and self.adapter_iterations:  # as many records as both stages
+            stages = self.config.denoiser_training, self.config.adapter_training
+            return self.adapter_iterations + self.iterations * stages[0].batch // stages[1].batch
         return self.tokenizer_iterations or self.iterations if what == "tokenizer" else self.iterations
 
     def times(self, factor: float, only: str = "") -> "Options":
-        """With all stages so many times as long; with `only` (tokenizer or another method) the last stage of it."""
+        """With all stages but a shared adapter so many times as long; with `only` (tokenizer or another method) its last
+        stage."""
         tokenizer, others = (max(1, round(factor * (self.iterations_of(what) or 0))) for what in ("tokenizer", ""))
         if only == "tokenizer":
             return replace(self, tokenizer_iterations=tokenizer)
         if only:
             return replace(self, iterations=others, tokenizer_iterations=self.iterations_of("tokenizer"))
-        adapter = self.adapter_iterations and round(factor * self.adapter_iterations)
-        return replace(self, iterations=others, tokenizer_iterations=tokenizer, adapter_iterations=adapter)
+        return replace(self, iterations=others, tokenizer_iterations=tokenizer)
 
 
 def numbers(text: str, flag: str, kind: Callable[[str], Any]) -> list[Any]:
@@ -286,7 +287,8 @@ def _as_large(what: str, options: Options) -> Settings:
     Of recipes but `compare` the regression keeps its own size: it has no trunk."""
     denoiser, learning = options.config.denoiser, options.config.denoiser_training
     if what == "model regression":
-        return {"training.batch": learning.batch, **(REGRESSION if options.recipe == BASELINES_RECIPE else {})}
+        batch = (options.config.adapter_training if options.adapter_iterations else learning).batch
+        return {"training.batch": batch, **(REGRESSION if options.recipe == BASELINES_RECIPE else {})}
     if options.recipe == BASELINES_RECIPE:
         return {}
     sizes: Settings = {f"trunk.{name}": getattr(denoiser, name) for name in TRUNK}

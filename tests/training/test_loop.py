@@ -120,7 +120,7 @@ def test_the_average_is_the_weighted_mean_of_all_weights_so_far():
     for count in range(1, 8):
         nn.init.normal_(model.weight)
         history.append(model.weight.detach().clone())
-        average.update(model, count)
+        average.update(count)
         shares = torch.tensor([decay ** (count - i) for i in range(1, count + 1)])
         wanted = (shares.view(-1, 1, 1) / shares.sum() * torch.stack(history)).sum(0)
         torch.testing.assert_close(average.model.weight, wanted)

@@ -277,7 +277,7 @@ class _Trainer:
         if hasattr(self.model, "update_codebook"):
             self.model.update_codebook()
         self.iteration += 1
-        self.average.update(self.model, self.iteration)
+        self.average.update(self.iteration)
         return norm
 
     def _check_finite(self, what: str, value: float) -> None:

@@ -84,15 +84,17 @@ class EMA:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.model = copy.deepcopy(model).requires_grad_(False).eval()
         self.decay = decay
+        pairs = zip(self.model.parameters(), model.parameters(), strict=True)
+        self.trained = [(mean, parameter) for mean, parameter in pairs if parameter.requires_grad]
+        self.buffers = list(zip(self.model.buffers(), model.buffers(), strict=True))
 
     @torch.no_grad()
-    def update(self, model: nn.Module, count: int) -> None:
-        """Take in the weights after update number `count`, 1 being the first."""
+    def update(self, count: int) -> None:
+        """Take in the model's weights after update number `count`, 1 being the first."""
         share = (1 - self.decay) / (1 - self.decay**count)
-        for mean, parameter in zip(self.model.parameters(), model.parameters(), strict=True):
-            if parameter.requires_grad:
-                mean.lerp_(parameter, share)
-        for kept, buffer in zip(self.model.buffers(), model.buffers(), strict=True):
+        for mean, parameter in self.trained:
+            mean.lerp_(parameter, share)
+        for kept, buffer in self.buffers:
             kept.copy_(buffer)
 
 
