@@ -23,6 +23,8 @@ from di2pose.tokenizer.fsq import check_tokens
 
 MANY = 0.8
 """Share of a row's tokens above which the last block computes all of them."""
+FEW = 0.75
+"""Share of rows up to which those without an undecided token are left out: others would need copies of the keys."""
 ToLatents = Callable[[Tensor], Tensor]
 """Joints (B, J, 3) in mm -> latents (B, N, d) of the self-condition."""
 StepNorms = list[tuple[Tensor, Tensor]]
@@ -43,6 +45,12 @@ class Condition(NamedTuple):
     @property
     def images(self) -> int:
         return len(self.keys[0])
+
+    def rows(self, images: Int[Tensor, " R"]) -> "Condition":
+        """What the blocks need, a row for each of these images."""
+        parts = [[part[images] for part in parts] for parts in (self.keys, self.values)]
+        embedded = self.self_condition
+        return Condition(*parts, self_condition=None if embedded is None else embedded[images])
 
     @property
     def visibility(self) -> Float[Tensor, "B J 4"] | None:
@@ -178,10 +186,14 @@ class Denoiser(Trunk):
 
         def predict(ks: Tensor, s: int, asked: Tensor) -> Iterator[Tensor]:
             at = slice(row := grid.index(s), row + 1)                                   # one step for all rows
-            x = self.run_blocks(self.token_embed(ks), [(a[at], b[at]) for a, b in norms], condition, asked)  # A D
+            seen, (busy, rows) = condition, (asked // ks.shape[1]).unique(return_inverse=True)
+            if len(busy) <= FEW * len(ks):
+                seen = condition.rows(busy // (len(ks) // condition.images))
+                ks, asked = ks[busy], rows * ks.shape[1] + asked % ks.shape[1]
+            x = self.run_blocks(self.token_embed(ks), [(a[at], b[at]) for a, b in norms], seen, asked)  # A D
             size = max(1, CHUNK_ELEMENTS // self.config.codes)
-            for some, rows in zip(x.split(size), asked.split(size), strict=True):
-                yield to_p0(self.head(some, ks.flatten()[rows], steps[at]).float())     # R C
+            for some, tokens in zip(x.split(size), asked.split(size), strict=True):
+                yield to_p0(self.head(some, ks.flatten()[tokens], steps[at]).float())   # R C
 
         return predict
 
