@@ -138,8 +138,8 @@ class Options:
         return self.tokenizer_iterations or self.iterations if what == "tokenizer" else self.iterations
 
     def times(self, factor: float, only: str = "") -> "Options":
-        """With all stages but a shared adapter so many times as long; with `only` (tokenizer or another method) its last
-        stage."""
+        """With all stages but a shared adapter so many times as long; with `only` (tokenizer or another method) its
+        last stage."""
         tokenizer, others = (max(1, round(factor * (self.iterations_of(what) or 0))) for what in ("tokenizer", ""))
         if only == "tokenizer":
             return replace(self, tokenizer_iterations=tokenizer)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from output.people import pose
 
-from di2pose.pipeline.assemble import fit_body, mean_body, unclear
+from di2pose.pipeline.assemble import fit_bodies, mean_body, unclear
 from di2pose.pipeline.observations import PersonView, fuse, keypoint_observation, observed_joints
 from di2pose.pose.bones import adult_range, impossible
 from di2pose.pose.camera import Camera
@@ -111,6 +111,31 @@ def view_of(points, shown):
     return PersonView(camera, (30.0, 30.0, 226.0, 226.0), False, WIDTH, points, shown)
 
 
+def body_of(samples, seen, view):
+    (fit,) = fit_bodies(samples[None], [seen], [view], np.full(17, 100.0))
+    return fit
+
+
+def test_people_are_fitted_together_as_each_alone():
+    random, single_mm2 = np.random.default_rng(8), np.full(17, 100.0)
+    samples = np.stack([pose(random, 0.3) + random.normal(scale=60, size=(4, 17, 3)) for _ in range(3)])
+    samples -= samples[:, :, :1]
+    views = []
+    for hidden, each in zip((0, 5, 17), samples, strict=True):
+        at = each.mean(0) + np.array([0.0, 0.0, 1500.0 + 100 * hidden])
+        points = at[:, :2] / at[:, 2:] * 300 + 128
+        points[len(points) - hidden :] = np.nan
+        views.append(view_of(points, np.isfinite(points).all(-1).astype(float)))
+    together = fit_bodies(samples, [np.ones(17)] * 3, views, single_mm2, height_m=1.7)
+    for fit, each, view in zip(together, samples, views, strict=True):
+        (alone,) = fit_bodies(each[None], [np.ones(17)], [view], single_mm2, height_m=1.7)
+        np.testing.assert_allclose(fit.pose.joints_mm, alone.pose.joints_mm, atol=1e-6)
+        np.testing.assert_allclose(fit.pose.root_mm, alone.pose.root_mm, atol=1e-6)
+        np.testing.assert_allclose(fit.samples_mm, alone.samples_mm, atol=1e-6)
+        assert fit.scale == pytest.approx(alone.scale)
+    assert fit_bodies(samples[:0], [], [], single_mm2) == []
+
+
 def test_a_joint_is_unclear_where_hypotheses_disagree_across_the_view_and_not_along_it():
     body = pose(np.random.default_rng(1))
     nothing = view_of(np.full((17, 2), np.nan), np.zeros(17))
@@ -118,7 +143,7 @@ def test_a_joint_is_unclear_where_hypotheses_disagree_across_the_view_and_not_al
     samples = np.repeat(body[None], 8, 0)
     samples[:, wrist, 0] += np.linspace(-400, 400, 8)
     samples[:, ankle, 2] += np.linspace(-400, 400, 8)
-    fit = fit_body(samples, np.ones(17), nothing, np.full(17, 100.0))
+    fit = body_of(samples, np.ones(17), nothing)
     fitted, doubt = fit.pose, fit.unclear
     assert doubt[wrist]
     assert not doubt[ankle]
@@ -131,7 +156,7 @@ def test_hypotheses_have_the_bodys_bones_and_agree_about_what_was_seen():
     samples = body + random.normal(scale=80, size=(8, 17, 3)) * (np.arange(17) > 0)[:, None]
     at = body + np.array([0.0, 0.0, 1500.0])
     seen_view = view_of(at[:, :2] / at[:, 2:] * 300 + 128, np.ones(17))
-    fit = fit_body(samples, np.ones(17), seen_view, np.full(17, 100.0))
+    fit = body_of(samples, np.ones(17), seen_view)
     fitted, bodies = fit.pose, fit.samples_mm
     assert bodies.shape == samples.shape
     for each in bodies:
@@ -139,7 +164,7 @@ def test_hypotheses_have_the_bodys_bones_and_agree_about_what_was_seen():
     across, along = (poses.std(0)[1:].mean(0) for poses in (samples, bodies))
     assert (along[:2] < 0.75 * across[:2]).all()
     assert along[2] > 0.5 * across[2]
-    one = fit_body(samples[:1], np.ones(17), seen_view, np.full(17, 100.0))
+    one = body_of(samples[:1], np.ones(17), seen_view)
     np.testing.assert_allclose(one.samples_mm[0], one.pose.joints_mm)
 
 
@@ -148,7 +173,7 @@ def test_the_body_and_every_hypothesis_have_distances_that_a_body_can_have():
     samples = np.stack([pose(random, 1.0) for _ in range(8)])
     at = samples[0] + np.array([0.0, 0.0, 2500.0])
     seen_view = view_of(at[:, :2] / at[:, 2:] * 300 + 128, np.ones(17))
-    fit = fit_body(samples, np.ones(17), seen_view, np.full(17, 100.0))
+    fit = body_of(samples, np.ones(17), seen_view)
     fitted, bodies = fit.pose, fit.samples_mm
     assert impossible(samples, mean_body(samples)[1]).all()
     lengths = bone_lengths(fitted.joints_mm, H36M_17)
@@ -167,7 +192,7 @@ def test_a_second_observer_mends_what_the_landmarks_have_wrong():
         seen, hidden = np.ones(17), np.ones(17)
         hidden[wrist] = 0.7
         alone, both = (
-            fit_body(samples, hidden, replace(view_of(wrong, seen), others=others), np.full(17, 100.0)).pose.joints_mm
+            body_of(samples, hidden, replace(view_of(wrong, seen), others=others)).pose.joints_mm
             for others in ((), (keypoint_observation(true, np.full(17, 0.9), WIDTH),))
         )
         off.append([np.linalg.norm((each - body)[wrist, :2]) for each in (alone, both)])

@@ -48,9 +48,9 @@ class Condition(NamedTuple):
 
     def rows(self, images: Int[Tensor, " R"]) -> "Condition":
         """What the blocks need, a row for each of these images."""
-        parts = [[part[images] for part in parts] for parts in (self.keys, self.values)]
+        keys, values = ([part[images] for part in parts] for parts in (self.keys, self.values))
         embedded = self.self_condition
-        return Condition(*parts, self_condition=None if embedded is None else embedded[images])
+        return Condition(keys, values, self_condition=None if embedded is None else embedded[images])
 
     @property
     def visibility(self) -> Float[Tensor, "B J 4"] | None:

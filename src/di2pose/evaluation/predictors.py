@@ -29,7 +29,7 @@ from di2pose.image.crop import assumed_camera
 from di2pose.image.detect import PersonMatcher, from_record_box
 from di2pose.model import PoseModel, TorchModel, find_model, load_model
 from di2pose.noise import hypothesis_generators
-from di2pose.pipeline.assemble import fit_body
+from di2pose.pipeline.assemble import fit_bodies
 from di2pose.pipeline.crops import EncodedCrops
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pipeline.second_look import point_estimates, predict_both
@@ -187,7 +187,7 @@ class CachedPredictor:
         if views is not None:  # as for a picture
             single_mm2 = np.asarray(self.calibration.trace_mm2[0]) / 3
             seen = [view.visibility for view in views] if visibility is None else visibility[..., 0]
-            bodies = [fit_body(*each, single_mm2) for each in zip(samples_mm, seen, views, strict=True)]
+            bodies = fit_bodies(samples_mm, seen, views, single_mm2)
             samples_mm = np.stack([body.samples_mm for body in bodies])
             fitted_mm = np.stack([body.pose.joints_mm for body in bodies])
             unclear = np.stack([body.unclear for body in bodies])

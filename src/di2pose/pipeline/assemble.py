@@ -122,50 +122,67 @@ class BodyFit:
 
 
 def mean_body(
-    samples_mm: Float[np.ndarray, "H J 3"], skeleton: Skeleton = H36M_17
-) -> tuple[Float[np.ndarray, "J 3"], Float[np.ndarray, " K"]]:
+    samples_mm: Float[np.ndarray, "*B H J 3"], skeleton: Skeleton = H36M_17
+) -> tuple[Float[np.ndarray, "*B J 3"], Float[np.ndarray, "*B K"]]:
     """The mean of the hypotheses with the bones of an adult, left and right alike, and their lengths.
 
     Bones of the mean are too short where hypotheses disagree; their own mean length is right for a body, but a long
     bone in an uncertain direction costs more than a short one: half way between is as near to the truth as the mean.
     """
-    mean = samples_mm.mean(0)
-    lengths = (bone_lengths(samples_mm, skeleton).mean(0) + bone_lengths(mean, skeleton)) / 2
+    mean = samples_mm.mean(-3)
+    lengths = (bone_lengths(samples_mm, skeleton).mean(-2) + bone_lengths(mean, skeleton)) / 2
     lengths = np.clip(even(lengths, skeleton), *adult_range(skeleton).T)
     return rebuild(mean, lengths, skeleton), lengths
 
 
-def fit_body(
-    samples_mm: Float[np.ndarray, "H J 3"],
-    seen: Float[np.ndarray, " J"],
-    view: PersonView,
+def fit_bodies(
+    samples_mm: Float[np.ndarray, "B H J 3"],
+    seen: Sequence[Float[np.ndarray, " J"]] | Float[np.ndarray, "B J"],
+    views: Sequence[PersonView],
     single_mm2: Float[np.ndarray, " J"],
     pins: Pins | None = None,
     height_m: float | None = None,
     only_mean: bool = False,
-) -> BodyFit:
-    """The body that fits best, and where it stands. `only_mean`: without the hypotheses.
+) -> list[BodyFit]:
+    """For each person the body that fits best, and where it stands. `only_mean`: without the hypotheses.
 
     seen: the probability that each joint is seen, by the model
     single_mm2: each joint's variance along an axis, for a single hypothesis, which has no spread
-    pins: known joints, in camera axes
+    pins: known joints of a single person, in camera axes
+    height_m: the stature of all, where it is known
     """
-    skeleton = view.skeleton
-    pose, lengths = mean_body(samples_mm, skeleton)
-    scale = 1.0 if height_m is None else height_m * 1000 / float(stature_mm(pose, skeleton))
-    pins = None if pins is None else (pins[0] / scale, pins[1])
-    points, noise, shown = view.fused(seen)
-    camera, trust = view.camera, CUT_BOX_TRUST if view.cut else BOX_TRUST
-    start = place(pose, points, shown, view.box, camera, trust)
-    depth = float(place_by_box(pose, view.box, camera)[2])
-    evidence = Evidence(camera.unproject_ray(points)[:, :2], noise / float(np.mean(camera.focal)), depth, trust)
-    bodies = pose[None] if only_mean else np.concatenate([pose[None], rebuild(samples_mm, lengths, skeleton)])
-    precision = shrunken_precision(samples_mm, single_mm2)
-    fitted = fit_poses(bodies, precision, lengths, evidence, start, pins, skeleton)
-    best = fitted[0]
-    depths = np.maximum(best.joints_mm[:, 2] + best.root_mm[2], 1.0)
-    apart_mm = view.apart * depths / float(np.mean(camera.focal))
-    return BodyFit(best, fitted.joints_mm[1:], unclear(samples_mm, best, view), apart_mm, scale, pins)
+    if not len(views):
+        return []
+    skeleton, hypotheses = views[0].skeleton, samples_mm.shape[1]
+    poses, lengths = mean_body(samples_mm, skeleton)                                        # B J 3, B K
+    scales = np.ones(len(poses)) if height_m is None else height_m * 1000 / stature_mm(poses, skeleton)
+    pins = None if pins is None else (pins[0] / scales[0], pins[1])
+    starts, rays, noise, depths, trust = [], [], [], [], []
+    for pose, own, view in zip(poses, seen, views, strict=True):
+        points, spread, shown = view.fused(own)
+        trust.append(CUT_BOX_TRUST if view.cut else BOX_TRUST)
+        starts.append(place(pose, points, shown, view.box, view.camera, trust[-1]))
+        depths.append(float(place_by_box(pose, view.box, view.camera)[2]))
+        rays.append(view.camera.unproject_ray(points)[:, :2])
+        noise.append(spread / float(np.mean(view.camera.focal)))
+    evidence = Evidence(np.stack(rays), np.stack(noise), np.array(depths), np.array(trust))
+    bodies = poses[:, None]                                                                 # B 1 J 3
+    if not only_mean and hypotheses > 1:  # a single hypothesis is the mean
+        bodies = np.concatenate([bodies, rebuild(samples_mm, lengths[:, None], skeleton)], axis=1)
+    precision = np.stack([shrunken_precision(samples, single_mm2) for samples in samples_mm])
+    person = np.arange(len(bodies)).repeat(bodies.shape[1])
+    fitted = fit_poses(
+        bodies.reshape(-1, *poses.shape[1:]), precision, lengths, evidence, np.stack(starts), pins, skeleton, person
+    )
+    found = []
+    for row, (samples, view) in enumerate(zip(samples_mm, views, strict=True)):
+        place_of = row * bodies.shape[1]
+        best, others = fitted[place_of], fitted.joints_mm[place_of + 1 : place_of + bodies.shape[1]]
+        others = best.joints_mm[None] if hypotheses == 1 and not only_mean else others
+        depth = np.maximum(best.joints_mm[:, 2] + best.root_mm[2], 1.0)
+        apart_mm = view.apart * depth / float(np.mean(view.camera.focal))
+        found.append(BodyFit(best, others, unclear(samples, best, view), apart_mm, float(scales[row]), pins))
+    return found
 
 
 def unclear(samples_mm: Float[np.ndarray, "H J 3"], pose: FittedPose, view: PersonView) -> Bool[np.ndarray, " J"]:
@@ -186,11 +203,18 @@ def fit_people(
     pins: Pins | None = None,
     only_mean: bool = False,
 ) -> list[BodyFit]:
-    """A body for each view. `height_m`, where it is known, is the stature of all; pins in camera axes, for all alike;
-    `only_mean`: without the hypotheses."""
+    """A body for each view: `fit_bodies`; with pins, which are for all alike, one by one."""
     single_mm2 = np.asarray(calibration.trace_mm2[0]) / 3
-    every = zip(estimate.samples_mm, estimate.visibility[..., 0], views, strict=True)
-    return [fit_body(samples, seen, view, single_mm2, pins, height_m, only_mean) for samples, seen, view in every]
+    every = range(len(views))
+    groups = [[row] for row in every] if pins is not None else [list(every)]
+    return [
+        fit
+        for rows in groups
+        for fit in fit_bodies(
+            estimate.samples_mm[rows], estimate.visibility[rows, :, 0], [views[row] for row in rows], single_mm2, pins,
+            height_m, only_mean,
+        )
+    ]  # fmt: skip
 
 
 def make_person(

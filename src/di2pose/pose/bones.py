@@ -132,12 +132,12 @@ def stature_mm(joints_mm: Float[np.ndarray, "*B J 3"], skeleton: Skeleton = H36M
 
 
 def impossible(
-    joints_mm: Float[np.ndarray, "B J 3"], lengths_mm: Float[np.ndarray, " K"], skeleton: Skeleton = H36M_17
+    joints_mm: Float[np.ndarray, "B J 3"], lengths_mm: Float[np.ndarray, "*#B K"], skeleton: Skeleton = H36M_17
 ) -> Bool[np.ndarray, " B"]:
     """Poses in which a pair of joints is nearer or farther apart than in any body of such bones."""
     pairs = joint_pairs(skeleton)
     apart = np.linalg.norm(joints_mm[:, pairs.joints[:, 0]] - joints_mm[:, pairs.joints[:, 1]], axis=-1)
-    least, greatest = pairs.shares.T * (pairs.paths @ lengths_mm)
+    least, greatest = pairs.shares.T[:, None] * (lengths_mm @ pairs.paths.T)
     return np.asarray(((apart < least) | (apart > greatest + 1e-6)).any(-1))
 
 

@@ -15,7 +15,7 @@ the next possible one, mostly along what the fit leaves open.
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from di2pose.errors import InputError
 from di2pose.pose.bones import impossible, make_possible, rebuild
@@ -44,15 +44,15 @@ Pins = tuple[Float[np.ndarray, "J 3"], Bool[np.ndarray, " J"]] | None
 
 @dataclass(frozen=True)
 class Evidence:
-    """2D observations of one person."""
+    """2D observations of one person, or of several."""
 
-    rays: Float[np.ndarray, "J 2"]
+    rays: Float[np.ndarray, "*P J 2"]
     """x / z and y / z of each joint; NaN where it was not seen."""
-    noise: Float[np.ndarray, " J"]
+    noise: Float[np.ndarray, "*P J"]
     """Standard deviation of the rays."""
-    depth_mm: float
+    depth_mm: float | Float[np.ndarray, "*P"]
     """Of the pelvis, by the size of the box."""
-    depth_trust: float
+    depth_trust: float | Float[np.ndarray, "*P"]
     """Standard deviation of log(depth_mm)."""
 
 
@@ -73,55 +73,60 @@ class FittedPose:
 
 def fit_poses(
     means_mm: Float[np.ndarray, "B J 3"],
-    precision: Float[np.ndarray, "F F"],
-    lengths_mm: Float[np.ndarray, " K"],
+    precision: Float[np.ndarray, "*P F F"],
+    lengths_mm: Float[np.ndarray, "*P K"],
     evidence: Evidence,
-    root_mm: Float[np.ndarray, " 3"],
+    root_mm: Float[np.ndarray, "*P 3"],
     pins: Pins = None,
     skeleton: Skeleton = H36M_17,
+    person: Int[np.ndarray, " B"] | None = None,
 ) -> FittedPose:
-    """The likeliest pose and root for each of several means of one person in one picture, searched from `root_mm`.
+    """The likeliest pose and root for each of several means, searched from `root_mm`: of one person in one picture, or
+    of P people, whose row `person` is for each mean.
 
     Bones have their lengths and pairs of joints are within their limits, unless pinned joints, which are exactly at
     their pins, contradict them.
     """
-    x = means_mm.astype(np.float64)
-    root = np.broadcast_to(root_mm, (len(x), 3)).astype(np.float64)
-    terms = _Terms(lengths_mm, evidence, root_mm, pins, skeleton)
-    seen, rays, noise, free = terms.seen, terms.rays, terms.noise, terms.coordinates
-    normal = np.eye(free + 3)[None].repeat(len(x), 0)
+    of = np.zeros(len(means_mm), int) if person is None else person
+    F = precision.shape[-1]
+    precision = precision.reshape(-1, F, F)
+    lengths = lengths_mm.reshape(-1, lengths_mm.shape[-1])[of]                              # B K
+    begin = root_mm.reshape(-1, 3)[of].astype(np.float64)                                   # B 3
+    x, root = means_mm.astype(np.float64), begin.copy()
+    terms = _Terms(lengths, evidence, of, begin, pins, skeleton)
+    normal = np.eye(F + 3)[None].repeat(len(x), 0)
     moving = np.arange(len(x))
     for _ in range(ROUNDS):
         now, place = x[moving], root[moving]
-        slope, miss = terms(now, place)
+        slope, miss = terms(now, place, moving)
+        prior = precision[of[moving]]                                                       # M F F
         step = slope.mT @ slope
-        step[:, :free, :free] += precision
+        step[:, :F, :F] += prior
         gradient = (slope.mT @ miss[..., None])[..., 0]
-        gradient[:, :free] += (now - means_mm[moving])[:, 1:].reshape(len(now), -1) @ precision
+        gradient[:, :F] += ((now - means_mm[moving])[:, 1:].reshape(len(now), 1, -1) @ prior)[:, 0]
         normal[moving] = step
         step = -np.linalg.solve(step, gradient[..., None])[..., 0]
         step *= np.minimum(1.0, 0.5 * place[:, 2:] / np.maximum(np.abs(step[:, -1:]), 1e-9))  # a depth halves at most
-        now[:, 1:] += step[:, :free].reshape(len(now), -1, 3)
-        place += step[:, free:]
+        now[:, 1:] += step[:, :F].reshape(len(now), -1, 3)
+        place += step[:, F:]
         place[:, 2] = np.maximum(place[:, 2], LEAST_DEPTH_MM - now[..., 2].min(1))
         x[moving], root[moving] = now, place
         moving = moving[np.abs(step).max(1) >= ENOUGH_MM]
         if not len(moving):
             break
     if pins is None:
-        x = rebuild(x, lengths_mm, skeleton)
-        to_mend = np.flatnonzero(impossible(x, lengths_mm, skeleton))
+        x = rebuild(x, lengths, skeleton)
+        to_mend = np.flatnonzero(impossible(x, lengths, skeleton))
     else:
         x = np.where(pins[1][:, None], pins[0], x)
         to_mend = np.arange(len(x))  # bones at pinned joints are not exact yet
     for row in to_mend:
-        spread_mm2 = np.linalg.inv(normal[row])[:free, :free]
-        x[row] = make_possible(x[row], lengths_mm, None if pins is None else pins[1], spread_mm2, skeleton)
-    at = x[:, seen] + root[:, None]
-    off = np.full(x.shape[:2], np.nan)
-    off[:, seen] = np.linalg.norm(at[..., :2] / at[..., 2:] - rays, axis=-1) / noise
-    corner = np.linalg.solve(normal, np.eye(free + 3)[:, free:])[:, free:]
-    return FittedPose(x, root, corner, off)
+        spread_mm2 = np.linalg.inv(normal[row])[:F, :F]
+        x[row] = make_possible(x[row], lengths[row], None if pins is None else pins[1], spread_mm2, skeleton)
+    at = x + root[:, None]
+    off = np.linalg.norm(at[..., :2] / at[..., 2:] - terms.rays, axis=-1) / terms.noise
+    corner = np.linalg.solve(normal, np.eye(F + 3)[:, F:])[:, F:]
+    return FittedPose(x, root, corner, np.where(terms.seen, off, np.nan))
 
 
 def shrunken_precision(
@@ -139,34 +144,36 @@ def shrunken_precision(
 
 
 class _Terms:
-    """Residuals (in deviations) and Jacobian of all terms but the prior. The Jacobian is sparse: the places of its
-    nonzero entries are computed once."""
+    """Residuals (in deviations) and Jacobian of all terms but the prior, for B poses. The Jacobian is sparse: the
+    places of its nonzero entries are computed once. A joint that was not seen has zeros."""
 
     def __init__(
         self,
-        lengths_mm: Float[np.ndarray, " K"],
+        lengths_mm: Float[np.ndarray, "B K"],
         evidence: Evidence,
-        begin_mm: Float[np.ndarray, " 3"],
+        of: Int[np.ndarray, " B"],
+        begin_mm: Float[np.ndarray, "B 3"],
         pins: Pins,
         skeleton: Skeleton,
     ) -> None:
-        self.lengths_mm, self.evidence, self.begin_mm, self.pins = lengths_mm, evidence, begin_mm, pins
-        self.seen = np.flatnonzero(np.isfinite(evidence.rays).all(-1))
-        self.rays, self.noise = evidence.rays[self.seen], evidence.noise[self.seen]
-        self.free = np.flatnonzero(self.seen > 0)  # the root's joint moves with the root alone
+        self.lengths_mm, self.begin_mm, self.pins = lengths_mm, begin_mm, pins
+        joints = skeleton.count
+        rays = evidence.rays.reshape(-1, joints, 2)[of]
+        self.seen = np.isfinite(rays).all(-1)
+        self.rays = np.where(self.seen[..., None], rays, 0.0)
+        self.noise = np.where(self.seen, evidence.noise.reshape(-1, joints)[of], 1.0)
+        self.depth_mm, self.depth_trust = (np.reshape(x, -1)[of] for x in (evidence.depth_mm, evidence.depth_trust))
         self.held = np.zeros(0, int) if pins is None else np.flatnonzero(pins[1][1:]) + 1
         self.children, self.parents = np.array(skeleton.bones).T
         self.hung = np.flatnonzero(self.parents != skeleton.root)
-        self.coordinates = free = 3 * (skeleton.count - 1)
-        count, bones = len(self.seen), len(self.children)
-        across, down = np.arange(count), np.arange(count, 2 * count)
-        bone = 2 * count + np.arange(bones).repeat(3)
-        pin = 2 * count + bones + np.arange(3 * len(self.held))
-        self.rows = 2 * count + bones + len(pin) + 3
-        joint, xyz = 3 * self.seen[self.free] - 3, np.arange(3)
+        self.coordinates = free = 3 * (joints - 1)
+        across, down = np.arange(joints), np.arange(joints, 2 * joints)
+        bone = 2 * joints + np.arange(len(self.children)).repeat(3)
+        pin = 2 * joints + len(self.children) + np.arange(3 * len(self.held))
+        self.rows = 2 * joints + len(self.children) + len(pin) + 3
+        joint, xyz = 3 * across[1:] - 3, np.arange(3)  # the root's joint moves with the root alone
         places = [
-            *((across[self.free], joint), (across[self.free], joint + 2)),
-            *((down[self.free], joint + 1), (down[self.free], joint + 2)),
+            *((across[1:], joint), (across[1:], joint + 2), (down[1:], joint + 1), (down[1:], joint + 2)),
             *((across, free), (across, free + 2), (down, free + 1), (down, free + 2)),
             (bone, (3 * self.children[:, None] - 3 + xyz).ravel()),
             (bone.reshape(-1, 3)[self.hung].ravel(), (3 * self.parents[self.hung, None] - 3 + xyz).ravel()),
@@ -176,22 +183,22 @@ class _Terms:
         self.places = np.concatenate([row * (free + 3) + column for row, column in places])
 
     def __call__(
-        self, x: Float[np.ndarray, "B J 3"], root: Float[np.ndarray, "B 3"]
-    ) -> tuple[Float[np.ndarray, "B R F_plus_3"], Float[np.ndarray, "B R"]]:
-        at = x[:, self.seen] + root[:, None]
+        self, x: Float[np.ndarray, "M J 3"], root: Float[np.ndarray, "M 3"], rows: Int[np.ndarray, " M"]
+    ) -> tuple[Float[np.ndarray, "M R F_plus_3"], Float[np.ndarray, "M R"]]:
+        at, rays, noise = x + root[:, None], self.rays[rows], self.noise[rows]
         p, q = at[..., 0] / at[..., 2], at[..., 1] / at[..., 2]
-        right, below = p - self.rays[:, 0], q - self.rays[:, 1]
-        far = np.hypot(right, below) / self.noise
-        trust = np.sqrt(np.minimum(1, HUBER / np.maximum(far, 1e-9))) / self.noise
+        right, below = p - rays[..., 0], q - rays[..., 1]
+        far = np.hypot(right, below) / noise
+        trust = self.seen[rows] * np.sqrt(np.minimum(1, HUBER / np.maximum(far, 1e-9))) / noise
         pull = trust / at[..., 2]  # of (x/z, y/z) the derivative is ((1, 0, -p), (0, 1, -q)) / z
         own = [pull, -p * pull, pull, -q * pull]
         way = x[:, self.children] - x[:, self.parents]
         length = np.sqrt((way * way).sum(-1))
         unit = way / (BONE_MM * np.maximum(length, 1e-6))[..., None]
-        depth = root[:, 2]
-        loose = 1 / (self.evidence.depth_trust * depth[:, None])
+        depth, depth_trust = root[:, 2], self.depth_trust[rows]
+        loose = 1 / (depth_trust * depth)[:, None]
         values = [
-            *(each[:, self.free] for each in own),
+            *(each[:, 1:] for each in own),
             *own,
             unit.reshape(len(x), -1),
             -unit[:, self.hung].reshape(len(x), -1),
@@ -200,11 +207,11 @@ class _Terms:
         ]
         slope = np.zeros((len(x), self.rows * (self.coordinates + 3)))
         slope[:, self.places] = np.concatenate(values, axis=1)
-        depth_off = np.log(depth / self.evidence.depth_mm) / self.evidence.depth_trust
-        off = [trust * right, trust * below, (length - self.lengths_mm) / BONE_MM]
+        depth_off = np.log(depth / self.depth_mm[rows]) / depth_trust
+        off = [trust * right, trust * below, (length - self.lengths_mm[rows]) / BONE_MM]
         if self.pins is not None:
             off.append((x - self.pins[0])[:, self.held].reshape(len(x), -1) / PIN_MM)
-        off += [loose * (root - self.begin_mm)[:, :2], depth_off[:, None]]
+        off += [loose * (root - self.begin_mm[rows])[:, :2], depth_off[:, None]]
         return slope.reshape(len(x), self.rows, -1), np.concatenate(off, axis=1)
 
 
@@ -233,19 +240,19 @@ def place(
     for _ in range(PLACE_ROUNDS):
         at = joints + root
         miss = at[:, :2] / at[:, 2:] - rays
-        off = np.linalg.norm(miss, axis=-1)
+        off = np.hypot(miss[:, 0], miss[:, 1])
         order = np.argsort(off)
         passed = np.cumsum(w[order])
         typical = max(float(off[order][np.searchsorted(passed, passed[-1] / 2)]), 1e-9)  # the weighted median
         trust = w * np.minimum(1, typical / np.maximum(off, typical)) / typical**2
-        x, y, z = at.T
-        zero = np.zeros_like(z)
-        slope = np.stack([1 / z, zero, -x / z**2, zero, 1 / z, -y / z**2], axis=-1).reshape(-1, 3)  # 2J 3
-        pull = np.repeat(trust, 2)[:, None] * slope
-        normal, gradient = pull.T @ slope, pull.T @ miss.reshape(-1)
-        normal[2, 2] += (box_trust * root[2]) ** -2
-        gradient[2] += np.log(root[2] / box_depth) / root[2] / box_trust**2
-        step = np.linalg.solve(normal, -gradient)
+        across, (p, q) = 1 / at[:, 2], (at[:, :2] / at[:, 2:]).T  # the derivative is ((1, 0, -p), (0, 1, -q)) / z
+        pull = trust * across
+        normal, tilt = pull @ across, pull * across @ np.stack([p, q], 1)
+        along = pull * across @ (p * p + q * q) + (box_trust * root[2]) ** -2
+        side, depth = pull @ miss, -pull @ (p * miss[:, 0] + q * miss[:, 1])
+        depth += np.log(root[2] / box_depth) / root[2] / box_trust**2
+        away = -(depth + tilt @ side / normal) / (along - tilt @ tilt / normal)
+        step = np.array([*((tilt * away - side) / normal), away])
         step *= min(1.0, 0.5 * root[2] / max(abs(step[2]), 1e-9))  # the depth halves at most
         root = root + step
         root[2] = max(root[2], LEAST_DEPTH_MM - float(joints[:, 2].min()))

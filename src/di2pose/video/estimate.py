@@ -14,6 +14,7 @@ from typing import Any
 from di2pose import __version__
 from di2pose.errors import InputError
 from di2pose.image.encoder import Encoder, to_picture
+from di2pose.image.keypoint_encoder import KeypointEncoder
 from di2pose.image.region import points_of
 from di2pose.noise import hypothesis_generators
 from di2pose.options import Height, Options
@@ -33,7 +34,7 @@ from di2pose.video.track import Observation, Tracker
 from di2pose.video.windows import TrackedFrame, windowed
 
 BATCH = 8
-"""Crops that go through the diffusion together."""
+"""Crops that go through the diffusion together; of keypoints alone, so many poses of eight hypotheses."""
 
 
 def video_results(
@@ -232,7 +233,8 @@ def drawn_people(
     model: Di2Pose, frames: Iterable[TrackedFrame], hypotheses: int, steps: int, seed: int, height_m: Height = None
 ) -> Iterator[tuple[TrackedFrame, list[Person]]]:
     """The people of every frame with their track numbers; the diffusion runs on about BATCH crops at once."""
-    for batch in _batches(frames):
+    size = BATCH * max(1, 8 // hypotheses) if isinstance(model.encoder, KeypointEncoder) else BATCH
+    for batch in _batches(frames, size):
         found = [each.encoded for each in batch if each.encoded is not None]
         people: Iterator[Person] = iter(())
         if found:
@@ -246,11 +248,11 @@ def drawn_people(
             yield each, with_heights(found_here, height_m)
 
 
-def _batches(frames: Iterable[TrackedFrame]) -> Iterator[list[TrackedFrame]]:
+def _batches(frames: Iterable[TrackedFrame], size: int) -> Iterator[list[TrackedFrame]]:
     waiting: list[TrackedFrame] = []
     for each in frames:
         waiting.append(each)
-        if sum(max(1, len(other.numbers)) for other in waiting) >= BATCH:
+        if sum(max(1, len(other.numbers)) for other in waiting) >= size:
             yield waiting
             waiting = []
     yield waiting

@@ -22,6 +22,10 @@ CLOSE_S = 0.1
 """Longest time between two frames between which keypoints are interpolated."""
 
 
+SeenPeople = dict[int, Float[np.ndarray, "17 3"]]
+"""Track number -> 2D keypoints in one frame."""
+
+
 class TrackedFrame(NamedTuple):
     """One frame with its people."""
 
@@ -41,27 +45,29 @@ def windowed(
         yield from frames
         return
     used = (count if most is None else min(count, most)) // 2
-    reach, waiting, at = used / RATE + CLOSE_S, list[TrackedFrame](), 0
+    reach, waiting, at = used / RATE + CLOSE_S, list[tuple[TrackedFrame, SeenPeople]](), 0
     for each in frames:
-        waiting.append(each)
-        while waiting[at].frame.time_s + reach < each.frame.time_s:
+        waiting.append((each, _keypoints(each, encoder)))
+        while waiting[at][0].frame.time_s + reach < each.frame.time_s:
             yield _with_windows(waiting, at, encoder, count, used)
             at += 1
-        old = sum(other.frame.time_s < waiting[at].frame.time_s - reach for other in waiting[:at])
+        old = sum(other.frame.time_s < waiting[at][0].frame.time_s - reach for other, _ in waiting[:at])
         del waiting[:old]
         at -= old
     for place in range(at, len(waiting)):
         yield _with_windows(waiting, place, encoder, count, used)
 
 
-def _with_windows(frames: Sequence[TrackedFrame], at: int, encoder: Encoder, count: int, used: int) -> TrackedFrame:
-    frame, encoded, numbers = frames[at]
+def _with_windows(
+    frames: Sequence[tuple[TrackedFrame, SeenPeople]], at: int, encoder: Encoder, count: int, used: int
+) -> TrackedFrame:
+    frame, encoded, numbers = middle = frames[at][0]
     if encoded is None:
-        return frames[at]
+        return middle
     wanted = frame.time_s + (np.arange(count) - count // 2) / RATE
     windows = []
     for crop, number in zip(encoded.crops, numbers, strict=True):
-        seen = [(each.frame.time_s, _keypoints(each, number, encoder)) for each in frames if number in each.numbers]
+        seen = [(each.frame.time_s, people[number]) for each, people in frames if number in people]
         window = at_times(np.array([time for time, _ in seen]), np.stack([points for _, points in seen]), wanted)
         window[np.abs(np.arange(count) - count // 2) > used] = np.nan
         window[..., :2] = apply(invert(encoder.matrix(crop.region)), window[..., :2])
@@ -73,15 +79,17 @@ def _with_windows(frames: Sequence[TrackedFrame], at: int, encoder: Encoder, cou
     return TrackedFrame(frame, encoded, numbers)
 
 
-def _keypoints(tracked: TrackedFrame, number: int, encoder: Encoder) -> Float[np.ndarray, "17 3"]:
-    """Of a person, in the picture's pixels; NaN where missing."""
-    encoded, row = tracked.encoded, tracked.numbers.index(number)
-    assert encoded is not None
-    if encoded.output.keypoints is None:
-        return np.full((COCO_17.count, 3), np.nan)
-    found = encoded.output.keypoints[row]
-    points = np.column_stack([to_picture(encoder, encoded.crops[row].region, found[:, :2]), found[:, 2]])
-    return np.where(found[:, 2:] > 0, points, np.nan)
+def _keypoints(tracked: TrackedFrame, encoder: Encoder) -> SeenPeople:
+    """In the picture's pixels; NaN where missing."""
+    found, encoded = {}, tracked.encoded
+    for row, number in enumerate(tracked.numbers):
+        assert encoded is not None
+        found[number] = np.full((COCO_17.count, 3), np.nan)
+        if encoded.output.keypoints is not None:
+            points = encoded.output.keypoints[row].astype(np.float64)
+            points[:, :2] = to_picture(encoder, encoded.crops[row].region, points[:, :2])
+            found[number] = np.where(points[:, 2:] > 0, points, np.nan)
+    return found
 
 
 def _with_features(output: EncoderOutput, windows: Float[np.ndarray, "B T 17 3"], encoder: Encoder) -> EncoderOutput:
