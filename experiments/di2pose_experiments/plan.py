@@ -354,6 +354,11 @@ def _name(about: list[str], depends: list[Any]) -> str:
     return f"{slug}-{hashlib.sha256(json.dumps(depends).encode()).hexdigest()[:8]}"
 
 
+def needs_first(runs: Iterable[Run]) -> list[Run]:
+    """Every run once, each behind all that it needs, otherwise in their order."""
+    return list(dict.fromkeys(each for run in runs for each in (*needs_first(run.needs), run)))
+
+
 def in_order(runs: Iterable[Run]) -> list[list[Run]]:
     """Every run once, and all that they need, in groups: a group needs only what the groups before it made."""
     depths: dict[Run, int] = {}

@@ -13,7 +13,7 @@ from typing import IO
 
 from di2pose.errors import InputError
 from di2pose.training.options import stop_signals
-from di2pose_experiments.plan import Options, Run, in_order
+from di2pose_experiments.plan import Options, Run, needs_first
 
 POLL_S, GRACE_S = 0.2, 120.0
 """Between two looks for ended processes and signals; and how long stopped processes have to save what they did."""
@@ -36,7 +36,7 @@ def run_all(
 
     Returns the runs that failed with the end of their logs ("": not started, because a run that it needs failed), and
     the number of the signal that stopped it, or 0."""
-    every = [run for group in in_order(runs) for run in group]
+    every = needs_first(runs)  # a cell is measured as soon as it is trained
     waiting = [run for run in every if not run.finished()]
     count, done, failures = len(waiting), 0, dict[Run, str]()
     if count < len(every):

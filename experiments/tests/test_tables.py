@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from di2pose_experiments.claims import CLAIMS
-from di2pose_experiments.plan import Options, in_order, measures
+from di2pose_experiments.plan import Options, in_order, measures, needs_first
 from di2pose_experiments.tables import SHARED, SHARES, TABLES, Cell, Table
 from parsing import parsed
 
@@ -53,6 +53,17 @@ def test_tables_share_tokenizers_and_trainings():
     whole, shares = ({run.name for run in trained(table)} for table in ("methods", "share"))
     assert len(whole & shares) == 2 * 4  # tokenizer, di2pose, gaussian, regression
     assert len(shares) == 2 * (1 + 3) * len(SHARES)  # tokenizers, too, see a share only
+
+
+def test_a_cell_is_measured_before_the_next_is_trained():
+    options = Options(("t=.",), Path("o"), (Path("f"),), recipe="compare", iterations=3)
+    measured = [measure.run for measure in measures(TABLES["methods"], [0, 1], options)]
+    order = needs_first(measured)
+    assert len(order) == len(set(order)) == len({run for group in in_order(measured) for run in group})
+    assert all(order.index(need) < order.index(run) for run in order for need in run.needs)
+    assert [order.index(run) for run in measured] == sorted(order.index(run) for run in measured)
+    assert all(set(order[: order.index(run)]) >= set(measured[:place]) for place, run in enumerate(measured))
+    assert order.index(measured[0]) == 2  # behind its tokenizer and its denoiser
 
 
 def test_the_papers_own_setting_is_trained_once_whatever_says_it():

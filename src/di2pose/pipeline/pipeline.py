@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 from PIL import Image
@@ -38,11 +38,11 @@ from di2pose.pipeline.assemble import (
     with_cameras,
     with_heights,
 )
-from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops
+from di2pose.pipeline.crops import EncodedCrops, PersonCrop, encode_crops, encode_mirrored
 from di2pose.pipeline.given import detections_of, observed, with_given_keypoints, without_pictures
 from di2pose.pipeline.observations import observe
 from di2pose.pipeline.request import ImageQuery, Picture, batches, open_query, parse_pins, parse_tokens
-from di2pose.pipeline.second_look import predict_both, with_second_looks, without_neighbours
+from di2pose.pipeline.second_look import observers_disagree, predict_both, with_second_looks, without_neighbours
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import COCO_17, H36M_17, Skeleton
 from di2pose.result import Person, Result
@@ -350,13 +350,16 @@ class Di2Pose:
         self,
         crops: Sequence[PersonCrop],
         second_look: bool = False,
-        flip_test: bool | None = None,
+        flip_test: bool | Literal["doubt"] | None = None,
         rows: Sequence[int] | None = None,
     ) -> EncodedCrops:
         """One pass of the encoder over each crop; with `flip_test` (None: as `second_look`) one over its mirror image,
-        too; with `second_look` other crops where they are needed. `rows`: those that may get one; None: all."""
+        too ("doubt": of all crops where the observers of one disagree); with `second_look` other crops where they are
+        needed. `rows`: those that may get one; None: all."""
         flip_test = second_look if flip_test is None else flip_test
-        encoded = encode_crops(self.encoder, crops, flip_test)
+        encoded = encode_crops(self.encoder, crops, flip_test is True)
+        if flip_test == "doubt" and observers_disagree(encoded, self.encoder).any():
+            encoded = replace(encoded, flipped=encode_mirrored(self.encoder, crops))
         if second_look:
             places = range(len(crops)) if rows is None else rows
             others = [row for row in places if not crops[row].detection.given]

@@ -116,27 +116,44 @@ def needs_second_look(first: EncodedCrops, encoder: Encoder) -> Bool[np.ndarray,
     """The crops whose landmarks lie elsewhere than in the mirror image or than the second observer's keypoints, call
     for quite another region, or lie on a neighbour; and those without a person. All, where nothing can be compared."""
     output, width = first.output, encoder.size[0]
-    points, shown, marks = output.landmarks_2d, output.landmark_visibility, output.keypoints
+    points, shown = output.landmarks_2d, output.landmark_visibility
     there = None if first.flipped is None else first.flipped.landmarks_2d
-    if points is None or shown is None or output.skeleton is None or (there is None and marks is None):
+    if points is None or shown is None or output.skeleton is None or (there is None and output.keypoints is None):
         return np.ones(len(first.crops), bool)
-    there = None if there is None else mirrored_back(there, output.skeleton, width)
     doubt = on_neighbour(first, encoder)
+    if output.keypoints is not None:
+        doubt |= observers_disagree(first, encoder)
     if output.person is not None:
         doubt |= output.person < PERSON
-    limbs, same = (list(output.skeleton.indices(*names)) for names in (LIMB_12, COCO_17.joints))
+    there = None if there is None else mirrored_back(there, output.skeleton, width)
+    limbs = list(output.skeleton.indices(*LIMB_12))
     for row, (crop, landmarks) in enumerate(zip(first.crops, points, strict=True)):
         places = to_picture(encoder, crop.region, landmarks)
-        inside = np.asarray(((places >= 0) & (places <= crop.picture.size)).all(-1))  # elsewhere both only guess
         if there is not None:
-            gap = _gap(landmarks[limbs], there[row, limbs], (shown[row, limbs] + HARDLY) * inside[limbs])
-            doubt[row] |= gap > APART * width
-        if marks is not None:
-            gap = _gap(landmarks[same], marks[row, :, :2], (marks[row, :, 2] + HARDLY) * inside[same])
-            doubt[row] |= gap > APART * width
+            weights = (shown[row, limbs] + HARDLY) * _inside(places, crop)[limbs]
+            doubt[row] |= _gap(landmarks[limbs], there[row, limbs], weights) > APART * width
         shift, grown, turned = _change(crop.region, next_region(places, crop.region, output.skeleton))
         doubt[row] |= shift > MOVED or grown > GROWN or turned > SWUNG or crop.detection.has_few_keypoints
     return doubt
+
+
+def observers_disagree(seen: EncodedCrops, encoder: Encoder) -> Bool[np.ndarray, " B"]:
+    """The crops whose landmarks lie elsewhere than the second observer's keypoints; all without such an observer."""
+    points, marks, skeleton = seen.output.landmarks_2d, seen.output.keypoints, seen.output.skeleton
+    apart = np.ones(len(seen.crops), bool)
+    if points is None or marks is None or skeleton is None:
+        return apart
+    same = list(skeleton.indices(*COCO_17.joints))
+    for row, (crop, landmarks) in enumerate(zip(seen.crops, points, strict=True)):
+        inside = _inside(to_picture(encoder, crop.region, landmarks), crop)[same]
+        gap = _gap(landmarks[same], marks[row, :, :2], (marks[row, :, 2] + HARDLY) * inside)
+        apart[row] = gap > APART * encoder.size[0]
+    return apart
+
+
+def _inside(places: Float[np.ndarray, "J 2"], crop: PersonCrop) -> Bool[np.ndarray, " J"]:
+    """Which lie in the picture: elsewhere observers only guess."""
+    return np.asarray(((places >= 0) & (places <= crop.picture.size)).all(-1))
 
 
 def mirrored_back(points: Float[np.ndarray, "*B J 2"], skeleton: Skeleton, width: float) -> Float[np.ndarray, "*B J 2"]:

@@ -202,7 +202,8 @@ def tracked_frames(
         picture, camera = frame.picture, camera_of(frame)
         fresh = [is_fresh for _, is_fresh in regions]
         crops = [model.crop(picture, person, camera, (), assumed) for person, _ in regions]
-        encoded = model.encode(crops, True, rows=[place for place, is_fresh in enumerate(fresh) if is_fresh])
+        rows = [place for place, is_fresh in enumerate(fresh) if is_fresh]
+        encoded = model.encode(crops, True, True if rows else "doubt", rows)
         tracker.by_landmarks = encoded.output.landmarks_2d is not None
         seen = _observations(encoded, model.encoder, fresh)
         given = tracker.update(frame.time_s, seen, picture.width)
@@ -235,16 +236,19 @@ def drawn_people(
     """The people of every frame with their track numbers; the diffusion runs on about BATCH crops at once."""
     size = BATCH * max(1, 8 // hypotheses) if isinstance(model.encoder, KeypointEncoder) else BATCH
     for batch in _batches(frames, size):
-        found = [each.encoded for each in batch if each.encoded is not None]
-        people: Iterator[Person] = iter(())
-        if found:
-            encoded = EncodedCrops.join(found)
-            records = [f"track {number}" for each in batch for number in each.numbers]  # a sample is a motion
-            noise = hypothesis_generators(seed, records, hypotheses)
-            estimate = model.estimate(encoded, hypotheses, steps, noise)
-            people = iter(model.place(encoded, estimate, None if isinstance(height_m, Mapping) else height_m))
-        for each in batch:
-            found_here = [replace(next(people), track=number) for number in each.numbers]
+        people: dict[tuple[int, int], Person] = {}
+        for mirrored in (False, True):  # the flip test is of some frames only
+            some = [(k, each.numbers, each.encoded) for k, each in enumerate(batch) if each.encoded is not None
+                    and (each.encoded.flipped is not None) == mirrored]  # fmt: skip
+            keys = [(k, number) for k, numbers, _ in some for number in numbers]
+            if keys:
+                encoded = EncodedCrops.join([each for *_, each in some])
+                noise = hypothesis_generators(seed, [f"track {number}" for _, number in keys], hypotheses)
+                estimate = model.estimate(encoded, hypotheses, steps, noise)  # a sample is a motion
+                placed = model.place(encoded, estimate, None if isinstance(height_m, Mapping) else height_m)
+                people |= zip(keys, placed, strict=True)
+        for k, each in enumerate(batch):
+            found_here = [replace(people[k, number], track=number) for number in each.numbers]
             yield each, with_heights(found_here, height_m)
 
 
