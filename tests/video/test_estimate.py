@@ -15,13 +15,16 @@ import di2pose
 from di2pose import Di2Pose, recipes
 from di2pose.assets import extract
 from di2pose.errors import InputError
+from di2pose.image.crop import assumed_camera
 from di2pose.image.detect import overlap
+from di2pose.image.encoder import load_encoder
 from di2pose.pose.bones import even, stature_mm
 from di2pose.pose.skeleton import H36M_17, bone_lengths
 from di2pose.video import estimate
 from di2pose.video.estimate import estimate_video, video_results
 from di2pose.video.fragments import TrackNotes
 from di2pose.video.stream import Stream
+from di2pose.video.track import Tracker
 
 FRAMES = 5
 FEW = {"hypotheses": 2, "steps": 2, "max_people": 1}
@@ -297,3 +300,23 @@ def test_heights_are_by_track_and_the_picture_stays(model, footage):
         assert float(stature_mm(motion.track(track)[0].joints_mm)) == pytest.approx(height, abs=1)
     with pytest.raises(InputError, match="no person 7 in the video; there are 0"):
         estimate_video(model, footage / "one.mp4", height_m={7: 1.9}, **FEW)
+
+
+def test_the_flip_test_is_of_new_people_and_of_frames_whose_observers_disagree(footage):
+    encoder = load_encoder("blazepose-lite+movenet")
+    made = Counting(replace(recipes.tiny(encoder.layout.width), encoder=encoder.name)).eval().reset()
+    frames = list(Stream(footage / "one.mp4"))
+    board = frames[3].picture.copy()
+    ImageDraw.Draw(board).rectangle((60, 300, 324, 576), fill=(120, 90, 60))
+    frames[3] = replace(frames[3], picture=board)
+    camera = assumed_camera(board.size)
+    tracked = list(estimate.tracked_frames(made, frames, Tracker(max_people=1), lambda frame: camera))
+    mirrored = [each.encoded.flipped is not None for each in tracked]
+    assert mirrored[0]
+    assert mirrored[3]
+    assert not all(mirrored)
+    drawn = list(estimate.drawn_people(made, tracked, 2, 2, seed=0))
+    assert [each for each, _ in drawn] == tracked
+    for each, people in drawn:
+        assert [person.track for person in people] == each.numbers
+        assert [person.box for person in people] == [crop.detection.box for crop in each.encoded.crops]
