@@ -75,5 +75,13 @@ def test_poses_made_of_anothers_keypoints_are_left_out():
     assert boxes_of(distinct_poses([twin, pose(BODY), shifted])) == [BODY, shifted.box]
 
 
+def test_two_looks_at_one_person_are_one_by_the_head_and_two_who_hug_are_two():
+    head = (150.0, 130.0)
+    other = pose((95.0, 100.0, 215.0, 330.0), 1.0, head=(155.0, 133.0))
+    assert boxes_of(distinct_poses([other, pose(BODY, head=head)])) == [BODY]
+    hugging = pose((120.0, 100.0, 230.0, 400.0), 1.0, head=(185.0, 130.0))
+    assert boxes_of(distinct_poses([hugging, pose(BODY, head=head)])) == [BODY, hugging.box]
+
+
 def test_apart_is_apart():
     assert not same_person(Candidate((0.0, 0.0, 50.0, 100.0), 1.0), pose(BODY))

@@ -19,6 +19,9 @@ COVERED = 0.85
 """A box without a head of its own, of which people with keypoints cover this share, is made of their parts."""
 LOOSE_BOX = 0.1
 """Least intersection over union of a person's box and of the part of them that has keypoints."""
+SAME_HEAD, ROUND_HEAD = 0.06, 0.4
+"""Two poses have one head where its middles are nearer than this share of the smaller box's longer side, and the boxes
+have this intersection over union at least."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,10 @@ class Candidate:
 
 
 def distinct_poses(poses: Iterable[Candidate]) -> list[Candidate]:
-    """Strongest first, without those that are made of the keypoints of stronger ones."""
+    """Strongest first, without those that are made of the keypoints of stronger ones, or that have their head."""
     kept: list[Candidate] = []
     for pose in _strongest_first(poses):
-        if all(_shared_keypoints(pose, other) < 0.5 for other in kept):
+        if all(_shared_keypoints(pose, other) < 0.5 and not _one_head(pose, other) for other in kept):
             kept.append(pose)
     return kept
 
@@ -126,6 +129,14 @@ def _is_new(found: Candidate, people: Sequence[Candidate]) -> bool:
 
 def _strongest_first(candidates: Iterable[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda each: -each.strength)
+
+
+def _one_head(a: Candidate, b: Candidate) -> bool:
+    """Whether two poses, with boxes that overlap, have their heads in one place."""
+    if a.head is None or b.head is None or iou(a.box, b.box) < ROUND_HEAD:
+        return False
+    size = min(max(box[2] - box[0], box[3] - box[1]) for box in (a.box, b.box))
+    return float(np.hypot(a.head[0] - b.head[0], a.head[1] - b.head[1])) < SAME_HEAD * size
 
 
 def _shared_keypoints(a: Candidate, b: Candidate) -> float:
