@@ -121,10 +121,19 @@ def _holds(box: Box, person: Candidate) -> bool:
 
 
 def _is_new(found: Candidate, people: Sequence[Candidate]) -> bool:
-    """Whether a box shows none of the known people, and is not made of their parts either."""
+    """Whether a box shows none of the known people, and is not made of their parts either, but for somebody
+    who stands between two."""
     if any(same_person(found, person) for person in people):
         return False
-    return covered(found.box, [person for person in people if person.keypoints is not None]) <= COVERED
+    known = [person for person in people if person.keypoints is not None]
+    return covered(found.box, known) <= COVERED or _stands_between(found.box, known)
+
+
+def _stands_between(box: Box, people: Iterable[Candidate]) -> bool:
+    """Whether a box begins above the heads of those whose boxes it meets, which lie on both sides of it, none in it."""
+    heads = [person.head for person in people if intersection(box, person.box) and person.head is not None]
+    between = any(x < box[0] for x, _ in heads) and any(x > box[2] for x, _ in heads)
+    return between and all(box[1] < y and not box[0] <= x <= box[2] for x, y in heads)
 
 
 def _strongest_first(candidates: Iterable[Candidate]) -> list[Candidate]:
