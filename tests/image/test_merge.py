@@ -58,6 +58,15 @@ def test_a_box_across_two_people_with_heads_of_their_own_is_nobody():
     assert len(merge([pose(BODY), pose(neighbour)], [Candidate(across, 1.2)])) == 2
 
 
+def test_somebody_between_two_who_cover_them_is_found():
+    left = pose((100.0, 110.0, 240.0, 400.0), head=(130.0, 140.0))
+    right = pose((200.0, 110.0, 340.0, 400.0), head=(310.0, 140.0))
+    between, low = Candidate((160.0, 100.0, 280.0, 400.0), 1.1), Candidate((160.0, 180.0, 280.0, 400.0), 1.1)
+    assert covered(between.box, [left, right]) > 0.9
+    assert len(merge([left, right], [between])) == 3
+    assert len(merge([left, right], [low])) == 2
+
+
 def test_legs_that_a_tile_shows_are_not_somebody_new():
     legs, other = Candidate((110.0, 260.0, 190.0, 395.0), 2.0), Candidate((400.0, 260.0, 480.0, 395.0), 1.5)
     assert boxes_of(add_new([pose(BODY)], [other, legs])) == [BODY, other.box]
@@ -73,6 +82,14 @@ def test_poses_made_of_anothers_keypoints_are_left_out():
     twin = pose((95.0, 100.0, 205.0, 400.0), 1.0)
     shifted = pose((300.0, 100.0, 400.0, 400.0), 1.0)
     assert boxes_of(distinct_poses([twin, pose(BODY), shifted])) == [BODY, shifted.box]
+
+
+def test_two_looks_at_one_person_are_one_by_the_head_and_two_who_hug_are_two():
+    head = (150.0, 130.0)
+    other = pose((95.0, 100.0, 215.0, 330.0), 1.0, head=(155.0, 133.0))
+    assert boxes_of(distinct_poses([other, pose(BODY, head=head)])) == [BODY]
+    hugging = pose((120.0, 100.0, 230.0, 400.0), 1.0, head=(185.0, 130.0))
+    assert boxes_of(distinct_poses([hugging, pose(BODY, head=head)])) == [BODY, hugging.box]
 
 
 def test_apart_is_apart():

@@ -7,7 +7,8 @@ from PIL import Image
 from di2pose.image.blazepose import BlazePose
 from di2pose.image.boxes import iou
 from di2pose.image.crop import crop
-from di2pose.image.people_detector import PeopleDetector, tiling
+from di2pose.image.movenet import MultiPose
+from di2pose.image.people_detector import MANY, PeopleDetector, squares, tiling
 
 WALKER, ROOF = (914, 513, 1155, 934), (591, 72, 719, 457)
 
@@ -37,6 +38,59 @@ def test_everybody_in_a_group_is_found_once_largest_first(detector, group):
         assert iou(person.box, box) > 0.75
         assert person.score > 0.75
         assert person.keypoints.shape == (17, 3)
+
+
+@pytest.fixture(scope="module")
+def crowd(group):
+    """The three people nine times: 27."""
+    small = group.resize((400, 205))
+    picture = Image.new("RGB", (1200, 615), (90, 120, 60))
+    for place in range(9):
+        picture.paste(small, (place % 3 * 400, place // 3 * 205))
+    return picture
+
+
+def test_a_crowd_is_searched_in_squares_and_each_is_found_once(detector, crowd):
+    whole = detector.detect(crowd, 50, tiles=())
+    people = detector.detect(crowd, 50)
+    assert MANY <= len(whole) < 20
+    assert 25 <= len(people) <= 27
+    middles = np.array([[(x0 + x1) / 2, (y0 + y1) / 2] for x0, y0, x1, y1 in (person.box for person in people)])
+    apart = np.linalg.norm(middles[:, None] - middles, axis=-1) + 1e3 * np.eye(len(people))
+    assert apart.min() > 40
+    assert sum((person.keypoints[:, 2] > 0.3).sum() >= 5 for person in people) >= 22
+
+
+def test_only_crowds_cost_further_passes(walker, group, crowd):
+    class Counted(MultiPose):
+        passes = 0
+
+        def begin(self, image, least=0.0):
+            self.passes += 1
+            return super().begin(image, least)
+
+    detector = PeopleDetector()
+    detector.poses = Counted()
+    for picture, most, passes in ((walker, 8, 1), (group, 8, 1), (crowd, MANY, 1)):
+        detector.poses.passes = 0
+        detector.detect(picture, most)
+        assert detector.poses.passes == passes
+    detector.detect(crowd, 50)
+    assert detector.poses.passes > 4
+
+
+@pytest.mark.parametrize("part", [(0, 0, 1200, 462), (50, 20, 450, 450), (700, 0, 1000, 300), (3, 5, 20, 400)])
+def test_squares_cover_their_part_and_overlap(part):
+    size = (1200, 462)
+    found = squares(part, size)
+    seen = np.zeros(size[::-1], int)
+    for x0, y0, x1, y1 in found:
+        assert 0 <= x0 < x1 <= size[0]
+        assert 0 <= y0 < y1 <= size[1]
+        assert max(x1 - x0, y1 - y0) <= round(0.6 * max(part[2] - part[0], part[3] - part[1]))
+        seen[y0:y1, x0:x1] += 1
+    assert seen[part[1] : part[3], part[0] : part[2]].min() == 1
+    assert (seen > 1).any()
 
 
 def test_tiles_find_the_one_on_the_roof(detector, walker):

@@ -19,6 +19,9 @@ COVERED = 0.85
 """A box without a head of its own, of which people with keypoints cover this share, is made of their parts."""
 LOOSE_BOX = 0.1
 """Least intersection over union of a person's box and of the part of them that has keypoints."""
+SAME_HEAD, ROUND_HEAD = 0.06, 0.4
+"""Two poses have one head where its middles are nearer than this share of the smaller box's longer side, and the boxes
+have this intersection over union at least."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,10 @@ class Candidate:
 
 
 def distinct_poses(poses: Iterable[Candidate]) -> list[Candidate]:
-    """Strongest first, without those that are made of the keypoints of stronger ones."""
+    """Strongest first, without those that are made of the keypoints of stronger ones, or that have their head."""
     kept: list[Candidate] = []
     for pose in _strongest_first(poses):
-        if all(_shared_keypoints(pose, other) < 0.5 for other in kept):
+        if all(_shared_keypoints(pose, other) < 0.5 and not _one_head(pose, other) for other in kept):
             kept.append(pose)
     return kept
 
@@ -118,14 +121,31 @@ def _holds(box: Box, person: Candidate) -> bool:
 
 
 def _is_new(found: Candidate, people: Sequence[Candidate]) -> bool:
-    """Whether a box shows none of the known people, and is not made of their parts either."""
+    """Whether a box shows none of the known people, and is not made of their parts either, but for somebody
+    who stands between two."""
     if any(same_person(found, person) for person in people):
         return False
-    return covered(found.box, [person for person in people if person.keypoints is not None]) <= COVERED
+    known = [person for person in people if person.keypoints is not None]
+    return covered(found.box, known) <= COVERED or _stands_between(found.box, known)
+
+
+def _stands_between(box: Box, people: Iterable[Candidate]) -> bool:
+    """Whether a box begins above the heads of those whose boxes it meets, which lie on both sides of it, none in it."""
+    heads = [person.head for person in people if intersection(box, person.box) and person.head is not None]
+    between = any(x < box[0] for x, _ in heads) and any(x > box[2] for x, _ in heads)
+    return between and all(box[1] < y and not box[0] <= x <= box[2] for x, y in heads)
 
 
 def _strongest_first(candidates: Iterable[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda each: -each.strength)
+
+
+def _one_head(a: Candidate, b: Candidate) -> bool:
+    """Whether two poses, with boxes that overlap, have their heads in one place."""
+    if a.head is None or b.head is None or iou(a.box, b.box) < ROUND_HEAD:
+        return False
+    size = min(max(box[2] - box[0], box[3] - box[1]) for box in (a.box, b.box))
+    return float(np.hypot(a.head[0] - b.head[0], a.head[1] - b.head[1])) < SAME_HEAD * size
 
 
 def _shared_keypoints(a: Candidate, b: Candidate) -> float:

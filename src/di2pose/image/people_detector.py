@@ -1,11 +1,13 @@
 """The default detector: EfficientDet-Lite0 gives boxes, MoveNet MultiPose people with keypoints; merged.
 
 Either network misses some people and invents others; a person is who one of them is sure of, or both half sure. Large
-pictures with room for small people are searched again in tiles. The keypoints also give the encoder's first region.
+pictures with room for small people are searched again in tiles, and crowds by both networks in squares, as MultiPose
+finds about six people at a look. The keypoints also give the encoder's first region.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -17,7 +19,7 @@ from di2pose.image.crop import roi_from_box
 from di2pose.image.detect import Detection, largest
 from di2pose.image.efficientdet import EfficientDet
 from di2pose.image.merge import Candidate, add_new, covered, distinct_poses, merge
-from di2pose.image.movenet import MultiPose
+from di2pose.image.movenet import LONG_SIDE, MultiPose
 from di2pose.image.region import region_of
 
 BOX, POSE, TILE = 0.45, 0.25, 0.45
@@ -29,8 +31,28 @@ LARGE, FILLED, TILE_SHARE = 1000, 0.5, 0.6
 people; each covers this share of either side."""
 ENOUGH = 1280
 """Pixels of the longer side that suffice: a tile has more than twice what the network gets of it."""
+MANY = 6
+"""From so many people on a picture, or a square of it, is searched again in squares: MultiPose finds about as many."""
+STEP, AROUND, CUT = 0.67, 0.05, 0.015
+"""Of a square's side: to the next square at most, and how near to its border a box is cut by it; of all people's longer
+side: what is searched beyond their boxes."""
 LEAST_HEIGHT = 24.0
 """Image pixels of a box's longer side: smaller people are not reported."""
+
+Window = tuple[int, int, int, int]
+"""x0, y0, x1, y1 of a part of a picture."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the networks say in one look or several, before it is merged; in image pixels."""
+
+    poses: list[Candidate]
+    boxes: list[Candidate]
+
+    def people(self) -> list[Candidate]:
+        merged = merge(distinct_poses(self.poses), _distinct_boxes(self.boxes))
+        return [person for person in merged if person.strength >= 1]
 
 
 class PeopleDetector:
@@ -42,34 +64,54 @@ class PeopleDetector:
     def detect(self, image: Image.Image, max_people: int = 8, tiles: Sequence[int] = (2,)) -> list[Detection]:
         """The `max_people` largest of all who are found, by the area of their boxes in the picture, largest first.
 
-        tiles: how many a side, after the whole picture; (): only the whole picture, about three times faster.
+        tiles: how many a side, after the whole picture; (): only the whole picture, about three times faster. Crowds
+            are searched again in squares, unless more than `max_people` are known already
         """
         if max_people < 1:
             raise InputError(f"max_people must be at least 1, got {max_people}")
         factor = max(1, max(image.size) // ENOUGH)
         near = image.reduce(factor) if factor > 1 else image  # once, for all passes
-        people = self._whole(near)
+        found = self._look(near, (0, 0, *near.size))
+        people, small = found.people(), list[Candidate]()  # small: found in tiles
         for count in tiles:
             if max(image.size) >= LARGE and covered((0.0, 0.0, *near.size), people) < FILLED:
-                people = add_new(people, self._tiles(near, count, 3 / factor))
+                small += self._tiles(near, count, 3 / factor)
+                people = add_new(people, small)
+        if tiles and MANY <= len(people) < max_people:
+            people = add_new(self._closer(near, found, people), small)
         if factor > 1:
             people = [_enlarged(person, factor, image.size) for person in people]
         big = [person for person in people if _longer_side(person.box) >= LEAST_HEIGHT]
         return largest([_detection(person) for person in big], image.size, max_people)
 
-    def _whole(self, image: Image.Image) -> list[Candidate]:
-        waiting = self.poses.begin(image, least=HALF_SURE * POSE)
-        ((boxes, scores),) = self.boxes.begin([image], least=HALF_SURE * BOX)()
+    def _closer(self, image: Image.Image, found: "_Found", people: Sequence[Candidate]) -> list[Candidate]:
+        """The people of a crowd, by squares of the picture, and by squares of those that show many."""
+        waiting = squares(_around(people, image.size), image.size)
+        while waiting:
+            window = waiting.pop(0)
+            seen = self._look(image, window)
+            found = _Found(found.poses + seen.poses, found.boxes + seen.boxes)
+            if len(seen.people()) >= MANY and _longer_side(window) > LONG_SIDE:
+                waiting += squares(window, image.size)
+        return found.people()
+
+    def _look(self, image: Image.Image, window: Window) -> "_Found":
+        """Who is found in a part of the picture, but for those whom its own border cuts; in pixels of the picture."""
+        x0, y0, x1, y1 = window
+        part = image if (x1 - x0, y1 - y0) == image.size else image.crop(window)
+        waiting = self.poses.begin(part, least=HALF_SURE * POSE)
+        ((boxes, scores),) = self.boxes.begin([part], least=HALF_SURE * BOX)()
         poses = waiting()
+        shift = np.array([x0, y0, x0, y0])
+        places = _inside(poses.boxes + shift, image.size)
         people = [
-            Candidate(box, float(score) / POSE, keypoints)
-            for box, score, keypoints in zip(
-                _inside(poses.boxes, image.size), poses.scores, poses.keypoints, strict=True
-            )
+            Candidate(box, float(score) / POSE, keypoints + np.array([x0, y0, 0]))
+            for box, score, keypoints in zip(places, poses.scores, poses.keypoints, strict=True)
             if score >= HALF_SURE * POSE and area(box) > 0
         ]
-        merged = merge(distinct_poses(people), _candidates(boxes, scores, BOX, image.size))
-        return [person for person in merged if person.strength >= 1]
+        boxed = _candidates(boxes + shift, scores, BOX, image.size)
+        kept = ([each for each in some if not _is_cut(each.box, window, image.size)] for some in (people, boxed))
+        return _Found(*kept)
 
     def _tiles(self, image: Image.Image, count: int, near: float) -> list[Candidate]:
         """People who are small in a tile and not cut by its own border, or within `near` pixels of it."""
@@ -95,6 +137,38 @@ def tiling(size: tuple[int, int], count: int) -> list[tuple[int, int, int, int]]
     return [(x0, y0, x1, y1) for y0, y1 in lines[1] for x0, x1 in lines[0]]
 
 
+def squares(window: Window, size: tuple[int, int]) -> list[Window]:
+    """Overlapping squares in a picture that cover a part of it, each `TILE_SHARE` of its longer side wide."""
+    side = round(TILE_SHARE * _longer_side(window))
+    lines = []
+    for low, high, extent in zip(window[:2], window[2:], size, strict=True):
+        span = min(side, extent)
+        count = max(1, math.ceil((high - low - span) / (span * STEP)) + 1)
+        first = np.clip((low + high - span) / 2, 0, extent - span) if count == 1 else low
+        starts = np.linspace(first, max(high - span, first), count)
+        lines.append([(round(start), round(start) + span) for start in starts])
+    return [(x0, y0, x1, y1) for y0, y1 in lines[1] for x0, x1 in lines[0]]
+
+
+def _around(people: Sequence[Candidate], size: tuple[int, int]) -> Window:
+    """All of their boxes, and a little more."""
+    boxes = np.array([person.box for person in people])
+    low, high = boxes[:, :2].min(0), boxes[:, 2:].max(0)
+    more = AROUND * (high - low).max()
+    (box,) = _inside(np.array([[*(low - more), *(high + more)]]), size)
+    x0, y0, x1, y1 = map(round, box)
+    return x0, y0, x1, y1
+
+
+def _is_cut(box: Box, window: Window, size: tuple[int, int]) -> bool:
+    """Whether a box reaches a border of the part that is none of the picture's."""
+    near = CUT * _longer_side(window)
+    begins, ends = zip(window[:2], box[:2], strict=True), zip(window[2:], box[2:], size, strict=True)
+    return any(edge > 0 and at < edge + near for edge, at in begins) or any(
+        edge < extent and at > edge - near for edge, at, extent in ends
+    )
+
+
 def _enlarged(person: Candidate, factor: int, size: tuple[int, int]) -> Candidate:
     """Found in a picture that was reduced by the factor."""
     (box,) = _inside(np.array([person.box]) * factor, size)
@@ -114,11 +188,16 @@ def _candidates(
     boxes: Float[np.ndarray, "S 4"], scores: Float[np.ndarray, " S"], threshold: float, size: tuple[int, int]
 ) -> list[Candidate]:
     """Boxes, cut at the picture's border, without those that overlap surer ones."""
-    order = np.argsort(-scores, kind="stable")
+    every = zip(_inside(boxes, size), scores, strict=True)
+    return _distinct_boxes([Candidate(box, float(score) / threshold) for box, score in every if area(box) > 0])
+
+
+def _distinct_boxes(boxes: Iterable[Candidate]) -> list[Candidate]:
+    """Strongest first, without those that overlap stronger ones."""
     kept: list[Candidate] = []
-    for box, score in zip(_inside(boxes[order], size), scores[order], strict=True):
-        if area(box) > 0 and all(iou(box, other.box) <= 0.5 for other in kept):
-            kept.append(Candidate(box, float(score) / threshold))
+    for found in sorted(boxes, key=lambda each: -each.strength):
+        if all(iou(found.box, other.box) <= 0.5 for other in kept):
+            kept.append(found)
     return kept
 
 
