@@ -29,6 +29,8 @@ HALF_SURE = 0.5
 LARGE, FILLED, TILE_SHARE = 1000, 0.5, 0.6
 """Tiles are for pictures with a longer side of this many pixels at least, less than this share of which is filled with
 people; each covers this share of either side."""
+HINT, HINT_SIDE = 0.06, 0.4
+"""And in which EfficientDet's score of a box of at most this share of the longer side hints at somebody else."""
 ENOUGH = 1280
 """Pixels of the longer side that suffice: a tile has more than twice what the network gets of it."""
 MANY = 6
@@ -49,6 +51,8 @@ class _Found:
 
     poses: list[Candidate]
     boxes: list[Candidate]
+    hints: Float[np.ndarray, "S 4"]
+    """Boxes of any score from HINT on."""
 
     def people(self) -> list[Candidate]:
         merged = merge(distinct_poses(self.poses), _distinct_boxes(self.boxes))
@@ -74,7 +78,8 @@ class PeopleDetector:
         found = self._look(near, (0, 0, *near.size))
         people, small = found.people(), list[Candidate]()  # small: found in tiles
         for count in tiles:
-            if max(image.size) >= LARGE and covered((0.0, 0.0, *near.size), people) < FILLED:
+            some_left = not people or hinted(found.hints, people, HINT_SIDE * max(near.size))
+            if max(image.size) >= LARGE and some_left and covered((0.0, 0.0, *near.size), people) < FILLED:
                 small += self._tiles(near, count, 3 / factor)
                 people = add_new(people, small)
         if tiles and MANY <= len(people) < max_people:
@@ -90,7 +95,7 @@ class PeopleDetector:
         while waiting:
             window = waiting.pop(0)
             seen = self._look(image, window)
-            found = _Found(found.poses + seen.poses, found.boxes + seen.boxes)
+            found = replace(found, poses=found.poses + seen.poses, boxes=found.boxes + seen.boxes)
             if len(seen.people()) >= MANY and _longer_side(window) > LONG_SIDE:
                 waiting += squares(window, image.size)
         return found.people()
@@ -100,8 +105,8 @@ class PeopleDetector:
         x0, y0, x1, y1 = window
         part = image if (x1 - x0, y1 - y0) == image.size else image.crop(window)
         waiting = self.poses.begin(part, least=HALF_SURE * POSE)
-        ((boxes, scores),) = self.boxes.begin([part], least=HALF_SURE * BOX)()
-        poses = waiting()
+        ((boxes, scores),) = self.boxes.begin([part], least=HINT)()
+        half_sure, poses = scores >= HALF_SURE * BOX, waiting()
         shift = np.array([x0, y0, x0, y0])
         places = _inside(poses.boxes + shift, image.size)
         people = [
@@ -109,9 +114,11 @@ class PeopleDetector:
             for box, score, keypoints in zip(places, poses.scores, poses.keypoints, strict=True)
             if score >= HALF_SURE * POSE and area(box) > 0
         ]
-        boxed = _candidates(boxes + shift, scores, BOX, image.size)
-        kept = ([each for each in some if not _is_cut(each.box, window, image.size)] for some in (people, boxed))
-        return _Found(*kept)
+        boxed = _candidates(boxes[half_sure] + shift, scores[half_sure], BOX, image.size)
+        poses_kept, boxes_kept = (
+            [each for each in some if not _is_cut(each.box, window, image.size)] for some in (people, boxed)
+        )
+        return _Found(poses_kept, boxes_kept, boxes + shift)
 
     def _tiles(self, image: Image.Image, count: int, near: float) -> list[Candidate]:
         """People who are small in a tile and not cut by its own border, or within `near` pixels of it."""
@@ -135,6 +142,18 @@ def tiling(size: tuple[int, int], count: int) -> list[tuple[int, int, int, int]]
         side = round(min(1.0, 2 * TILE_SHARE / count) * extent)
         lines.append([(round(start), round(start) + side) for start in np.linspace(0, extent - side, count)])
     return [(x0, y0, x1, y1) for y0, y1 in lines[1] for x0, x1 in lines[0]]
+
+
+def hinted(boxes: Float[np.ndarray, "S 4"], people: Sequence[Candidate], most: float) -> bool:
+    """Whether one of the boxes, of a longer side of at most `most`, is neither a person's nor within a person's."""
+    free = boxes[(boxes[:, 2:] - boxes[:, :2]).max(1, initial=0) <= most]
+    for person in people:
+        x0, y0, x1, y1 = person.box
+        low, high = np.maximum(free[:, :2], (x0, y0)), np.minimum(free[:, 2:], (x1, y1))
+        own = (free[:, 2:] - free[:, :2]).prod(1)
+        shared = np.maximum(high - low, 0).prod(1)
+        free = free[(shared <= 0.8 * own) & (shared <= 0.4 * (own + area(person.box) - shared))]
+    return len(free) > 0
 
 
 def squares(window: Window, size: tuple[int, int]) -> list[Window]:
