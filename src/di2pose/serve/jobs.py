@@ -1,6 +1,5 @@
 """Work for requests other than plain photos: a video, the reveal, the occlusion lab."""
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,7 +24,7 @@ from di2pose.result import Motion
 from di2pose.serve.decoding import Between, WatchedStream
 from di2pose.serve.limits import ApiError, Limits
 from di2pose.video.estimate import estimate_video
-from di2pose.video.stream import Frame, VideoBytes
+from di2pose.video.stream import VideoBytes
 
 RequestOptions = Mapping[str, Any]
 GRAIN = 80.0
@@ -35,18 +34,18 @@ TOGETHER = 8
 
 
 def estimate_motion(
-    model: Di2Pose, source: VideoBytes, options: RequestOptions, limits: Limits, pictures: bool, between: Between
+    model: Di2Pose, source: VideoBytes, options: RequestOptions, limits: Limits, between: Between
 ) -> Motion:
-    """Everybody in a video. `pictures`: with thumbnails, of as many frames as a page shows."""
-    thumbnails, count = Thumbnails(), itertools.count()
+    """Everybody in a video."""
+    return estimate_video(model, WatchedStream(source, limits, lambda _: between()), **options)
 
-    def on_frame(frame: Frame) -> None:
-        between()
-        if pictures:
-            thumbnails.add(next(count), frame.picture)
 
-    motion = estimate_video(model, WatchedStream(source, limits, on_frame), **options)
-    return thumbnails.on(motion) if pictures else motion
+def with_thumbnails(motion: Motion, source: VideoBytes, limits: Limits, between: Between) -> Motion:
+    """As many frames as a page shows, with small pictures of the video."""
+    thumbnails = Thumbnails()
+    for k, frame in enumerate(WatchedStream(source, limits, lambda _: between())):
+        thumbnails.add(k, frame.picture)
+    return thumbnails.on(motion)
 
 
 def reveal_steps(model: Di2Pose, picture: Image.Image, options: RequestOptions, between: Between) -> dict[str, Any]:

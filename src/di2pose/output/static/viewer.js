@@ -342,7 +342,7 @@ globalThis.Di2PoseViewer = (() => {
     });
     photo.addEventListener("pointerleave", event => { if (!photo.hasPointerCapture(event.pointerId)) fingers.delete(event.pointerId); });
     // Without this a finger on a joint, or two, would scroll the page.
-    photo.addEventListener("touchmove", event => { if (grip || event.touches.length > 1) event.preventDefault(); }, { passive: false });
+    photo.addEventListener("touchmove", event => { if ((grip || event.touches.length > 1) && event.cancelable) event.preventDefault(); }, { passive: false });
     photo.addEventListener("wheel", event => {
       if (lens.zoom === 1 && event.deltaY >= 0) return;      // the page scrolls
       event.preventDefault();

@@ -14,10 +14,11 @@ const at = id => document.getElementById(id);
 const TITLE = at("subtitle").textContent;
 // One picture: hidden regions, boxes that the user drew, boxes of those found without them, joints pinned by person,
 // the pins of the answer that is shown, the server's answer without pins and what it was asked, and the answer that is shown;
-// `shown`: all that as it was answered, `past` and `future`: answers to go back and forth to; `live`: whether the camera runs.
+// `shown`: all that as it was answered, `past` and `future`: answers to go back and forth to; `live`: whether the camera runs,
+// `flight`: what ends the request about its frame.
 const fresh = () => ({
   media: null, file: null, kind: "photo", name: "", hidden: [], drawn: [], found: [], pins: new Map(), accepted: new Map(), base: null, asked: "", record: null,
-  shown: null, past: [], future: [], live: false,
+  shown: null, past: [], future: [], live: false, flight: null,
 });
 const SETTLED = 350;                                         // ms after the last change of a setting
 const MOST_PAST = { photo: 30, video: 2 }, RATE_OVER = 10;   // answers; frames of the camera
@@ -86,10 +87,15 @@ async function open(file) {
   await run();
 }
 
-function begin(media) {
-  const video = media.kind === "video";
+function leave() {
   clearTimeout(settling);
   session.media?.close();
+  session.flight?.abort();
+}
+
+function begin(media) {
+  const video = media.kind === "video";
+  leave();
   session = { ...fresh(), media, file: media.file, kind: media.kind, name: media.name };
   at("start").hidden = true;
   at("stage").hidden = at("panel").hidden = at("restart").hidden = at("tools").hidden = false;
@@ -127,12 +133,12 @@ async function openLive(stream) {
   begin(media);
   ofTheCamera(true);
   tools.use("look");
-  const mine = session;
+  const mine = session, { signal } = mine.flight = new AbortController();
   at("liveText").textContent = "Live";
   try {
     while (mine === session && mine.live) {
       const { size, still, file } = await media.take(), fields = { ...settings.fields(true), hypotheses: 1, second_look: false };
-      const record = await json("v1/predict", { body: form(file, "photo", fields) });
+      const record = await json("v1/predict", { body: form(file, "photo", fields), signal });
       if (mine !== session || !mine.live) break;
       Object.assign(media, { size, still, file });
       Object.assign(mine, { file, base: record, record });
@@ -143,7 +149,7 @@ async function openLive(stream) {
       present();
     }
   } catch (error) {
-    if (mine !== session) return;
+    if (signal.aborted) return;
     fail(error.message);
     stopLive();
   }
@@ -152,6 +158,7 @@ async function openLive(stream) {
 // The frame that is shown last is a photo from now on.
 function stopLive() {
   session.media.close();
+  session.flight.abort();
   ofTheCamera(false);
   if (session.record) run();
 }
@@ -178,7 +185,7 @@ async function run(anew = false) {
   if (!mine.file) return;
   const title = video ? "Following everybody through the video" : mine.record ? "Drawing the pose anew" : "Looking for people";
   const done = await work(title, async (signal, say) => {
-    const progress = ({ state, frames_done, frames }) => say(state === "running" ? `${title} \u00b7 frame ${Math.min(frames, frames_done + 1)} of ${frames}` : "");
+    const progress = ({ state, frames_done, frames }) => say(state !== "waiting" ? `${title} \u00b7 frame ${Math.min(frames, frames_done + 1)} of ${frames}` : "");
     const ask = asking => {
       const body = form(mine.file, mine.kind, asking);
       return video ? job(body, { signal, say, progress }) : json("v1/predict", { body, signal, say });
@@ -318,9 +325,8 @@ function showPerson(one) {
 
 function restart() {
   cancel();
-  clearTimeout(settling);
+  leave();
   loading++;
-  session.media?.close();
   session = fresh();
   reveal.stop(); lab.stop();
   at("start").hidden = false;

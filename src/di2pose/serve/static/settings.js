@@ -61,11 +61,9 @@ export function createSettings(model, changed) {
   for (const id of SETTINGS) at(id).onchange = () => { address(); changed(); };
   at("another").onclick = () => { at("seed").value = whole("seed") + 1; address(); changed(); };
   at("copyLink").onclick = async () => {
-    try {
-      await navigator.clipboard.writeText(location.href);
-      at("copyLink").textContent = "Link copied";
-      live("Link copied");
-    } catch { prompt("The link to this page with these settings:", location.href); }
+    try { await navigator.clipboard.writeText(location.href); } catch { copyByHand(location.href); }
+    at("copyLink").textContent = "Link copied";
+    live("Link copied");
   };
   // Settings that are not the server's own stand in the address: a link that keeps them.
   const byAddress = () => write({ ...own, ...Object.fromEntries(new URLSearchParams(location.hash.slice(1))) });
@@ -116,6 +114,16 @@ export function createFiles(model, request) {
   });
   at("formats").replaceChildren(...rows);
   return video => rows.forEach(row => { row.hidden = video && ONE_PICTURE.includes(row.dataset.format); });
+}
+
+// Without https a page has no clipboard.
+function copyByHand(text) {
+  const field = Object.assign(document.createElement("textarea"), { value: text });
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+  at("copyLink").focus();
 }
 
 function save(blob, name) {
