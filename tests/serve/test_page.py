@@ -579,6 +579,7 @@ def test_a_video_plays_and_a_frame_becomes_a_photo(page, frames, tmp_path):
         new MutationObserver(() => window.said.push(text.textContent)).observe(text, { childList: true })""")
     page.drop(film.read_bytes(), "walk.webm", "video/webm")
     assert f"frame {FRAMES} of {FRAMES}" in " ".join(page.run("return window.said"))
+    assert page.run("return Number(document.getElementById('stage').dataset.coming)") >= 1  # poses as they come
     assert f"1 person · {FRAMES} frames" in page.text("subtitle")
     first = page.run(TABLE)
     page.set("slider", 3)

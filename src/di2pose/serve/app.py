@@ -108,7 +108,8 @@ class Service:
         content, options = upload
         if isinstance(content, VideoBytes):
             check_price(self.limits, options, self.own_steps, frames=content.frames)
-            run = partial(estimate_motion, self.model, content, options, self.limits)
+            coming = asker.show if isinstance(asker, BackgroundJob) else lambda _: None
+            run = partial(estimate_motion, self.model, content, options, self.limits, coming)
             found = await self.work(asker, VIDEO, run, content.frames)
         else:
             check_price(self.limits, options, self.own_steps)

@@ -57,12 +57,14 @@ export async function call(path, { body, signal, say = () => {} } = {}) {
 
 export const json = async (path, options) => (await call(path, options)).json();
 
-// The result of a job; `progress` is called with its reports. Where it is given up, the server is told.
-export async function job(body, { signal, say, progress }) {
+// The result of a job; `progress` is called with its reports, `coming` with frames as they are estimated. Where it is
+// given up, the server is told.
+export async function job(body, { signal, say, progress, coming }) {
   const { id } = await json("v1/jobs", { body, signal, say }), path = "v1/jobs/" + id;
   try {
     for (let state = ""; state !== "done"; ) {
-      for await (const report of events(await call(path + "/events", { signal }), signal)) {
+      for await (const [name, report] of events(await call(path + "/events", { signal }), signal)) {
+        if (name === "frame") { coming(report); continue; }
         if (report.error) throw new ServerError(report.error.message, 0, report.error.code);
         ({ state } = report);
         progress(report);
@@ -82,7 +84,10 @@ async function* events(answer, signal) {
     if (done) return;
     const whole = (text + value).split("\n\n");
     text = whole.pop();
-    for (const each of whole) if (/^data: /m.test(each)) yield JSON.parse(each.slice(each.indexOf("data: ") + 6));
+    for (const each of whole) {
+      const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(each) ?? [];
+      if (data) yield [name, JSON.parse(data)];
+    }
   }
 }
 

@@ -15,10 +15,10 @@ const TITLE = at("subtitle").textContent;
 // One picture: hidden regions, boxes that the user drew, boxes of those found without them, joints pinned by person,
 // the pins of the answer that is shown, the server's answer without pins and what it was asked, and the answer that is shown;
 // `shown`: all that as it was answered, `past` and `future`: answers to go back and forth to; `live`: whether the camera runs,
-// `flight`: what ends the request about its frame.
+// `flight`: what ends the request about its frame; `coming`: seconds of the frame that a video has come to.
 const fresh = () => ({
   media: null, file: null, kind: "photo", name: "", hidden: [], drawn: [], found: [], pins: new Map(), accepted: new Map(), base: null, asked: "", record: null,
-  shown: null, past: [], future: [], live: false, flight: null,
+  shown: null, past: [], future: [], live: false, flight: null, coming: null,
 });
 const SETTLED = 350;                                         // ms after the last change of a setting
 const MOST_PAST = { photo: 30, video: 2 }, RATE_OVER = 10;   // answers; frames of the camera
@@ -176,7 +176,8 @@ function mount(start) {
   tools.listen(viewer);
 }
 
-const timeOf = k => (session.record?.frames[k]?.time_s ?? 0) + 0.4 / (session.record?.fps || 30);
+// Seconds of the video; while it is worked on, of the frame that came last.
+const timeOf = k => (session.coming ?? session.record?.frames[k]?.time_s ?? 0) + 0.4 / (session.record?.fps || 30);
 
 // Ask the server, show what it says. What was asked already is not asked again, unless `anew`.
 async function run(anew = false) {
@@ -186,9 +187,14 @@ async function run(anew = false) {
   const title = video ? "Following everybody through the video" : mine.record ? "Drawing the pose anew" : "Looking for people";
   const done = await work(title, async (signal, say) => {
     const progress = ({ state, frames_done, frames }) => say(state !== "waiting" ? `${title} \u00b7 frame ${Math.min(frames, frames_done + 1)} of ${frames}` : "");
+    const coming = frame => {
+      mine.coming = frame.frames[0].time_s ?? 0;
+      viewer.show(payload(frame));
+      at("stage").dataset.coming = Number(at("stage").dataset.coming ?? 0) + 1;
+    };
     const ask = asking => {
       const body = form(mine.file, mine.kind, asking);
-      return video ? job(body, { signal, say, progress }) : json("v1/predict", { body, signal, say });
+      return video ? job(body, { signal, say, progress, coming }) : json("v1/predict", { body, signal, say });
     };
     const base = anew || asked !== mine.asked ? await ask(fields) : mine.base;
     const kept = carried(mine, mine.pins, base), accepted = carried(mine, mine.accepted, base), people = [...base.frames[0].people], refusals = [];
@@ -200,10 +206,11 @@ async function run(anew = false) {
     }
     return { base, kept, refusals, record: kept.size ? { ...base, frames: [{ ...base.frames[0], people }] } : base };
   });
+  mine.coming = null;
   if (mine !== session || (!done && busy())) return;           // another request is in its place
   offerPast();
   if (!done) {
-    if (mine.record) viewer.setPreview(null); else viewer.show({ ...empty(viewer.place().size), nobody: "no answer" });
+    if (mine.record) viewer.show(payload(mine.record)); else viewer.show({ ...empty(viewer.place().size), nobody: "no answer" });
     return;
   }
   Object.assign(mine, { base: done.base, asked, pins: done.kept, accepted: new Map(done.kept), record: done.record });
