@@ -122,6 +122,7 @@ function begin(media) {
 function ofTheCamera(live) {
   session.live = live;
   at("liveStop").hidden = at("liveText").hidden = !live;
+  at("undo").parentElement.hidden = live;
   for (const button of document.querySelectorAll("[data-tool]")) button.hidden = live || session.kind === "video";
 }
 
