@@ -286,7 +286,7 @@ def test_the_photo_is_large_and_is_zoomed_and_moved(page, walker):
     assert page.run(ZOOM) == 1
 
 
-def test_changes_are_asked_once_undone_and_kept_in_the_address(page, walker):
+def test_changes_are_asked_once_undone_and_kept_in_the_address(page, closed, walker):
     page.open(link="&hypotheses=3&second_look=false&seed=2").drop(walker, quick=False)
     assert "3 hypotheses" in page.text("subtitle")
     assert "seed 2" in page.text("subtitle")
@@ -309,12 +309,20 @@ def test_changes_are_asked_once_undone_and_kept_in_the_address(page, walker):
     page.answer(lambda: page.browser.chord("ctrl", "shift", "z"))
     assert page.text("rectChips") == "hidden region×"
     assert len(page.run(ASKED)) == asked + 2  # what was answered is not asked again
+    answers, asked = page.run(f"return {ANSWERS}"), len(page.run(ASKED))
+    with closed.held():
+        page.click("#resample")
+        closed.wait_for(1)
+        page.set("steps", 3)  # takes the place of what waits
+        page.until(f"(() => {{ {ASKED} }})().length > {asked}")
+    page.until(f"{ANSWERS} > {answers}")
+    assert "3 steps" in page.text("subtitle")
     allowed = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     page.browser.devtools("Browser.grantPermissions", allowed)
     page.click("#copyLink")
     page.until("document.getElementById('live').textContent === 'Link copied'")
     copied = page.browser.wait("const done = arguments[0]; navigator.clipboard.readText().then(done)")
-    assert copied == page.site + "#hypotheses=2&seed=2&second_look=false"
+    assert copied == page.site + "#hypotheses=2&steps=3&seed=2&second_look=false"
 
 
 def test_the_camera_runs_live_with_one_frame_in_flight(page):
@@ -593,6 +601,8 @@ def test_a_video_plays_and_a_frame_becomes_a_photo(page, frames, tmp_path):
     page.press(" ")
     assert page.run("return document.getElementById('tab-lab').disabled")
     page.set("slider", 2)
+    page.answer(lambda: page.press("n"))
+    assert page.text("time").startswith("0.20 s")
     page.answer(lambda: page.click("#grabFrame"))
     assert page.text("subtitle").startswith("walk-2.jpg · 1 person")
     assert not page.run("return document.getElementById('tab-lab').disabled")

@@ -101,7 +101,6 @@ function begin(media) {
   at("stage").hidden = at("panel").hidden = at("restart").hidden = at("tools").hidden = false;
   at("subtitle").textContent = media.name;
   document.body.classList.toggle("video", video);
-  for (const name of ["reveal", "lab"]) at("tab-" + name).disabled = video;
   at("grabFrame").hidden = !media.video;
   ofTheCamera(false);
   at("mediaNote").textContent = media.note;
@@ -123,6 +122,7 @@ function ofTheCamera(live) {
   session.live = live;
   at("liveStop").hidden = at("liveText").hidden = !live;
   at("undo").parentElement.hidden = live;
+  for (const name of ["reveal", "lab"]) at("tab-" + name).disabled = live || session.kind === "video";
   for (const button of document.querySelectorAll("[data-tool]")) button.hidden = live || session.kind === "video";
 }
 
@@ -183,6 +183,7 @@ const timeOf = k => (session.coming ?? session.record?.frames[k]?.time_s ?? 0) +
 // Ask the server, show what it says. What was asked already is not asked again, unless `anew`.
 async function run(anew = false) {
   const mine = session, fields = wholeFields(), asked = JSON.stringify(fields), video = mine.kind === "video", wanted = state();
+  const { frame: place, person: who } = viewer?.state ?? {};
   clearTimeout(settling);
   if (!mine.file) return;
   const title = video ? "Following everybody through the video" : mine.record ? "Drawing the pose anew" : "Looking for people";
@@ -207,8 +208,9 @@ async function run(anew = false) {
     }
     return { base, kept, refusals, record: kept.size ? { ...base, frames: [{ ...base.frames[0], people }] } : base };
   });
-  mine.coming = null;
   if (mine !== session || (!done && busy())) return;           // another request is in its place
+  if (mine.coming !== null) Object.assign(viewer.state, { frame: place, person: who });
+  mine.coming = null;
   offerPast();
   if (!done) {
     if (mine.record) viewer.show(payload(mine.record)); else viewer.show({ ...empty(viewer.place().size), nobody: "no answer" });
@@ -372,7 +374,7 @@ document.addEventListener("keydown", event => {
   }
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || document.querySelector("dialog[open]")) return;
   if (event.key === "Escape") {
-    if (busy()) cancel(); else if (viewer && tools.state.tool !== "look") tools.use(tools.state.tool);
+    if (busy()) cancel(); else if (session.live) stopLive(); else if (viewer && tools.state.tool !== "look") tools.use(tools.state.tool);
     return;
   }
   if (typed) return;
