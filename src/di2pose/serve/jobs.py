@@ -40,9 +40,7 @@ def estimate_motion(
 ) -> Motion:  # fmt: skip
     """Everybody in a video, as `estimate_video` has it. coming: called with each frame's result before smoothing."""
     stream, notes, results = WatchedStream(source, limits, lambda _: between()), TrackNotes(), []
-    for result in video_results(
-        model, stream, smoothed=False, same_body=False, least_s=0.0, notes=notes, **options
-    ):  # fmt: skip
+    for result in video_results(model, stream, smoothed=False, same_body=False, least_s=0.0, notes=notes, **options):
         results.append(result)
         coming(result)
     least = model.least_score if options["min_score"] is None else options["min_score"]
