@@ -15,7 +15,8 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
 FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 FLAGS += ["--hide-scrollbars", "--force-device-scale-factor=1"]
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the protocol's name for a reference to an element
-KEYS = {"left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015"}
+KEYS = {"ctrl": "\ue009", "shift": "\ue008", "tab": "\ue004",
+        "left": "\ue012", "up": "\ue013", "right": "\ue014", "down": "\ue015"}
 
 
 class Browser:
@@ -86,6 +87,12 @@ class Browser:
 
     def press(self, *keys):
         strokes = [{"type": kind, "value": KEYS.get(k, k)} for k in keys for kind in ("keyDown", "keyUp")]
+        self._act([{"type": "key", "id": "keys", "actions": strokes}])
+
+    def chord(self, *keys):
+        """Keys that are held together."""
+        ways = (("keyDown", keys), ("keyUp", keys[::-1]))
+        strokes = [{"type": kind, "value": KEYS.get(k, k)} for kind, order in ways for k in order]
         self._act([{"type": "key", "id": "keys", "actions": strokes}])
 
     def find(self, selector):

@@ -1,6 +1,7 @@
 """Photos, files, videos, the reveal, the lab: each answer is what the library gives, none goes over the disk; hostile
 requests are refused, and the next good one is answered."""
 
+import asyncio
 import gc
 import io
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from output.people import person, result
 from PIL import Image
 from serve.running import QUICK, file_of, opened, running
 from video.films import grey_jpeg, write_film, write_jpegs, write_latin_1
@@ -23,6 +25,7 @@ from di2pose.serve.decoding import check_picture, check_video, decode_picture
 from di2pose.serve.jobs import patched, placements
 from di2pose.serve.limits import ApiError, Limits
 from di2pose.serve.media import formats
+from di2pose.serve.store import ResultStore
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 BOX = (20.0, 10.0, 200.0, 250.0)
@@ -123,6 +126,30 @@ def test_files_are_what_save_writes_and_stay_in_memory(service, model, photos, n
     with zipfile.ZipFile(io.BytesIO(answer.body)) as archive:
         assert archive.namelist() == ["pose_p0.bvh", "pose_p1.bvh"]
         assert archive.read("pose_p1.bvh").startswith(b"HIERARCHY")
+
+
+def test_a_file_of_an_answer_is_written_without_the_model(service, photos):
+    fields = QUICK | {"seed": 11, "boxes": [BOX]}
+    whole = service.post("/v1/predict", photos[0], **fields).body
+    with ThreadPoolExecutor() as pool:
+        with service.held():
+            assert service.post("/v1/files/json", photos[0], **fields).body == whole
+            other = pool.submit(service.post, "/v1/files/json", photos[0], client="127.0.0.2", **fields)
+            service.wait_for(1)  # it is not this client's answer
+        assert other.result().body == whole
+
+
+def test_kept_results_have_limits():
+    async def kept(**limits):
+        store = ResultStore(Limits(**limits))
+        for name in (b"a", b"b", b"a", b"c"):
+            await store.keep(name, result([person(1)], picture=Image.new("RGB", (9, 9))))
+        return {name for name in (b"a", b"b", b"c") if await store.get(name)}, await store.get(b"c")
+
+    found, last = asyncio.run(kept(results=2))
+    assert found == {b"a", b"c"}
+    assert last.picture is None
+    assert asyncio.run(kept(results_bytes=1))[0] == asyncio.run(kept(result_kept_s=-1.0))[0] == set()
 
 
 def test_files_that_cannot_be(service, photos):

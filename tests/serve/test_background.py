@@ -50,8 +50,10 @@ def test_a_video_as_a_job_is_answered_as_the_direct_request(service, film):
         assert (early.status, early.error, early.headers["retry-after"]) == (409, "not_finished", "1")
     seen = events(service, path)
     assert seen[-1] == ("done", waiting | {"state": "done", "frames_done": 3})
-    counts = [data["frames_done"] for _, data in seen]
+    counts = [data["frames_done"] for name, data in seen if name != "frame"]
     assert counts == sorted(counts)
+    (*_, frame) = (data["frames"] for name, data in seen if name == "frame")
+    assert [(each["frame_index"], len(each["people"])) for each in frame] == [(2, 1)]
     result = service.get(f"{path}/result")
     assert (result.status, result.headers["cache-control"]) == (200, "no-store")
     assert result.body == service.post("/v1/video", film, "video", **fields).body

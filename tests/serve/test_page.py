@@ -7,6 +7,7 @@ import os
 import re
 from contextlib import closing
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -43,15 +44,43 @@ PASTE = FILE + "document.dispatchEvent(new ClipboardEvent('paste', { clipboardDa
 SET = """const [id, value] = arguments, field = document.getElementById(id);
 if (field.type === 'checkbox') field.checked = value; else field.value = value;
 for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind, { bubbles: true }))"""
+ASKED = "return performance.getEntriesByType('resource').filter(e => e.name.endsWith('v1/predict')).map(e => \
+    [e.startTime, e.responseEnd])"
+FOCUS = "return document.activeElement.id"
+ZOOM = "return Number(document.getElementById('photo').dataset.zoom)"
+CONTRAST = """const rgba = text => {
+    const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
+    return [r, g, b, a];
+};
+const over = (top, under) => top.slice(0, 3).map((v, k) => v * top[3] + under[k] * (1 - top[3]));
+const light = rgb => rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, k) => sum + v * [0.2126, 0.7152, 0.0722][k], 0);
+const back = e => e ? over(rgba(getComputedStyle(e).backgroundColor), back(e.parentElement)) : [255, 255, 255];
+const ratio = e => {
+    let share = 1, under = back(e);
+    for (let up = e; up; up = up.parentElement) share *= getComputedStyle(up).opacity;
+    const [red, green, blue, alpha] = rgba(getComputedStyle(e).color);
+    const a = light(over([red, green, blue, alpha * share], under)), b = light(under);
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+};
+const texts = [...document.querySelectorAll('body *')].filter(e => e.checkVisibility()
+    && !e.closest(':disabled, .quiet, option')
+    && [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()));
+return texts.map(e => [e.outerHTML.slice(0, 80), ratio(e)])"""
 WIDE = """return [document.documentElement.scrollWidth, ...[...document.querySelectorAll('section, header, .notes > *')]
     .filter(e => e.offsetParent).map(e => e.getBoundingClientRect().right)]"""
 
 
 @pytest.fixture(scope="module")
-def site(model):
+def closed(model):
     """A service that asks for a token, and takes small pictures."""
     with running(model, Limits(pixels=320_000), token=TOKEN) as service:
-        yield f"http://127.0.0.1:{service.port}/"
+        yield service
+
+
+@pytest.fixture(scope="module")
+def site(closed):
+    return f"http://127.0.0.1:{closed.port}/"
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +115,9 @@ class Page:
         self.browser, self.site = browser, site
         self.run, self.click, self.press = browser.run, browser.click, browser.press
 
-    def open(self, token=TOKEN, **look):
+    def open(self, token=TOKEN, link="", **look):
         self.browser.open("about:blank")  # a fragment alone would not load the page again
-        self.browser.open(self.site + (f"#token={token}" if token else ""), **(look or DESK))
+        self.browser.open(self.site + (f"#token={token}{link}" if token else ""), **(look or DESK))
         if token:
             self.until("document.getElementById('limits').textContent")
         return self
@@ -171,7 +200,7 @@ def test_a_dropped_photo_becomes_a_pose_to_turn(page, walker):
     assert (on_photo < x0[2:]).all()
     assert "1 person" in page.text("live")
     before = page.run(PLACES.format("view"))
-    page.run("document.getElementById('view').focus()")
+    assert page.run(FOCUS) == "view"  # the result
     page.press("right", "right")
     assert page.run(PLACES.format("view")) != before
     page.run("document.getElementById('tab-sample').focus()")
@@ -199,6 +228,115 @@ def test_keys_help_theme_and_names(page):
     assert page.run(nameless) == []
     page.open()
     assert page.run("return document.documentElement.dataset.theme") == "dark"
+
+
+def test_every_control_is_reached_by_the_tab_key_and_every_text_has_contrast(page, walker):
+    for dark in (False, True):
+        page.open(**DESK, dark=dark)
+        shown = page.run(CONTRAST)
+        page.drop(walker)
+        for tab in ("joints", "angles", "reveal", "lab", "files", "sample"):
+            page.tab(tab)
+            shown += page.run(CONTRAST)
+        page.run(DROP, "empty.jpg", "image/jpeg", "")
+        page.press("?")
+        shown += page.run(CONTRAST)
+        page.press("\ue00c")
+        assert len(shown) > 300
+        assert [each for each in shown if each[1] < 4.5] == []
+    page.run("""window.seen = new Map(); document.addEventListener('focusin',
+        e => window.seen.set(e.target, getComputedStyle(e.target).outlineStyle))""")
+    page.browser.press(*["tab"] * 60)
+    missed = """return [...document.querySelectorAll('button, input, select, canvas, summary, a')].filter(
+        e => e.checkVisibility() && e.tabIndex >= 0 && !e.disabled && (window.seen.get(e) ?? 'none') === 'none').map(
+        e => e.outerHTML)"""
+    assert page.run(missed) == []
+
+
+def test_the_photo_is_large_and_is_zoomed_and_moved(page, walker):
+    page.open(width=1920, height=1080).drop(walker)
+    assert page.run(BOX, "photo")[2] > 1000
+    page.open().drop(walker)
+    assert page.run(BOX, "photo")[2] >= 640
+    at, corner, scale = page.spot("photo", "left_wrist"), page.on_photo(0, 0), page.run(BOX, "photo")[2] / SIZE[0]
+    page.browser.scroll(at, -700)
+    zoom = page.run(ZOOM)
+    assert 2 < zoom < 4
+    np.testing.assert_allclose(page.spot("photo", "left_wrist"), at, atol=1)
+    page.browser.drag((at[0] + 90, at[1]), (at[0] + 50, at[1] - 60))
+    moved = page.spot("photo", "left_wrist")
+    np.testing.assert_allclose(moved, (at[0] - 40, at[1] - 60), atol=1)
+    page.run("""const send = fetch;
+        window.fetch = (to, how) => { window.sent = how?.body ?? window.sent; return send(to, how); }""")
+    page.click("[data-tool=hide]")  # a rectangle is where it is drawn
+    page.answer(lambda: page.browser.drag((moved[0] - 60, moved[1] - 60), (moved[0] + 60, moved[1] + 60)))
+    x0, y0, x1, y1 = page.run("return JSON.parse(window.sent.get('occluded'))[0]")
+    np.testing.assert_allclose([(x0 + x1) / 2, (y0 + y1) / 2], (np.array(at) - corner) / scale, atol=0.5)
+    np.testing.assert_allclose([x1 - x0, y1 - y0], 120 / scale / zoom, atol=0.5)
+    page.run("document.getElementById('photo').dispatchEvent(new MouseEvent('dblclick'))")
+    assert page.run(ZOOM) == 1
+    page.click("#lensIn")
+    page.run("document.getElementById('photo').focus()")
+    page.press("+", "-", "+")
+    assert page.run(ZOOM) == pytest.approx(1.4**2)
+    before = page.spot("photo", "pelvis")
+    page.press("left")
+    assert page.spot("photo", "pelvis")[0] > before[0]
+    page.click("#lensFit")
+    assert page.run(ZOOM) == 1
+
+
+def test_changes_are_asked_once_undone_and_kept_in_the_address(page, closed, walker):
+    page.open(link="&hypotheses=3&second_look=false&seed=2").drop(walker, quick=False)
+    assert "3 hypotheses" in page.text("subtitle")
+    assert "seed 2" in page.text("subtitle")
+    assert page.run("return location.hash") == "#hypotheses=3&seed=2&second_look=false"
+    before, asked = page.run(TABLE), len(page.run(ASKED))
+    several = SET + "\nfor (const more of [5, 4, 2]) { field.value = more; field.dispatchEvent(new Event('change')); }"
+    page.run("document.getElementById('hypotheses').focus()")
+    page.answer(lambda: page.run(several, "hypotheses", 6))
+    assert len(page.run(ASKED)) == asked + 1
+    assert page.run(FOCUS) == "hypotheses"
+    after = page.run(TABLE)
+    page.click("[data-tool=hide]")
+    page.answer(lambda: page.draw(0.05, 0.6, 0.95, 0.98))
+    page.answer(lambda: page.browser.chord("ctrl", "z"))
+    assert (page.run(TABLE), page.text("rectChips")) == (after, "")
+    page.answer(lambda: page.click("#undo"))
+    assert (page.run(TABLE), page.text("hypothesesOut")) == (before, "3")
+    assert page.run("return document.getElementById('undo').ariaDisabled") == "true"
+    page.answer(lambda: page.click("#redo"))
+    page.answer(lambda: page.browser.chord("ctrl", "shift", "z"))
+    assert page.text("rectChips") == "hidden region×"
+    assert len(page.run(ASKED)) == asked + 2  # what was answered is not asked again
+    answers, asked = page.run(f"return {ANSWERS}"), len(page.run(ASKED))
+    with closed.held():
+        page.click("#resample")
+        closed.wait_for(1)
+        page.set("steps", 3)  # takes the place of what waits
+        page.until(f"(() => {{ {ASKED} }})().length > {asked}")
+    page.until(f"{ANSWERS} > {answers}")
+    assert "3 steps" in page.text("subtitle")
+    allowed = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    page.browser.devtools("Browser.grantPermissions", allowed)
+    page.click("#copyLink")
+    page.until("document.getElementById('live').textContent === 'Link copied'")
+    copied = page.browser.wait("const done = arguments[0]; navigator.clipboard.readText().then(done)")
+    assert copied == page.site + "#hypotheses=2&steps=3&seed=2&second_look=false"
+
+
+def test_the_camera_runs_live_with_one_frame_in_flight(page):
+    page.open().click("#cameraButton")
+    page.until("document.getElementById('cameraVideo').videoWidth > 0")
+    page.click("#goLive")
+    page.until(f"{ANSWERS} >= 3")
+    assert re.fullmatch(r"Live · \d+\.\d frames a second", page.text("liveText"))
+    page.answer(lambda: page.click("#liveStop"))
+    times = page.run(ASKED)
+    assert len(times) >= 4
+    assert all(end <= start for (_, end), (start, _) in pairwise(times[:-1]))
+    assert page.text("subtitle").startswith("camera.jpg · 1 person · 8 hypotheses")
+    page.click("[data-tool=hide]")
 
 
 def test_paste_chooser_camera_and_examples_are_ways_in(page, walker, tmp_path):
@@ -344,7 +482,8 @@ def test_somebody_who_was_missed_gets_a_box(page, frames):
     page.click("[data-tool=add]")
     page.answer(lambda: page.draw(other + 0.12, 0.06, other + 0.38, 0.95))
     assert "2 people" in page.text("subtitle")
-    assert page.run("return [...document.getElementById('person').options].length") == 2
+    people = page.run("return [...document.getElementById('person').options].map(o => o.text)")
+    assert people == ["Person 1", "Person 2"]
     one = page.run(TABLE)
     page.press("2")
     assert page.run(TABLE) != one
@@ -420,15 +559,18 @@ def test_reveal_and_lab(page, walker):
     assert page.run("return document.getElementById('photo').toDataURL()") == plain
 
 
-def test_files_are_saved(page, walker, tmp_path):
+def test_files_are_saved(page, closed, walker, tmp_path):
     page.browser.devtools("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     page.open().drop(walker).tab("files")
     shown = page.run("return [...document.querySelectorAll('#formats button')].map(b => b.dataset.format)")
     assert sorted(shown) == sorted(formats())
-    for ending in ("json", "jpg"):
-        page.click(f"[data-format='{ending}']")
-        page.until(f"document.getElementById('live').textContent === 'Saved walker.{ending}'")
-        until((tmp_path / f"walker.{ending}").exists)
+    for ending in ("jpg", "json"):
+        jobs = []
+        with closed.noting_jobs(jobs.append):
+            page.click(f"[data-format='{ending}']")
+            page.until(f"document.getElementById('live').textContent === 'Saved walker.{ending}'")
+            until((tmp_path / f"walker.{ending}").exists)
+    assert jobs == []  # the answer that is shown is in memory
     saved = Result.load(tmp_path / "walker.json")
     assert saved.hypotheses == 1
     for j, row in enumerate(page.run(TABLE)):
@@ -440,7 +582,12 @@ def test_files_are_saved(page, walker, tmp_path):
 def test_a_video_plays_and_a_frame_becomes_a_photo(page, frames, tmp_path):
     pictures = [np.asarray(frame.resize((320, 256))) for frame in frames]
     film = write_film(tmp_path / "walk.webm", pictures, rate=10, codec="libvpx")
-    page.open().drop(film.read_bytes(), "walk.webm", "video/webm")
+    page.open()
+    page.run("""window.said = []; const text = document.getElementById('workText');
+        new MutationObserver(() => window.said.push(text.textContent)).observe(text, { childList: true })""")
+    page.drop(film.read_bytes(), "walk.webm", "video/webm")
+    assert f"frame {FRAMES} of {FRAMES}" in " ".join(page.run("return window.said"))
+    assert page.run("return Number(document.getElementById('stage').dataset.coming)") >= 1  # poses as they come
     assert f"1 person · {FRAMES} frames" in page.text("subtitle")
     first = page.run(TABLE)
     page.set("slider", 3)
@@ -454,6 +601,8 @@ def test_a_video_plays_and_a_frame_becomes_a_photo(page, frames, tmp_path):
     page.press(" ")
     assert page.run("return document.getElementById('tab-lab').disabled")
     page.set("slider", 2)
+    page.answer(lambda: page.press("n"))
+    assert page.text("time").startswith("0.20 s")
     page.answer(lambda: page.click("#grabFrame"))
     assert page.text("subtitle").startswith("walk-2.jpg · 1 person")
     assert not page.run("return document.getElementById('tab-lab').disabled")
@@ -492,6 +641,16 @@ def test_a_phone_shows_all_of_it(page, walker):
     page.fits()
     page.drop(walker)
     page.fits()
+    left, top, width, height = page.run(BOX, "photo")
+    page.browser.drag((left + 20, top + height - 20), (left + 20, top + 20), kind="touch")
+    page.until("scrollY > 100")  # a finger on the photo scrolls the page
+    page.run("scrollTo(0, 0)")
+    page.browser.pinch((left + width / 2, top + height / 2), 30, 60)
+    assert page.run(ZOOM) == pytest.approx(2, abs=0.3)
+    before = page.spot("photo", "pelvis")
+    page.browser.drag((left + 20, top + 80), (left + 50, top + 110), kind="touch")
+    assert page.spot("photo", "pelvis")[0] == pytest.approx(before[0] + 30, abs=1.5)
+    page.click("#lensFit")
     page.click("[data-tool=pin]")
     at = page.spot("photo", "right_wrist")
     page.answer(lambda: page.browser.drag(at, (at[0] + 12, at[1] - 20), kind="touch"))

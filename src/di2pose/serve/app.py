@@ -29,18 +29,21 @@ from di2pose.serve.background import JOB_ID, BackgroundJob, BackgroundJobs, erro
 from di2pose.serve.compression import Compress, revalidated
 from di2pose.serve.decoding import Between, check_picture, check_video
 from di2pose.serve.guard import Guard, error_response
-from di2pose.serve.jobs import estimate_motion, lab_grid, patched, reveal_steps
+from di2pose.serve.jobs import estimate_motion, lab_grid, patched, reveal_steps, with_thumbnails
 from di2pose.serve.limits import ApiError, Limits
 from di2pose.serve.media import Examples, formats, media_type
 from di2pose.serve.operators import OperatorOptions
 from di2pose.serve.schema import PICTURE, ROUTES, SEVERAL, VIDEO, Route, check_price, read_fields
 from di2pose.serve.siblings import Siblings
+from di2pose.serve.store import ResultStore, key_of
 from di2pose.serve.uploads import UploadBudget, check_head, read_upload
 from di2pose.serve.worker import PHOTO, Job, Worker
 from di2pose.video.stream import VideoBytes
 
 NAME = "pose"
 """Of the files: no name of a request is used."""
+PICTURED = ("html", "png", "jpg")
+"""Formats that show the picture."""
 Upload = tuple[Any, dict[str, Any]]
 """The bytes of a request's picture, or the VideoBytes of its video, checked; and its options. Several pictures are a
 list, and are checked one after the other."""
@@ -63,6 +66,7 @@ class Service:
         self.shown_examples = Examples()
         self.operator, self.siblings = operator, siblings
         self.jobs = BackgroundJobs(limits, siblings.index)
+        self.results = ResultStore(limits)
 
     @asynccontextmanager
     async def upload(self, request: Request, route: Route) -> AsyncIterator[Upload]:
@@ -99,15 +103,25 @@ class Service:
         finally:
             left.cancel()
 
-    async def people(self, asker: Asker, upload: Upload, pictures: bool = False) -> Any:
-        """Everybody in a photo or a video: Result or Motion; `pictures`: with thumbnails of a video's frames."""
+    async def people(self, asker: Asker, upload: Upload) -> Any:
+        """Everybody in a photo or a video: Result or Motion."""
         content, options = upload
         if isinstance(content, VideoBytes):
             check_price(self.limits, options, self.own_steps, frames=content.frames)
-            run = partial(estimate_motion, self.model, content, options, self.limits, pictures)
-            return await self.work(asker, VIDEO, run, content.frames)
-        check_price(self.limits, options, self.own_steps)
-        return await self.work(asker, PHOTO, lambda _: self.model(self.worker.decoded(content), **options))
+            coming = asker.show if isinstance(asker, BackgroundJob) else lambda _: None
+            run = partial(estimate_motion, self.model, content, options, self.limits, coming)
+            found = await self.work(asker, VIDEO, run, content.frames)
+        else:
+            check_price(self.limits, options, self.own_steps)
+            found = await self.work(asker, PHOTO, lambda _: self.model(self.worker.decoded(content), **options))
+        await self.results.keep(await key_of(client_of(asker), *upload), found)
+        return found
+
+    async def pictured(self, asker: Asker, found: Result | Motion, content: Any) -> Any:
+        """The same with its picture, or with small ones of a video's frames."""
+        if isinstance(found, Motion):
+            return await self.work(asker, VIDEO, partial(with_thumbnails, found, content, self.limits))
+        return await self.work(asker, PHOTO, lambda _: replace(found, picture=self.worker.decoded(content)))
 
     async def several(self, request: Request, upload: Upload) -> Response:
         """A list of results, or errors, of several pictures in their order."""
@@ -147,7 +161,11 @@ class Service:
         if ending not in formats():
             raise ApiError(404, f"no format '{ending[:40]}': choose from {', '.join(formats())}")
         async with self.upload(request, route) as upload:
-            return await written(await self.people(request, upload, ending == "html"), ending, attached=True)
+            found = await self.results.get(await key_of(client_of(request), *upload))
+            found = found or await self.people(request, upload)
+            if ending in PICTURED:
+                found = await self.pictured(request, found, upload[0])
+            return await written(found, ending, attached=True)
 
     async def reveal(self, request: Request, route: Route) -> Response:
         async with self.upload(request, route) as (content, options):
@@ -292,9 +310,11 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def client_of(request: Request) -> str:
+def client_of(asker: Asker) -> str:
     """The client's address."""
-    return "" if request.client is None else request.client.host
+    if isinstance(asker, BackgroundJob):
+        return asker.client
+    return "" if asker.client is None else asker.client.host
 
 
 async def _on_gone(request: Request, error: Exception) -> Response:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from di2pose.result import Result
 from di2pose.serve.decoding import Between
 from di2pose.serve.limits import CODES, ApiError, Limits
 
@@ -32,6 +33,8 @@ class BackgroundJob:
     begun: bool = False
     answer: bytes | None = None
     error: ApiError | None = None
+    latest: Result | None = None
+    """Of a video: the frame that was estimated last, not yet smoothed."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     """Set where it is cancelled, or was not asked for in time."""
     seen: float = field(default_factory=time.monotonic)
@@ -49,6 +52,9 @@ class BackgroundJob:
         error = None if self.error is None else error_record(self.error)["error"]
         frames_done = self.frames if self.answer is not None else min(max(0, self.calls - 1), self.frames)
         return {"id": self.id, "state": self.state, "frames_done": frames_done, "frames": self.frames, "error": error}
+
+    def show(self, latest: Result) -> None:
+        self.latest = latest
 
     def counting(self, work: Callable[[Between], Any], frames: int) -> Callable[[Between], Any]:
         """The same work, which calls its `between` before each frame; the frames are counted."""
@@ -108,15 +114,21 @@ class BackgroundJobs:
         return job.answer
 
     async def events(self, job: BackgroundJob, ending: Callable[[], bool]) -> AsyncIterator[str]:
-        """Server-sent events: the job's report where it changed, until it ends; the event's name is its state."""
+        """Server-sent events: the job's report where it changed, until it ends; the event's name is its state. Between
+        them 'frame': the JSON of a frame of the video that was estimated."""
         shown, said = "", time.monotonic()
+        frame: Result | None = None
         while not ending():
-            job.seen = time.monotonic()
-            line = f"event: {job.state}\ndata: {json.dumps(job.report())}\n\n"
+            job.seen, report = time.monotonic(), job.report()
+            if job.latest is not None and job.latest is not frame:
+                frame = job.latest
+                contents = await asyncio.to_thread(frame.to_files, "frame.json")
+                yield f"event: frame\ndata: {contents['frame.json'].decode().replace(chr(10), '')}\n\n"
+            line = f"event: {report['state']}\ndata: {json.dumps(report)}\n\n"
             if line != shown or job.seen - said > HEARTBEAT_S:
                 yield line if line != shown else ": \n\n"
                 shown, said = line, job.seen
-            if job.state in ENDED:
+            if report["state"] in ENDED:
                 return
             await asyncio.sleep(POLL_S)
 

@@ -1,7 +1,6 @@
 """Work for requests other than plain photos: a video, the reveal, the occlusion lab."""
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,11 +20,12 @@ from di2pose.output.media import Thumbnails
 from di2pose.output.tables import plain
 from di2pose.pipeline.pipeline import Di2Pose
 from di2pose.pipeline.request import ImageRequest, open_query
-from di2pose.result import Motion
+from di2pose.result import Motion, Result
 from di2pose.serve.decoding import Between, WatchedStream
 from di2pose.serve.limits import ApiError, Limits
-from di2pose.video.estimate import estimate_video
-from di2pose.video.stream import Frame, VideoBytes
+from di2pose.video.estimate import video_results, whole_motion
+from di2pose.video.fragments import TrackNotes
+from di2pose.video.stream import VideoBytes
 
 RequestOptions = Mapping[str, Any]
 GRAIN = 80.0
@@ -35,18 +35,24 @@ TOGETHER = 8
 
 
 def estimate_motion(
-    model: Di2Pose, source: VideoBytes, options: RequestOptions, limits: Limits, pictures: bool, between: Between
-) -> Motion:
-    """Everybody in a video. `pictures`: with thumbnails, of as many frames as a page shows."""
-    thumbnails, count = Thumbnails(), itertools.count()
+    model: Di2Pose, source: VideoBytes, options: RequestOptions, limits: Limits, coming: Callable[[Result], None],
+    between: Between,
+) -> Motion:  # fmt: skip
+    """Everybody in a video, as `estimate_video` has it. coming: called with each frame's result before smoothing."""
+    stream, notes, results = WatchedStream(source, limits, lambda _: between()), TrackNotes(), []
+    for result in video_results(model, stream, smoothed=False, same_body=False, least_s=0.0, notes=notes, **options):
+        results.append(result)
+        coming(result)
+    least = model.least_score if options["min_score"] is None else options["min_score"]
+    return whole_motion(results, stream.fps, notes, True, True, True, options["height_m"], least_score=least)
 
-    def on_frame(frame: Frame) -> None:
-        between()
-        if pictures:
-            thumbnails.add(next(count), frame.picture)
 
-    motion = estimate_video(model, WatchedStream(source, limits, on_frame), **options)
-    return thumbnails.on(motion) if pictures else motion
+def with_thumbnails(motion: Motion, source: VideoBytes, limits: Limits, between: Between) -> Motion:
+    """As many frames as a page shows, with small pictures of the video."""
+    thumbnails = Thumbnails()
+    for k, frame in enumerate(WatchedStream(source, limits, lambda _: between())):
+        thumbnails.add(k, frame.picture)
+    return thumbnails.on(motion)
 
 
 def reveal_steps(model: Di2Pose, picture: Image.Image, options: RequestOptions, between: Between) -> dict[str, Any]:

@@ -60,6 +60,10 @@ class Limits:
     jobs_a_client: Suppress[int] = 16
     jobs_bytes: Suppress[int] = 256_000_000
     """Of all kept results; the oldest are forgotten for new ones."""
+    results: Suppress[int] = 64
+    results_bytes: Suppress[int] = 64_000_000
+    result_kept_s: Suppress[float] = 1800.0
+    """Of the last results, whose files are written without computing them again."""
     steps: Suppress[int] = 100
     """Or the model's own, where it has fewer."""
     regions: Suppress[int] = 32

@@ -193,7 +193,7 @@ ROUTES = (
     Route("GET", "/v1/jobs/{job}/result", "job_result", "the answer of predict or video, or the job's error",
           errors=(409, 422, 503, 504)),
     Route("GET", "/v1/jobs/{job}/events", "job_events", "server-sent events: the job's state when it changes, until "
-          "it ends", errors=(503,)),
+          "it ends, and frames of a video as they are estimated", errors=(503,)),
     Route("GET", "/livez", "livez", "whether the work goes on: 503 where a job is stuck", errors=(503,)),
     Route("GET", "/readyz", "readyz", "whether new requests are taken: 503 where not", errors=(503,)),
     Route("GET", "/metrics", "metrics", "Prometheus' text, with --metrics", errors=(404,)),

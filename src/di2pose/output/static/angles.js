@@ -10,7 +10,7 @@ const STYLE = `
 .angles th:first-child { text-align: left; padding-left: 10px; }
 .angles td:last-child { font-size: inherit; line-height: inherit; white-space: nowrap; text-align: right; }
 .angles td[colspan] { text-align: center; }
-.angles td small { color: var(--soft, inherit); margin-left: 5px; } .angles td.guessed { font-style: italic; opacity: .75; }
+.angles td small { color: var(--soft, inherit); margin-left: 5px; } .angles td.guessed { font-style: italic; color: var(--soft, inherit); }
 .angles tbody button { font: inherit; color: inherit; background: none; border: 0; padding: 0; min-height: 26px; text-align: left; cursor: pointer; text-decoration: underline dotted; }
 .angles tr.shown { background: var(--bar, #8882); }
 .angles .scroll { overflow-x: auto; } .angles svg { display: block; width: 100%; height: 220px; cursor: crosshair; }

@@ -11,12 +11,15 @@
 //     changed(state)      another person, frame or joint was chosen
 //     pin(id, joint, xyz) the user clicked on a joint (xyz null) or dragged it to xyz, mm from the pelvis; without it
 //                         joints do not move
+//     first               the number in the name of person 0: 0, as in the files, where it is left out
 globalThis.Di2PoseViewer = (() => {
   const { STATES, UNSURE, known, guessed, sideOf, drawOverlay, drawSpace } = Di2PoseDraw;
   const START = { yaw: 0.55, pitch: 0.18, zoom: 1 };
+  const MOST_ZOOM = 12, ZOOM_STEP = 1.4, PAN_STEP = 40;      // of the photo; px
   const PARTS = `
     <section class="card photo" aria-label="Photo">
-      <canvas id="photo" role="img"></canvas>
+      <canvas id="photo" role="application" tabindex="0"></canvas>
+      <div class="lens" role="group" aria-label="Zoom of the photo"><button id="lensOut" aria-label="Zoom out">&minus;</button><button id="lensFit" aria-label="Whole photo"></button><button id="lensIn" aria-label="Zoom in">+</button></div>
       <div class="legend" aria-hidden="true">
         <span><i class="dot right"></i>right</span><span><i class="dot left"></i>left</span>
         <span><i class="dot middle"></i>middle</span><span><i class="dot guessed"></i>hidden or out of frame</span><span><i class="dash"></i>&plusmn; above ${UNSURE} mm</span>
@@ -45,28 +48,30 @@ globalThis.Di2PoseViewer = (() => {
     </section>
     <section class="card degrees" id="angles" aria-label="Joint angles"></section>`;
 
-  function mount(element, first, options = {}) {
+  function mount(element, start, options = {}) {
     element.classList.add("viewer");
     element.innerHTML = PARTS;
     const at = id => document.getElementById(id);
     const photo = at("photo"), view = at("view"), tip = at("tip"), slider = at("slider");
     const parts = Object.fromEntries(["photo", "space", "transport", "table", "degrees"].map(name => [name, element.querySelector("." + name)]));
     const state = { frame: 0, person: null, joint: -1, ghosts: true, balls: true, everybody: false, playing: false, ...START };
+    const lens = { zoom: 1, x: 0, y: 0 };                    // of the photo: how much larger, and the pixel in the middle
     let data, extents, whole, main, pictures, lastPicture, rows, angles, told, preview = null, colours = {};
 
     const readColours = () => {
       const style = getComputedStyle(document.documentElement);
       for (const key of ["right", "left", "middle", "grid", "edge", "soft", "mark"]) colours[key] = style.getPropertyValue("--" + key).trim();
     };
-    const frame = () => data.frames[state.frame];
+    const first = options.first ?? 0, frame = () => data.frames[state.frame];
     const chosen = () => frame().people.find(p => p.id === state.person);
     // A pose that is shown in place of the estimate: a joint under the finger, a step of the sampler.
     const shown = person => preview && preview.id === person.id ? { ...person, ...preview } : person;
-    const scene = () => ({ names: data.joints, parents: data.parents, people: frame().people.map(shown), state, colours, nobody: data.nobody ?? "nobody was found" });
+    const scene = () => ({ names: data.joints, parents: data.parents, people: frame().people.map(shown), state, colours, nobody: data.nobody ?? "nobody was found", first });
     // In the 3D view: the main people and the chosen one, or everybody.
     const inView = p => state.everybody || main.has(p.id) || p.id === state.person;
 
     function show(next) {
+      if (String(data?.size) !== String(next.size)) Object.assign(lens, { zoom: 1 });
       data = next;
       pictures = new Map(); lastPicture = preview = null;
       // The height of the floor and the reach of every person, over all frames: the view must not jump while a video plays.
@@ -83,13 +88,15 @@ globalThis.Di2PoseViewer = (() => {
       if (!data.people.includes(state.person)) state.person = data.people.find(id => main.has(id)) ?? data.people[0] ?? null;
       state.frame = Math.min(state.frame, data.frames.length - 1);
       if (data.frames.length < 2) state.playing = false;
-      at("person").replaceChildren(...data.people.map(id => new Option("Person " + id, id)));
+      at("person").replaceChildren(...data.people.map(id => new Option("Person " + (id + first), id)));
       at("person").hidden = at("everybody").hidden = data.people.length < 2;
       if (data.people.length < 2) state.everybody = false;
       parts.photo.hidden = !options.picture && !data.frames.some(f => f.photo);
       element.classList.toggle("blind", parts.photo.hidden);
       photo.style.aspectRatio = data.size[0] + " / " + data.size[1];
-      photo.setAttribute("aria-label", "Photo with the joints of " + (data.people.length === 1 ? "one person" : data.people.length + " people") + " drawn on it");
+      element.style.setProperty("--ratio", data.size[0] / data.size[1]);
+      element.classList.toggle("tall", data.size[0] < 0.9 * data.size[1]);
+      photo.setAttribute("aria-label", "Photo with the joints of " + (data.people.length === 1 ? "one person" : data.people.length + " people") + " drawn on it. Plus and minus zoom, arrows move it.");
       parts.transport.hidden = data.frames.length < 2;
       parts.table.hidden = parts.degrees.hidden = !data.people.length;
       slider.max = data.frames.length - 1;
@@ -97,7 +104,7 @@ globalThis.Di2PoseViewer = (() => {
       rows = data.joints.map(addRow);
       parts.degrees.replaceChildren();
       angles = Di2PoseAngles.panel(parts.degrees, data.frames, go);
-      draw();
+      draw(); settle();
     }
 
     function picture(k) {
@@ -115,8 +122,31 @@ globalThis.Di2PoseViewer = (() => {
     }
 
     function place() {
-      const w = photo.clientWidth, h = photo.clientHeight, scale = Math.min(w / data.size[0], h / data.size[1]);
-      return { scale, x: (w - scale * data.size[0]) / 2, y: (h - scale * data.size[1]) / 2, size: data.size };
+      const w = photo.clientWidth, h = photo.clientHeight, scale = lens.zoom * Math.min(w / data.size[0], h / data.size[1]);
+      // In the middle where it fits, else without a gap at its borders.
+      const begin = (room, side, middle) => side <= room ? (room - side) / 2 : Math.min(0, Math.max(room - side, room / 2 - scale * middle));
+      return { scale, x: begin(w, scale * data.size[0], lens.x), y: begin(h, scale * data.size[1], lens.y), size: data.size };
+    }
+    // The photo larger or smaller; what is at `at` (px of the canvas) stays there.
+    function zoomPhoto(factor, at = [photo.clientWidth / 2, photo.clientHeight / 2]) {
+      const { scale, x, y } = place(), zoom = Math.min(MOST_ZOOM, Math.max(1, lens.zoom * factor)), next = scale * zoom / lens.zoom;
+      const middle = (from, side, k) => (at[k] - from) / scale + (side / 2 - at[k]) / next;
+      Object.assign(lens, { zoom, x: middle(x, photo.clientWidth, 0), y: middle(y, photo.clientHeight, 1) });
+      settle();
+    }
+    function pan(dx, dy) {
+      const { scale } = place();
+      lens.x -= dx / scale; lens.y -= dy / scale;
+      settle();
+    }
+    const fitPhoto = () => { lens.zoom = 1; settle(); };
+    function settle() {
+      const { scale, x, y } = place(), near = lens.zoom > 1;
+      if (scale > 0) Object.assign(lens, { x: (photo.clientWidth / 2 - x) / scale, y: (photo.clientHeight / 2 - y) / scale });
+      photo.classList.toggle("near", near);
+      photo.dataset.zoom = lens.zoom;
+      at("lensFit").textContent = Math.round(100 * lens.zoom) + " %";
+      drawPhoto();
     }
 
     function drawPhoto() {
@@ -249,8 +279,8 @@ globalThis.Di2PoseViewer = (() => {
     }
 
     // Pointers: one turns, or moves a joint; two pinch.
-    const held = new Map();
-    const apart = () => { const [a, b] = [...held.values()]; return Math.hypot(a[0] - b[0], a[1] - b[1]); };
+    const held = new Map(), wheelZoom = event => Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : event.ctrlKey ? 0.01 : 0.0015));
+    const apart = fingers => { const [a, b] = [...fingers.values()]; return Math.hypot(a[0] - b[0], a[1] - b[1]); };
     view.addEventListener("pointerdown", event => {
       tip.hidden = true;
       if (!held.size && !grip && grab(view, event)) return;
@@ -262,9 +292,9 @@ globalThis.Di2PoseViewer = (() => {
       if (grip?.id === event.pointerId) return pull(event);
       const before = held.get(event.pointerId);
       if (!before) return hover(event);
-      const wide = held.size === 2 ? apart() : 0;
+      const wide = held.size === 2 ? apart(held) : 0;
       held.set(event.pointerId, [event.clientX, event.clientY]);
-      if (held.size === 2) { if (wide > 0) zoom(apart() / wide); }
+      if (held.size === 2) { if (wide > 0) zoom(apart(held) / wide); }
       else rotate((event.clientX - before[0]) * 0.009, (event.clientY - before[1]) * 0.009);
     });
     for (const kind of ["pointerup", "pointercancel"]) view.addEventListener(kind, event => {
@@ -273,7 +303,7 @@ globalThis.Di2PoseViewer = (() => {
       if (!held.size) view.classList.remove("held");
     });
     view.addEventListener("pointerleave", () => { tip.hidden = true; });
-    view.addEventListener("wheel", event => { event.preventDefault(); zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0015))); }, { passive: false });
+    view.addEventListener("wheel", event => { event.preventDefault(); zoom(wheelZoom(event)); }, { passive: false });
     view.addEventListener("dblclick", event => { const j = nearest(view, event); if (j >= 0) choose(j); });
 
     function hover(event) {
@@ -285,14 +315,42 @@ globalThis.Di2PoseViewer = (() => {
       tip.style.top = Math.max(44, view.places[j][1]) + "px";
     }
 
-    let gripped = false;
-    photo.addEventListener("pointerdown", event => { gripped = grab(photo, event); });
-    photo.addEventListener("pointermove", event => { if (grip?.id === event.pointerId) pull(event); });
-    for (const kind of ["pointerup", "pointercancel"]) photo.addEventListener(kind, event => { if (grip?.id === event.pointerId) release(event); });
-    // Without this a finger on a joint would scroll the page.
-    photo.addEventListener("touchmove", event => { if (grip) event.preventDefault(); }, { passive: false });
-    photo.addEventListener("click", event => {               // the person whose joint is nearest
+    // On the photo one pointer moves a joint, or the photo where it is larger than its place; two pinch.
+    let gripped = false, slid = false;
+    const fingers = new Map(), onCanvas = ([x, y]) => { const box = photo.getBoundingClientRect(); return [x - box.left, y - box.top]; };
+    photo.addEventListener("pointerdown", event => {
+      if (event.button || grip) return;
+      if (!fingers.size) slid = false;
+      gripped = !fingers.size && grab(photo, event);
       if (gripped) return;
+      fingers.set(event.pointerId, [event.clientX, event.clientY]);
+      if (lens.zoom > 1 || fingers.size > 1) for (const id of fingers.keys()) photo.setPointerCapture(id);
+    });
+    photo.addEventListener("pointermove", event => {
+      if (grip?.id === event.pointerId) return pull(event);
+      const before = fingers.get(event.pointerId), now = [event.clientX, event.clientY];
+      if (!before || (fingers.size === 1 && (lens.zoom === 1 || (!slid && Math.hypot(now[0] - before[0], now[1] - before[1]) < 4)))) return;
+      const wide = fingers.size === 2 ? apart(fingers) : 0, share = 1 / fingers.size;
+      fingers.set(event.pointerId, now);
+      slid = true;
+      if (wide > 0) zoomPhoto(apart(fingers) / wide, onCanvas([0, 1].map(axis => [...fingers.values()].reduce((sum, p) => sum + p[axis], 0) / 2)));
+      pan(share * (now[0] - before[0]), share * (now[1] - before[1]));
+    });
+    for (const kind of ["pointerup", "pointercancel"]) photo.addEventListener(kind, event => {
+      fingers.delete(event.pointerId);
+      if (grip?.id === event.pointerId) release(event);
+    });
+    photo.addEventListener("pointerleave", event => { if (!photo.hasPointerCapture(event.pointerId)) fingers.delete(event.pointerId); });
+    // Without this a finger on a joint, or two, would scroll the page.
+    photo.addEventListener("touchmove", event => { if ((grip || event.touches.length > 1) && event.cancelable) event.preventDefault(); }, { passive: false });
+    photo.addEventListener("wheel", event => {
+      if (lens.zoom === 1 && event.deltaY >= 0) return;      // the page scrolls
+      event.preventDefault();
+      zoomPhoto(wheelZoom(event), onCanvas([event.clientX, event.clientY]));
+    }, { passive: false });
+    photo.addEventListener("dblclick", fitPhoto);
+    photo.addEventListener("click", event => {               // the person whose joint is nearest
+      if (gripped || slid) return;
       const [x, y] = toPicture(event);
       let least = Infinity;
       for (const p of frame().people) for (const q of p.px.filter(known)) {
@@ -318,7 +376,11 @@ globalThis.Di2PoseViewer = (() => {
       const plain = { "+": () => zoom(1.15), "=": () => zoom(1.15), "-": () => zoom(1 / 1.15), "0": () => { Object.assign(state, START); draw(); },
         g: () => toggle("ghosts"), b: () => toggle("balls"), e: () => data.people.length > 1 && toggle("everybody") };
       const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-      if (free && turns[key]) rotate(...turns[key]);
+      const ways = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+      const photoKeys = { "+": () => zoomPhoto(ZOOM_STEP), "=": () => zoomPhoto(ZOOM_STEP), "-": () => zoomPhoto(1 / ZOOM_STEP), "0": fitPhoto };
+      if (event.target === photo && lens.zoom > 1 && ways[key]) pan(...ways[key].map(way => way * PAN_STEP));
+      else if (event.target === photo && photoKeys[key]) photoKeys[key]();
+      else if (free && turns[key]) rotate(...turns[key]);
       else if (key === " " && event.target.tagName !== "BUTTON" && data.frames.length > 1) play();
       else if (plain[key]) plain[key]();
       else return;
@@ -329,16 +391,19 @@ globalThis.Di2PoseViewer = (() => {
     at("balls").onclick = () => toggle("balls");
     at("everybody").onclick = () => toggle("everybody");
     at("play").onclick = play;
+    at("lensOut").onclick = () => zoomPhoto(1 / ZOOM_STEP);
+    at("lensIn").onclick = () => zoomPhoto(ZOOM_STEP);
+    at("lensFit").onclick = fitPhoto;
     slider.oninput = () => go(Number(slider.value));
     at("person").onchange = event => choosePerson(Number(event.target.value));
     for (const button of element.querySelectorAll("[data-yaw]"))
       button.onclick = () => { state.yaw = Number(button.dataset.yaw); state.pitch = Number(button.dataset.pitch); drawView(); };
     const repaint = () => { readColours(); draw(); };
     readColours();
-    show(first);
+    show(start);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-    new ResizeObserver(draw).observe(element);
-    return { parts, state, photo, show, draw, repaint, choose, choosePerson, go, setPreview, onPhoto, toPicture, chosen, place };
+    new ResizeObserver(() => { draw(); settle(); }).observe(element);
+    return { parts, state, photo, view, fitPhoto, show, draw, repaint, choose, choosePerson, go, setPreview, onPhoto, toPicture, chosen, place };
   }
 
   return { mount };

@@ -120,7 +120,7 @@ globalThis.Di2PoseDraw = (() => {
     canvas.places = [];
     if (!me) {
       pen.fillStyle = colours.soft; pen.font = "15px system-ui, sans-serif"; pen.textAlign = "center";
-      pen.fillText(state.person === null ? scene.nobody : "person " + state.person + " is not in this frame", w / 2, h / 2);
+      pen.fillText(state.person === null ? scene.nobody : "person " + (state.person + scene.first) + " is not in this frame", w / 2, h / 2);
       return;
     }
     const { origin, middle, floor, tall, wide, far, step } = extent.radius ? roundAll(extent) : roundOne(extent, me);

@@ -5,8 +5,11 @@ export class ServerError extends Error {
 }
 
 const RETRIES = 8, LONGEST_WAIT = 20;
-let token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
-if (token) history.replaceState(null, "", location.pathname);         // not for the address bar or the history
+const given = new URLSearchParams(location.hash.slice(1));
+let token = given.get("token") ?? "";
+given.delete("token");
+if (token) history.replaceState(null, "", location.pathname + (given.size ? "#" + given : ""));   // not for the address bar or the history
+const authorised = () => token ? { Authorization: "Bearer " + token } : {};
 
 // Asks the user for a token; set by app.js. Resolves to null when they do not want to.
 let askToken = async () => null;
@@ -29,7 +32,7 @@ export function form(file, kind, fields) {
 // `path` is relative to the page, which a proxy may serve under a path of its own.
 export async function call(path, { body, signal, say = () => {} } = {}) {
   for (let turn = 0, refused = false; ; turn++) {
-    const headers = token ? { Authorization: "Bearer " + token } : {};
+    const headers = authorised();
     let answer;
     try {
       answer = await fetch(path, { method: body ? "POST" : "GET", body, headers, signal, cache: "no-store" });
@@ -53,6 +56,40 @@ export async function call(path, { body, signal, say = () => {} } = {}) {
 }
 
 export const json = async (path, options) => (await call(path, options)).json();
+
+// The result of a job; `progress` is called with its reports, `coming` with frames as they are estimated. Where it is
+// given up, the server is told.
+export async function job(body, { signal, say, progress, coming }) {
+  const { id } = await json("v1/jobs", { body, signal, say }), path = "v1/jobs/" + id;
+  try {
+    for (let state = ""; state !== "done"; ) {
+      for await (const [name, report] of events(await call(path + "/events", { signal }), signal)) {
+        if (name === "frame") { coming(report); continue; }
+        if (report.error) throw new ServerError(report.error.message, 0, report.error.code);
+        ({ state } = report);
+        progress(report);
+      }
+      if (state !== "done") await pause(1, signal);            // a proxy ended the stream
+    }
+    return await json(path + "/result", { signal });
+  } finally {
+    fetch(path, { method: "DELETE", headers: authorised(), keepalive: true }).catch(() => {});
+  }
+}
+
+async function* events(answer, signal) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = ""; ; ) {
+    const { done, value } = await reader.read().catch(error => { signal.throwIfAborted(); return { done: true }; });
+    if (done) return;
+    const whole = (text + value).split("\n\n");
+    text = whole.pop();
+    for (const each of whole) {
+      const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(each) ?? [];
+      if (data) yield [name, JSON.parse(data)];
+    }
+  }
+}
 
 async function trouble(answer) {
   try {

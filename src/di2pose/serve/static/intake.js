@@ -4,7 +4,7 @@ import { fail } from "./work.js";
 
 const at = id => document.getElementById(id);
 
-export function createIntake(open) {
+export function createIntake(open, openLive) {
   const taken = files => {
     const file = [...files].find(f => /^(image|video)\//.test(f.type)) ?? files[0];
     if (file) open(file);
@@ -29,12 +29,12 @@ export function createIntake(open) {
     if (event.clipboardData.files.length) { event.preventDefault(); taken(event.clipboardData.files); }
   });
 
-  camera(open);
+  camera(open, openLive);
   at("cameraButton").hidden = !navigator.mediaDevices?.getUserMedia;
   examples(open);
 }
 
-function camera(open) {
+function camera(open, openLive) {
   const dialog = at("camera"), video = at("cameraVideo");
   let stream = null, facing = "user", timer = null;
   const release = () => { stream?.getTracks().forEach(track => track.stop()); stream = video.srcObject = null; clearInterval(timer); at("shootLater").textContent = "In 3 seconds"; };
@@ -67,6 +67,13 @@ function camera(open) {
     const tick = () => { at("shootLater").textContent = left ? left + " \u2026" : "In 3 seconds"; if (!left--) { clearInterval(timer); shoot(); } };
     tick();
     timer = setInterval(tick, 1000);
+  };
+  at("goLive").onclick = () => {
+    if (!video.videoWidth) return;
+    const taken = stream;
+    stream = null;                                           // it goes on
+    dialog.close();
+    openLive(taken);
   };
   at("cameraClose").onclick = () => dialog.close();
   dialog.addEventListener("close", release);

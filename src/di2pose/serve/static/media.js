@@ -1,7 +1,7 @@
 // The picture or video itself: what kind it is, how big, and what to draw of it. It stays in this page's memory.
 
 const VIDEO = /\.(mp4|m4v|mov|mkv|webm|avi)$/i;
-const SHOWN = 1600;                                          // px of the longer side
+const SHOWN = 2560;                                          // px of the longer side
 const PATIENCE = 5000;                                       // ms for the first frame of a video
 const MB = 1e6, FORM = 20000;                                // bytes that a request has beside its file
 
@@ -77,6 +77,19 @@ function painted(source, size) {
 export async function jpeg(source, size, name) {
   const blob = await new Promise(resolve => painted(source, size).toBlob(resolve, "image/jpeg", 0.92));
   return new File([blob], stem(name) + ".jpg", { type: "image/jpeg" });
+}
+
+// The camera as a photo that changes: take() makes its present frame the picture, and the file.
+export async function openCamera(stream) {
+  const video = Object.assign(document.createElement("video"), { srcObject: stream, muted: true, playsInline: true });
+  await video.play();
+  const media = { kind: "photo", name: "camera.jpg", note: "", picture: () => media.still, close: () => stream.getTracks().forEach(track => track.stop()) };
+  media.take = async () => {
+    const size = [video.videoWidth, video.videoHeight], still = painted(video, size);
+    const blob = await new Promise(resolve => still.toBlob(resolve, "image/jpeg", 0.85));
+    return { size, still, file: new File([blob], media.name, { type: "image/jpeg" }) };
+  };
+  return Object.assign(media, await media.take());
 }
 
 // Why a file cannot be sent at all; empty where it can.

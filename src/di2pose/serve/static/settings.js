@@ -11,6 +11,7 @@ const FORMATS = {
   "mixamo.bvh": "the same, Mixamo's names", glb: "a moving figure, for Blender and engines", mot: "angles for OpenSim", html: "a page to keep, in one file",
   png: "a figure for papers", jpg: "the photo with the pose",
 };
+const SETTINGS = ["hypotheses", "steps", "seed", "second_look", ...NUMBERS];
 const ONE_PICTURE = ["png", "jpg"];
 const THEMES = { "": ["\u25d0", "of the system"], light: ["\u2600", "light"], dark: ["\u263e", "dark"] };
 
@@ -55,10 +56,31 @@ export function createSettings(model, changed) {
   at("seed").value = defaults.seed;
   at("max_people").max = limits.people;
   at("max_people").placeholder = defaults.max_people;
+  const own = read();
   for (const id of ["hypotheses", "steps"]) at(id).oninput = tell;
-  for (const id of ["hypotheses", "steps", "seed", "second_look", ...NUMBERS]) at(id).onchange = changed;
-  at("another").onclick = () => { at("seed").value = whole("seed") + 1; changed(); };
-  tell();
+  for (const id of SETTINGS) at(id).onchange = () => { address(); changed(); };
+  at("another").onclick = () => { at("seed").value = whole("seed") + 1; address(); changed(); };
+  at("copyLink").onclick = async () => {
+    try { await navigator.clipboard.writeText(location.href); } catch { copyByHand(location.href); }
+    at("copyLink").textContent = "Link copied";
+    live("Link copied");
+  };
+  // Settings that are not the server's own stand in the address: a link that keeps them.
+  const byAddress = () => write({ ...own, ...Object.fromEntries(new URLSearchParams(location.hash.slice(1))) });
+  addEventListener("hashchange", () => { byAddress(); changed(); });
+  byAddress();
+
+  function read() { return Object.fromEntries(SETTINGS.map(id => [id, String(at(id).type === "checkbox" ? at(id).checked : at(id).value)])); }
+  function write(values) {
+    for (const id of SETTINGS) if (at(id).type === "checkbox") at(id).checked = values[id] === "true"; else at(id).value = values[id];
+    tell();
+    address();
+  }
+  function address() {
+    const text = new URLSearchParams(Object.entries(read()).filter(([id, value]) => value !== own[id])).toString();
+    history.replaceState(null, "", location.pathname + location.search + (text && "#" + text));
+    at("copyLink").textContent = "Copy a link with these settings";
+  }
 
   const whole = id => Math.trunc(Number(at(id).value)) || 0;
   function fields(video) {
@@ -67,7 +89,7 @@ export function createSettings(model, changed) {
     if (!video && !at("second_look").checked) given.second_look = false;
     return given;
   }
-  return { fields };
+  return { fields, read, write };
 }
 
 // A button for each format; request() gives {file, kind, name, body}.
@@ -92,6 +114,16 @@ export function createFiles(model, request) {
   });
   at("formats").replaceChildren(...rows);
   return video => rows.forEach(row => { row.hidden = video && ONE_PICTURE.includes(row.dataset.format); });
+}
+
+// Without https a page has no clipboard.
+function copyByHand(text) {
+  const field = Object.assign(document.createElement("textarea"), { value: text });
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+  at("copyLink").focus();
 }
 
 function save(blob, name) {

@@ -25,7 +25,6 @@ export function createTools(host) {
       if (!drawing() && document.activeElement === canvas) document.querySelector(`[data-tool=${before}], #patchTool`).focus({ preventScroll: true });
       canvas.style.touchAction = drawing() ? "none" : "";
       canvas.classList.toggle("crosshair", drawing());
-      canvas.tabIndex = drawing() ? 0 : -1;
       if (state.tool === "patch") state.draft = middle();
       if (drawing()) { canvas.focus({ preventScroll: true }); canvas.scrollIntoView({ block: "nearest" }); }
       host.viewer().draw();
@@ -65,7 +64,7 @@ export function createTools(host) {
     }, { capture: true });
     on("click", () => {});
     on("pointerdown", event => {
-      if (event.button) return;
+      if (event.button || !event.isPrimary) return;
       viewer.photo.setPointerCapture(event.pointerId);
       from = viewer.toPicture(event);
       state.draft = state.tool === "patch" ? patchAt(from) : null;

@@ -53,4 +53,5 @@ export async function work(title, job) {
 }
 
 at("cancel").onclick = cancel;
+addEventListener("pagehide", cancel);
 at("alertClose").onclick = () => fail("");
