@@ -7,8 +7,8 @@ from PIL import Image
 from di2pose.image.blazepose import BlazePose
 from di2pose.image.boxes import iou
 from di2pose.image.crop import crop
-from di2pose.image.movenet import MultiPose
 from di2pose.image.merge import Candidate
+from di2pose.image.movenet import MultiPose
 from di2pose.image.people_detector import MANY, PeopleDetector, hinted, squares, tiling
 
 WALKER, ROOF = (914, 513, 1155, 934), (591, 72, 719, 457)

@@ -222,10 +222,11 @@ def place(
     box: Box,
     camera: Camera,
     box_trust: float = 0.25,
+    begin_mm: Float[np.ndarray, " 3"] | None = None,
 ) -> Float[np.ndarray, " 3"]:
     """The root (3,) at which a root-relative pose projects best onto 2D joints and fills the box (x0, y0, x1, y1).
 
-    Gauss-Newton on the angles, starting from the box. The joints' deviation is estimated by the median of the fit,
+    Gauss-Newton on the angles, starting from `begin_mm`, or from the box. The joints' deviation is estimated by the median of the fit,
     joints beyond it count less (Huber), and the box holds log(depth) with a deviation of `box_trust`. `weights` from 0
     to 1, such as visibility; joints that are not finite count 0. Every joint ends up in front of the camera.
     """
@@ -237,6 +238,7 @@ def place(
     if not w.any():
         return root
     box_depth = root[2]
+    root = root if begin_mm is None else begin_mm.astype(np.float64)
     for _ in range(PLACE_ROUNDS):
         at = joints + root
         miss = at[:, :2] / at[:, 2:] - rays

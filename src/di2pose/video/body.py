@@ -50,7 +50,7 @@ class Body:
         lengths = self._lengths_of(person)
         joints = _rebuilt(person.joints_mm[None], lengths, person.skeleton)[0]
         weights = np.where(person.guessed, HIDDEN_WEIGHT, 1.0)
-        root = place(joints, person.joints_2d, weights, person.box, camera)
+        root = place(joints, person.joints_2d, weights, person.box, camera, begin_mm=person.root_mm)
         samples = _rebuilt(person.samples_mm, lengths, person.skeleton)
         return replace(
             person, joints_mm=joints, samples_mm=samples, root_mm=root, joints_2d=camera.project(joints + root)
