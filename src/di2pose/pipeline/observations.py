@@ -31,9 +31,10 @@ AGREE = 3.0
 """Standard deviations by which two observers of a joint may differ."""
 CONTRARY = 0.08
 """Distance of a landmark from that of the mirror image, over the side of the crop, from which on they contradict."""
-OWN_LIMB, THEIR_LIMB, NEARER = 0.06, 0.05, 0.5
-"""An observed joint is a neighbour's where it is farther from the person's other observations than the first, nearer to
-the neighbour's than the second, over the side of the smaller crop, and than the third of the way to the own."""
+SURE_LIMB, OWN_LIMB, THEIR_LIMB, NEARER = 0.03, 0.06, 0.05, 0.5
+"""An observed joint of less noise than the first is a neighbour's where it is farther from the person's other
+observations than the second, nearer to the neighbour's than the third, all over the side of the smaller crop, and than
+the fourth of the way to the own."""
 ENDS = [name for name in LIMB_12 if "shoulder" not in name and "hip" not in name]
 CROWN = 0.6
 """From between the ears to the top of the head, over the way from between the shoulders to between the ears."""
@@ -133,12 +134,13 @@ def own_limbs(views: Sequence[PersonView], crops: Sequence[PersonCrop]) -> list[
         theirs, side, skeleton = fuse(said[b])[0], min(views[a].side, views[b].side), views[a].skeleton
         both = np.stack([theirs, theirs[list(skeleton.mirror_order)]])
         limbs = np.isin(np.arange(skeleton.count), skeleton.indices(*ENDS))
-        for number, (points, _) in enumerate(said[a]):
+        for number, (points, noise) in enumerate(said[a]):
             rest = [each for k, each in enumerate(said[a]) if k != number]
             if rest:
                 own = np.linalg.norm(points - fuse(rest)[0], axis=-1)  # NaN where they have none: kept
                 near = np.nan_to_num(np.linalg.norm(points - both, axis=-1), nan=np.inf).min(0)
-                wrong = limbs & (own > OWN_LIMB * side) & (near < np.minimum(NEARER * own, THEIR_LIMB * side))
+                sure = limbs & (noise < SURE_LIMB * side)
+                wrong = sure & (own > OWN_LIMB * side) & (near < np.minimum(NEARER * own, THEIR_LIMB * side))
                 found[a] = found[a].without(number, wrong) if wrong.any() else found[a]
     return found
 
