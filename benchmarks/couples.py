@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import tyro
 from jaxtyping import Float
+from people_found import Photo, fetch_photos, match, of_person, read_labels
 from PIL import ImageDraw
 
 from di2pose import Di2Pose
@@ -25,10 +26,11 @@ from di2pose.image.read import read_image
 from di2pose.pose.skeleton import LIMB_12
 from di2pose.result import Person
 from di2pose.text_table import markdown
-from people_found import Photo, fetch_photos, match, of_person, read_labels
 
 COUPLES = Path(__file__).parents[1] / "tests" / "data" / "couples.json"
 PARTS = ("shoulder", "elbow", "wrist", "hip", "knee", "ankle")
+NEXT = dict(zip(PARTS, ("elbow", "wrist", "", "knee", "ankle", ""), strict=True))
+"""Of a limb."""
 OFF = 0.25
 """Of the torso: a joint that is farther from its label may lie on the neighbour."""
 Joints = dict[str, Float[np.ndarray, " 2"]]
@@ -111,21 +113,17 @@ def _draw(file: Path, photo: Path, people: list[Person | None], wrong: list[tupl
     canvas = read_image(photo)
     pen, width = ImageDraw.Draw(canvas), max(2, max(canvas.size) // 250)
     for person, colour in zip(people, ("cyan", "yellow"), strict=True):
-        for name, parent in LIMBS if person is not None else ():
-            places = joints_of(person)
-            pen.line([tuple(places[name]), tuple(places[parent])], fill=colour, width=width)
+        places = {} if person is None else joints_of(person)
+        for name, at in places.items():
+            end = name.partition("_")[0] + "_" + NEXT[name.partition("_")[2]]
+            if end in places:
+                pen.line([*at, *places[end]], fill=colour, width=width)
     for x, y in wrong:
         pen.ellipse((x - 4 * width, y - 4 * width, x + 4 * width, y + 4 * width), outline="red", width=width)
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as path:
         canvas.save(path, format="png")
 
-
-LIMBS = [
-    (f"{side}_{one}", f"{side}_{other}")
-    for side in ("left", "right")
-    for one, other in (("shoulder", "elbow"), ("elbow", "wrist"), ("shoulder", "hip"), ("hip", "knee"), ("knee", "ankle"))
-]
 
 if __name__ == "__main__":
     tyro.cli(main)

@@ -5,9 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from output.people import pose
+from PIL import Image
 
+from di2pose.image.detect import from_boxes
 from di2pose.pipeline.assemble import fit_bodies, mean_body, unclear
-from di2pose.pipeline.observations import PersonView, fuse, keypoint_observation, observed_joints
+from di2pose.pipeline.crops import PersonCrop
+from di2pose.pipeline.observations import PersonView, fuse, keypoint_observation, observed_joints, own_limbs
 from di2pose.pose.bones import adult_range, impossible
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, H36M_21, LSP_14, bone_lengths
@@ -134,6 +137,32 @@ def test_people_are_fitted_together_as_each_alone():
         np.testing.assert_allclose(fit.samples_mm, alone.samples_mm, atol=1e-6)
         assert fit.scale == pytest.approx(alone.scale)
     assert fit_bodies(samples[:0], [], [], single_mm2) == []
+
+
+def test_an_observation_on_a_neighbours_limb_is_left_out():
+    """Not that of an observer who is alone, of the shoulders, of someone in another picture, or the user's."""
+    random = np.random.default_rng(2)
+    own = random.uniform(60, 100, (17, 2))
+    theirs = own + np.array([60.0, 0.0])
+    wrist, elbow, shoulder = H36M_17.indices("left_wrist", "right_elbow", "left_shoulder")
+    on_them = own.copy()
+    on_them[[wrist, shoulder]] = theirs[[wrist, shoulder]] + 1
+    on_them[elbow] += np.array([0.0, 60.0])
+    noise = np.full(17, 6.0)
+    one = replace(view_of(own, np.ones(17)), others=((on_them, noise),))
+    other = replace(view_of(theirs, np.ones(17)), others=((theirs + 2, noise),))
+    camera, pictures = one.camera, [Image.new("RGB", (256, 256)) for _ in range(2)]
+    found = from_boxes([one.box, other.box])
+    crops = [PersonCrop(pictures[0], person, camera, person.roi) for person in found]
+    clean, same = own_limbs([one, other], crops)
+    assert same is other
+    assert clean.points is one.points
+    assert np.flatnonzero(np.isinf(clean.others[0][1])).tolist() == [wrist]
+    apart = [crops[0], replace(crops[1], picture=pictures[1])]
+    given = [replace(crops[0], detection=replace(found[0], given=True)), crops[1]]
+    alone = replace(one, points=np.full((17, 2), np.nan))
+    for views, where in (([one, other], apart), ([one, other], given), ([alone, other], crops)):
+        assert own_limbs(views, where)[0] is views[0]
 
 
 def test_a_joint_is_unclear_where_hypotheses_disagree_across_the_view_and_not_along_it():

@@ -4,12 +4,13 @@ B crops, J joints of the model's skeleton; a joint that no observer has is unobs
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import permutations
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from di2pose.image.boxes import Box
+from di2pose.image.boxes import Box, intersection
 from di2pose.image.detect import SURE_KEYPOINT
 from di2pose.image.encoder import Encoder, to_picture
 from di2pose.image.movenet import DOUBT, SURE, SURE_NOISE
@@ -30,6 +31,11 @@ AGREE = 3.0
 """Standard deviations by which two observers of a joint may differ."""
 CONTRARY = 0.08
 """Distance of a landmark from that of the mirror image, over the side of the crop, from which on they contradict."""
+SURE_LIMB, OWN_LIMB, THEIR_LIMB, NEARER = 0.03, 0.06, 0.05, 0.5
+"""An observed joint of less noise than the first is a neighbour's where it is farther from the person's other
+observations than the second, nearer to the neighbour's than the third, all over the side of the smaller crop, and than
+the fourth of the way to the own."""
+ENDS = [name for name in LIMB_12 if "shoulder" not in name and "hip" not in name]
 CROWN = 0.6
 """From between the ears to the top of the head, over the way from between the shoulders to between the ears."""
 BORDER = 0.03
@@ -68,6 +74,20 @@ class PersonView:
         pairs = np.nan_to_num(np.linalg.norm(places[:, None] - places, axis=-1)).max((0, 1))
         return pairs if self.gap is None else np.maximum(pairs, self.gap)
 
+    def sources(self) -> list[Observation]:
+        """What each observer says, with unseen landmarks unsure: the landmarks first."""
+        plain = landmark_noise(self.side, self.skeleton)
+        return [(self.points, plain * (1 + HIDDEN_NOISE * (1 - self.visibility) ** 2)), *self.others]
+
+    def without(self, number: int, joints: Bool[np.ndarray, " J"]) -> "PersonView":
+        """The same, but for some joints of one of the `sources`."""
+        if number == 0:
+            return replace(self, points=np.where(joints[:, None], np.nan, self.points))
+        points, noise = self.others[number - 1]
+        others = list(self.others)
+        others[number - 1] = points, np.where(joints, np.inf, noise)
+        return replace(self, others=tuple(others))
+
     def fused(self, seen: Float[np.ndarray, " J"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """All observations as one: points, noise, and visibility by that noise, 0 to 1. `seen`: the probability that
         each joint is seen, by the model."""
@@ -99,7 +119,30 @@ def observe(encoded: EncodedCrops, encoder: Encoder, skeleton: Skeleton = H36M_1
         seen = crop.region.side, in_picture, shown, tuple(others)
         far = gap[row] * crop.region.side / encoder.size[0]
         views.append(PersonView(crop.camera, box, is_cut(box, size), *seen, skeleton, far))
-    return views
+    return own_limbs(views, encoded.crops)
+
+
+def own_limbs(views: Sequence[PersonView], crops: Sequence[PersonCrop]) -> list[PersonView]:
+    """The views without what lies on a limb of somebody else in the picture: an observation of an elbow, wrist, knee or
+    ankle that is far from the person's other observations of it, and near to the neighbour's, left or right. What the
+    user gave stays."""
+    said, found = [view.sources() for view in views], list(views)
+    for a, b in permutations(range(len(views)), 2):
+        touch = crops[a].picture is crops[b].picture and intersection(views[a].box, views[b].box)
+        if not touch or crops[a].detection.given:
+            continue
+        theirs, side, skeleton = fuse(said[b])[0], min(views[a].side, views[b].side), views[a].skeleton
+        both = np.stack([theirs, theirs[list(skeleton.mirror_order)]])
+        limbs = np.isin(np.arange(skeleton.count), skeleton.indices(*ENDS))
+        for number, (points, noise) in enumerate(said[a]):
+            rest = [each for k, each in enumerate(said[a]) if k != number]
+            if rest:
+                own = np.linalg.norm(points - fuse(rest)[0], axis=-1)  # NaN where they have none: kept
+                near = np.nan_to_num(np.linalg.norm(points - both, axis=-1), nan=np.inf).min(0)
+                sure = limbs & (noise < SURE_LIMB * side)
+                wrong = sure & (own > OWN_LIMB * side) & (near < np.minimum(NEARER * own, THEIR_LIMB * side))
+                found[a] = found[a].without(number, wrong) if wrong.any() else found[a]
+    return found
 
 
 def observed_joints(

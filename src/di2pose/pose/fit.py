@@ -226,9 +226,10 @@ def place(
 ) -> Float[np.ndarray, " 3"]:
     """The root (3,) at which a root-relative pose projects best onto 2D joints and fills the box (x0, y0, x1, y1).
 
-    Gauss-Newton on the angles, starting from `begin_mm`, or from the box. The joints' deviation is estimated by the median of the fit,
-    joints beyond it count less (Huber), and the box holds log(depth) with a deviation of `box_trust`. `weights` from 0
-    to 1, such as visibility; joints that are not finite count 0. Every joint ends up in front of the camera.
+    Gauss-Newton on the angles, starting from `begin_mm`, or from the box. The joints' deviation is estimated by the
+    median of the fit, joints beyond it count less (Huber), and the box holds log(depth) with a deviation of
+    `box_trust`. `weights` from 0 to 1, such as visibility; joints that are not finite count 0. Every joint ends up in
+    front of the camera.
     """
     rays = camera.unproject_ray(joints_2d)[:, :2]
     usable = np.isfinite(rays).all(-1)
