@@ -1,7 +1,7 @@
 """`di2pose ledger`: every table and figure of the paper beside ours, and whether its claim holds here."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -96,6 +96,7 @@ class Block:
                 "rival that decides, effect": effect, "p": f"{found.p:.2g}", "effect of each rival, % (corrected p)":
                 "; ".join(f"{rival} {effect:+.1f} ({p:.2g})" for rival, (effect, p) in found.rivals.items()),
                 "seeds": str(found.seeds), "length": results.length(pair[1]),
+                "same seeds, twice as long": _twice({cell: short.get(cell, {}) for cell in rivals}, doubled),
                 "short": ", ".join(filter(None, (found.word, effect))),
             })  # fmt: skip
 
@@ -184,7 +185,7 @@ def _summary(verdicts: pd.DataFrame) -> list[str]:
         return [*parts, *(text for title in LISTS.values() for text in (f"## {title}", "Nothing."))]
     wide = verdicts.groupby(["claim", "data", "by"], sort=False)["short"].first().unstack(fill_value="", sort=False)
     parts.insert(0, _table(wide.reindex(columns=verdicts["by"].unique()).reset_index()))
-    listed = verdicts.drop(columns=["effect of each rival, % (corrected p)", "short"])
+    listed = verdicts.drop(columns=["effect of each rival, % (corrected p)", "short", "same seeds, twice as long"])
     for word, title in LISTS.items():
         some = listed[listed["verdict"].str.startswith(word)]
         parts += [f"## {title}", _table(some) if len(some) else "Nothing."]
@@ -226,6 +227,16 @@ def _values(results: Results, pair: Pair, estimator: Estimator, doubled: bool = 
         few, many = (values.get(f"{name}, {share} %", {}) for share in (SHARES[0], SHARES[-1]))
         found[name] = {seed: few[seed] / many[seed] for seed in few.keys() & many.keys()}
     return {name: seeds for name, seeds in found.items() if seeds}
+
+
+def _twice(short: Mapping[str, Seeds], doubled: Mapping[str, Seeds]) -> str:
+    """Each cell's mean over the seeds that were also trained for twice the length, and what it became."""
+    both = {cell: seeds.keys() & doubled.get(cell, {}).keys() for cell, seeds in short.items()}
+    return "; ".join(
+        f"{cell} {fmean(short[cell][seed] for seed in seeds):.1f} to {fmean(doubled[cell][seed] for seed in seeds):.1f}"
+        for cell, seeds in both.items()
+        if seeds
+    )
 
 
 def _claimed(claim: Claim, stored: Sequence[Results]) -> Block:

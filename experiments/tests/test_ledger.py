@@ -100,6 +100,8 @@ def test_runs_of_twice_the_length_decide_with():
         assert verdicts(text, MATRICES_TITLE) == [("mean of 8", word)]
         assert "5 seeds, seeds 0 also twice as long" in text
         assert re.search(r"\| 1.0 \| +55.0 ± 0.0 \|", text)  # they are not mixed with the others
+        first = MATRICES["0.9"][0]
+        assert f"0.9 {first:.1f} to {settled * first:.1f}" in text
 
 
 def test_a_verdict_never_mixes_estimators():
