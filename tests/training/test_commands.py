@@ -212,7 +212,7 @@ def test_a_field_is_set_by_its_path_and_others_follow():
         ("tokenizer.tokens=4.5", "TokenizerConfig.tokens must be of type int, got 4.5"),
         ("tokenizer.block=glass", "TokenizerConfig.block must be one of local, mixer, got 'glass'"),
         ("tokenizer.levels=[1]", "FSQ levels must be one or more integers >= 2"),
-        ("denoiser.codes=7", "the denoiser's codes must equal 512, as the other parts have it, got 7"),
+        ("denoiser.codes=7", "the denoiser's codes must equal 175, as the other parts have it, got 7"),
         ("sample_steps=101", "sample_steps must lie in 1..100"),
     ],
 )
