@@ -36,7 +36,7 @@ BUDGET = {
     "tests": 23060,
     "examples": 230,
     "docs": 61,
-    "docs/*.md": 1541,
+    "docs/*.md": 1552,
 }
 
 
