@@ -6,8 +6,7 @@ where the GPU has it. Tokenizer, quantiser, softmax and losses stay float32: a m
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, Literal, TypeVar, cast
 
 import torch
@@ -17,7 +16,6 @@ from di2pose.errors import InputError
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 """auto: bfloat16 on a CUDA device with hardware for it, else float32."""
 Function = TypeVar("Function", bound=Callable[..., Any])
-Result = TypeVar("Result")
 
 
 def usable_device(name: str, option: str = "device") -> str:
@@ -71,32 +69,6 @@ def autocast(device: torch.device, wanted: Precision = "auto") -> torch.autocast
     """A context in which networks on the device compute in that precision."""
     dtype = precision_of(wanted, device)
     return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
-
-
-def side_by_side(here: Callable[[], Result], there: Callable[[], Result]) -> tuple[Result, Result]:
-    """What two functions of the CPU return, computed at once, each with half of PyTorch's threads. A small network
-    gains nothing from a second thread of its own."""
-    threads = torch.get_num_threads()
-    if threads == 1:
-        return here(), there()
-    torch.set_num_threads(threads // 2)  # of this thread; a new one begins with as many
-    try:
-        waiting = _pool(threads // 2).submit(there)
-        try:
-            return here(), waiting.result()
-        finally:
-            waiting.exception()  # it ends before this does
-    finally:
-        torch.set_num_threads(threads)
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(16, "di2pose-torch", torch.set_num_threads, (threads,))
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads
 
 
 def in_float32(function: Function) -> Function:

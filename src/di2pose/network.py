@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from di2pose.config import Config
-from di2pose.device import side_by_side
 from di2pose.diffusion.adapter import with_adapter_losses
 from di2pose.diffusion.denoiser import Condition, Denoiser, truncated
 from di2pose.diffusion.fast_sampler import LazyP0, fast_sample
@@ -167,21 +166,15 @@ class Di2PoseNetwork(nn.Module):
         Where there is a denoiser of keypoints it draws the last half of the hypotheses."""
         length = (self.lift and self.config.denoiser.feature_tokens) or features.shape[1]
         features, window = features[:, :length], features[:, length:]
+        condition = self.condition(features)
         mine = hypotheses if self.lift is None else hypotheses - hypotheses // 2
-
-        @torch.no_grad()  # of each thread
-        def drawn(rows: range, denoiser: Any) -> tuple[Condition, Tensor]:
-            seen = self.condition(features) if denoiser is None else self.lift_condition(features, window)
-            own = share(generator, rows, hypotheses)
-            return seen, self.predict_tokens(seen, len(rows), steps, own, constraints, denoiser)
-
-        by_image, by_keypoints = partial(drawn, range(mine), None), partial(drawn, range(mine, hypotheses), self.lift)
-        if mine == hypotheses:
-            condition, tokens = by_image()
-        else:
-            apart = features.device.type == "cpu" and isinstance(generator, Sequence)
-            both = side_by_side(by_image, by_keypoints) if apart else (by_image(), by_keypoints())
-            condition, tokens = both[0][0], torch.cat([tokens for _, tokens in both], dim=1)
+        own = share(generator, range(mine), hypotheses)
+        tokens = self.predict_tokens(condition, mine, steps, own, constraints)
+        if mine < hypotheses:
+            others = share(generator, range(mine, hypotheses), hypotheses)
+            seen = self.lift_condition(features, window)
+            more = self.predict_tokens(seen, hypotheses - mine, steps, others, constraints, self.lift)
+            tokens = torch.cat([tokens, more], dim=1)
         joints_mm = self.tokenizer.decode(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
         return Prediction(joints_mm, condition.visibility, tokens)
 
