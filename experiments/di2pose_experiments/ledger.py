@@ -96,7 +96,7 @@ class Block:
                 "rival that decides, effect": effect, "p": f"{found.p:.2g}", "effect of each rival, % (corrected p)":
                 "; ".join(f"{rival} {effect:+.1f} ({p:.2g})" for rival, (effect, p) in found.rivals.items()),
                 "seeds": str(found.seeds), "length": results.length(pair[1]),
-                "same seeds, twice as long": _twice({cell: short.get(cell, {}) for cell in rivals}, doubled),
+                "same seeds, twice as long": _doubled_values({cell: short.get(cell, {}) for cell in rivals}, doubled),
                 "short": ", ".join(filter(None, (found.word, effect))),
             })  # fmt: skip
 
@@ -229,7 +229,7 @@ def _values(results: Results, pair: Pair, estimator: Estimator, doubled: bool = 
     return {name: seeds for name, seeds in found.items() if seeds}
 
 
-def _twice(short: Mapping[str, Seeds], doubled: Mapping[str, Seeds]) -> str:
+def _doubled_values(short: Mapping[str, Seeds], doubled: Mapping[str, Seeds]) -> str:
     """Each cell's mean over the seeds that were also trained for twice the length, and what it became."""
     both = {cell: seeds.keys() & doubled.get(cell, {}).keys() for cell, seeds in short.items()}
     return "; ".join(

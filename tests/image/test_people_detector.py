@@ -9,7 +9,7 @@ from di2pose.image.boxes import iou
 from di2pose.image.crop import crop
 from di2pose.image.merge import Candidate
 from di2pose.image.movenet import MultiPose
-from di2pose.image.people_detector import MANY, PeopleDetector, hinted, squares, tiling
+from di2pose.image.people_detector import MANY, PeopleDetector, has_unexplained_box, squares, tiling
 
 WALKER, ROOF = (914, 513, 1155, 934), (591, 72, 719, 457)
 
@@ -94,11 +94,11 @@ def test_squares_cover_their_part_and_overlap(part):
     assert (seen > 1).any()
 
 
-def test_a_small_box_that_is_nobodys_hints_at_somebody():
+def test_a_small_box_outside_of_all_people_is_unexplained():
     people = [Candidate((100.0, 100.0, 300.0, 700.0), 1.0)]
     part, same, other, large = (120, 120, 200, 300), (90, 110, 310, 690), (500, 400, 530, 460), (400, 0, 900, 800)
     for boxes, expected in (([], False), ([part, same], False), ([large], False), ([part, other], True)):
-        assert hinted(np.array(boxes, float).reshape(-1, 4), people, 400) == expected
+        assert has_unexplained_box(np.array(boxes, float).reshape(-1, 4), people, 400) == expected
 
 
 def test_tiles_find_the_one_on_the_roof(detector, walker):

@@ -10,7 +10,13 @@ from PIL import Image
 from di2pose.image.detect import from_boxes
 from di2pose.pipeline.assemble import fit_bodies, mean_body, unclear
 from di2pose.pipeline.crops import PersonCrop
-from di2pose.pipeline.observations import PersonView, fuse, keypoint_observation, observed_joints, own_limbs
+from di2pose.pipeline.observations import (
+    PersonView,
+    fuse,
+    keypoint_observation,
+    observed_joints,
+    without_neighbour_limbs,
+)
 from di2pose.pose.bones import adult_range, impossible
 from di2pose.pose.camera import Camera
 from di2pose.pose.skeleton import BLAZEPOSE_33, COCO_17, H36M_17, H36M_21, LSP_14, bone_lengths
@@ -154,7 +160,7 @@ def test_an_observation_on_a_neighbours_limb_is_left_out():
     camera, pictures = one.camera, [Image.new("RGB", (256, 256)) for _ in range(2)]
     found = from_boxes([one.box, other.box])
     crops = [PersonCrop(pictures[0], person, camera, person.roi) for person in found]
-    clean, same = own_limbs([one, other], crops)
+    clean, same = without_neighbour_limbs([one, other], crops)
     assert same is other
     assert clean.points is one.points
     assert np.flatnonzero(np.isinf(clean.others[0][1])).tolist() == [wrist]
@@ -162,7 +168,7 @@ def test_an_observation_on_a_neighbours_limb_is_left_out():
     given = [replace(crops[0], detection=replace(found[0], given=True)), crops[1]]
     alone = replace(one, points=np.full((17, 2), np.nan))
     for views, where in (([one, other], apart), ([one, other], given), ([alone, other], crops)):
-        assert own_limbs(views, where)[0] is views[0]
+        assert without_neighbour_limbs(views, where)[0] is views[0]
 
 
 def test_a_joint_is_unclear_where_hypotheses_disagree_across_the_view_and_not_along_it():

@@ -26,7 +26,7 @@ from di2pose.errors import InputError
 from di2pose.files import write_bytes, write_text
 
 _THREADS = 4
-"""Of one image, with the same numbers: on two it takes 0.64 of the time; two images side by side take 0.5 each."""
+"""Of one image, with the same numbers: two side by side on two threads take less than one after the other on both."""
 _LANES = 4
 """Most images side by side: each needs the network once more, 60 MB for BlazePose heavy."""
 MOST_KEPT = 4

@@ -47,7 +47,7 @@ def distinct_poses(poses: Iterable[Candidate]) -> list[Candidate]:
     """Strongest first, without those that are made of the keypoints of stronger ones, or that have their head."""
     kept: list[Candidate] = []
     for pose in _strongest_first(poses):
-        if all(_shared_keypoints(pose, other) < 0.5 and not _one_head(pose, other) for other in kept):
+        if all(_shared_keypoints(pose, other) < 0.5 and not _same_head(pose, other) for other in kept):
             kept.append(pose)
     return kept
 
@@ -140,7 +140,7 @@ def _strongest_first(candidates: Iterable[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda each: -each.strength)
 
 
-def _one_head(a: Candidate, b: Candidate) -> bool:
+def _same_head(a: Candidate, b: Candidate) -> bool:
     """Whether two poses, with boxes that overlap, have their heads in one place."""
     if a.head is None or b.head is None or iou(a.box, b.box) < ROUND_HEAD:
         return False

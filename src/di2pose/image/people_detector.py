@@ -29,8 +29,9 @@ HALF_SURE = 0.5
 LARGE, FILLED, TILE_SHARE = 1000, 0.5, 0.6
 """Tiles are for pictures with a longer side of this many pixels at least, less than this share of which is filled with
 people; each covers this share of either side."""
-HINT, HINT_SIDE = 0.06, 0.4
-"""And in which EfficientDet's score of a box of at most this share of the longer side hints at somebody else."""
+WEAK_BOX, WEAK_SIDE = 0.06, 0.4
+"""And in which EfficientDet gives a box of this score, of at most this share of the longer side, that is no found
+person's: `has_unexplained_box`."""
 ENOUGH = 1280
 """Pixels of the longer side that suffice: a tile has more than twice what the network gets of it."""
 MANY = 6
@@ -47,12 +48,12 @@ Window = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class _Found:
-    """What the networks say in one look or several, before it is merged; in image pixels."""
+    """Detections of one search or several, not yet merged; in image pixels."""
 
     poses: list[Candidate]
     boxes: list[Candidate]
-    hints: Float[np.ndarray, "S 4"]
-    """Boxes of any score from HINT on."""
+    weak_boxes: Float[np.ndarray, "S 4"]
+    """EfficientDet's, of a score from WEAK_BOX on."""
 
     def people(self) -> list[Candidate]:
         merged = merge(distinct_poses(self.poses), _distinct_boxes(self.boxes))
@@ -75,37 +76,37 @@ class PeopleDetector:
             raise InputError(f"max_people must be at least 1, got {max_people}")
         factor = max(1, max(image.size) // ENOUGH)
         near = image.reduce(factor) if factor > 1 else image  # once, for all passes
-        found = self._look(near, (0, 0, *near.size))
+        found = self._search(near, (0, 0, *near.size))
         people, small = found.people(), list[Candidate]()  # small: found in tiles
         for count in tiles:
-            some_left = not people or hinted(found.hints, people, HINT_SIDE * max(near.size))
-            if max(image.size) >= LARGE and some_left and covered((0.0, 0.0, *near.size), people) < FILLED:
+            unexplained = not people or has_unexplained_box(found.weak_boxes, people, WEAK_SIDE * max(near.size))
+            if max(image.size) >= LARGE and unexplained and covered((0.0, 0.0, *near.size), people) < FILLED:
                 small += self._tiles(near, count, 3 / factor)
                 people = add_new(people, small)
         if tiles and MANY <= len(people) < max_people:
-            people = add_new(self._closer(near, found, people), small)
+            people = add_new(self._search_squares(near, found, people), small)
         if factor > 1:
             people = [_enlarged(person, factor, image.size) for person in people]
         big = [person for person in people if _longer_side(person.box) >= LEAST_HEIGHT]
         return largest([_detection(person) for person in big], image.size, max_people)
 
-    def _closer(self, image: Image.Image, found: "_Found", people: Sequence[Candidate]) -> list[Candidate]:
+    def _search_squares(self, image: Image.Image, found: "_Found", people: Sequence[Candidate]) -> list[Candidate]:
         """The people of a crowd, by squares of the picture, and by squares of those that show many."""
         waiting = squares(_around(people, image.size), image.size)
         while waiting:
             window = waiting.pop(0)
-            seen = self._look(image, window)
+            seen = self._search(image, window)
             found = replace(found, poses=found.poses + seen.poses, boxes=found.boxes + seen.boxes)
             if len(seen.people()) >= MANY and _longer_side(window) > LONG_SIDE:
                 waiting += squares(window, image.size)
         return found.people()
 
-    def _look(self, image: Image.Image, window: Window) -> "_Found":
+    def _search(self, image: Image.Image, window: Window) -> "_Found":
         """Who is found in a part of the picture, but for those whom its own border cuts; in pixels of the picture."""
         x0, y0, x1, y1 = window
         part = image if (x1 - x0, y1 - y0) == image.size else image.crop(window)
         waiting = self.poses.begin(part, least=HALF_SURE * POSE)
-        ((boxes, scores),) = self.boxes.begin([part], least=HINT)()
+        ((boxes, scores),) = self.boxes.begin([part], least=WEAK_BOX)()
         half_sure, poses = scores >= HALF_SURE * BOX, waiting()
         shift = np.array([x0, y0, x0, y0])
         places = _inside(poses.boxes + shift, image.size)
@@ -144,7 +145,7 @@ def tiling(size: tuple[int, int], count: int) -> list[tuple[int, int, int, int]]
     return [(x0, y0, x1, y1) for y0, y1 in lines[1] for x0, x1 in lines[0]]
 
 
-def hinted(boxes: Float[np.ndarray, "S 4"], people: Sequence[Candidate], most: float) -> bool:
+def has_unexplained_box(boxes: Float[np.ndarray, "S 4"], people: Sequence[Candidate], most: float) -> bool:
     """Whether one of the boxes, of a longer side of at most `most`, is neither a person's nor within a person's."""
     free = boxes[(boxes[:, 2:] - boxes[:, :2]).max(1, initial=0) <= most]
     for person in people:

@@ -5,7 +5,7 @@ B crops, J joints of the model's skeleton; a joint that no observer has is unobs
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import product
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -35,7 +35,8 @@ SURE_LIMB, OWN_LIMB, THEIR_LIMB, NEARER = 0.03, 0.06, 0.05, 0.5
 """An observed joint of less noise than the first is a neighbour's where it is farther from the person's other
 observations than the second, nearer to the neighbour's than the third, all over the side of the smaller crop, and than
 the fourth of the way to the own."""
-ENDS = [name for name in LIMB_12 if "shoulder" not in name and "hip" not in name]
+LIMB_ENDS = [name for name in LIMB_12 if "shoulder" not in name and "hip" not in name]
+"""Elbows, wrists, knees, ankles."""
 CROWN = 0.6
 """From between the ears to the top of the head, over the way from between the shoulders to between the ears."""
 BORDER = 0.03
@@ -75,7 +76,7 @@ class PersonView:
         return pairs if self.gap is None else np.maximum(pairs, self.gap)
 
     def sources(self) -> list[Observation]:
-        """What each observer says, with unseen landmarks unsure: the landmarks first."""
+        """The observation of each observer, the landmarks first, with more noise where they are not seen."""
         plain = landmark_noise(self.side, self.skeleton)
         return [(self.points, plain * (1 + HIDDEN_NOISE * (1 - self.visibility) ** 2)), *self.others]
 
@@ -119,23 +120,23 @@ def observe(encoded: EncodedCrops, encoder: Encoder, skeleton: Skeleton = H36M_1
         seen = crop.region.side, in_picture, shown, tuple(others)
         far = gap[row] * crop.region.side / encoder.size[0]
         views.append(PersonView(crop.camera, box, is_cut(box, size), *seen, skeleton, far))
-    return own_limbs(views, encoded.crops)
+    return without_neighbour_limbs(views, encoded.crops)
 
 
-def own_limbs(views: Sequence[PersonView], crops: Sequence[PersonCrop]) -> list[PersonView]:
+def without_neighbour_limbs(views: Sequence[PersonView], crops: Sequence[PersonCrop]) -> list[PersonView]:
     """The views without what lies on a limb of somebody else in the picture: an observation of an elbow, wrist, knee or
     ankle that is far from the person's other observations of it, and near to the neighbour's, left or right. What the
     user gave stays."""
-    said, found = [view.sources() for view in views], list(views)
-    for a, b in permutations(range(len(views)), 2):
-        touch = crops[a].picture is crops[b].picture and intersection(views[a].box, views[b].box)
-        if not touch or crops[a].detection.given:
+    sources, found = [view.sources() for view in views], list(views)
+    mine = [row for row, crop in enumerate(crops) if not crop.detection.given]
+    for a, b in product(mine, range(len(views))):
+        if a == b or crops[a].picture is not crops[b].picture or not intersection(views[a].box, views[b].box):
             continue
-        theirs, side, skeleton = fuse(said[b])[0], min(views[a].side, views[b].side), views[a].skeleton
+        theirs, side, skeleton = fuse(sources[b])[0], min(views[a].side, views[b].side), views[a].skeleton
         both = np.stack([theirs, theirs[list(skeleton.mirror_order)]])
-        limbs = np.isin(np.arange(skeleton.count), skeleton.indices(*ENDS))
-        for number, (points, noise) in enumerate(said[a]):
-            rest = [each for k, each in enumerate(said[a]) if k != number]
+        limbs = np.isin(np.arange(skeleton.count), skeleton.indices(*LIMB_ENDS))
+        for number, (points, noise) in enumerate(sources[a]):
+            rest = [each for k, each in enumerate(sources[a]) if k != number]
             if rest:
                 own = np.linalg.norm(points - fuse(rest)[0], axis=-1)  # NaN where they have none: kept
                 near = np.nan_to_num(np.linalg.norm(points - both, axis=-1), nan=np.inf).min(0)

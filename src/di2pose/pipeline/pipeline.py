@@ -350,15 +350,15 @@ class Di2Pose:
         self,
         crops: Sequence[PersonCrop],
         second_look: bool = False,
-        flip_test: bool | Literal["doubt"] | None = None,
+        flip_test: bool | Literal["on_disagreement"] | None = None,
         rows: Sequence[int] | None = None,
     ) -> EncodedCrops:
         """One pass of the encoder over each crop; with `flip_test` (None: as `second_look`) one over its mirror image,
-        too ("doubt": of all crops where the observers of one disagree); with `second_look` other crops where they are
-        needed. `rows`: those that may get one; None: all."""
+        too ("on_disagreement": of all crops where the observers of one disagree); with `second_look` other crops where
+        they are needed. `rows`: those that may get one; None: all."""
         flip_test = second_look if flip_test is None else flip_test
         encoded = encode_crops(self.encoder, crops, flip_test is True)
-        if flip_test == "doubt" and observers_disagree(encoded, self.encoder).any():
+        if flip_test == "on_disagreement" and observers_disagree(encoded, self.encoder).any():
             encoded = replace(encoded, flipped=encode_mirrored(self.encoder, crops))
         if second_look:
             places = range(len(crops)) if rows is None else rows

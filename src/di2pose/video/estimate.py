@@ -203,7 +203,7 @@ def tracked_frames(
         fresh = [is_fresh for _, is_fresh in regions]
         crops = [model.crop(picture, person, camera, (), assumed) for person, _ in regions]
         rows = [place for place, is_fresh in enumerate(fresh) if is_fresh]
-        encoded = model.encode(crops, True, True if rows else "doubt", rows)
+        encoded = model.encode(crops, True, True if rows else "on_disagreement", rows)
         tracker.by_landmarks = encoded.output.landmarks_2d is not None
         seen = _observations(encoded, model.encoder, fresh)
         given = tracker.update(frame.time_s, seen, picture.width)
