@@ -1,6 +1,6 @@
 """Frozen networks: made once, kept in the cache, and run in LiteRT (package ai-edge-litert) on the CPU.
 
-Images of one call run side by side, each with its share of the threads that PyTorch may use, four at most.
+An image gets as many threads as PyTorch may use, four at most; with more threads than that, images run side by side.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from di2pose.errors import InputError
 from di2pose.files import write_bytes, write_text
 
 _THREADS = 4
-"""Of one image, with the same numbers: two side by side on two threads take less than one after the other on both."""
+"""Of one image: on two it takes half as long as on one, with the same numbers."""
 _LANES = 4
 """Most images side by side: each needs the network once more, 60 MB for BlazePose heavy."""
 MOST_KEPT = 4
@@ -39,7 +39,8 @@ _building = threading.Lock()
 class LitertNetwork:
     """Images (B, H, W, C), of the network's own type -> the file's outputs, in its order.
 
-    LiteRT is not faster on a batch, so each image is a run of its own.
+    LiteRT is not faster on a batch, so images run one by one. A second network that begins meanwhile waits: each has
+    all threads, so that no core is idle when one takes longer than the other.
     """
 
     def __init__(self, source: Callable[[], Path | bytes]) -> None:
@@ -47,15 +48,15 @@ class LitertNetwork:
         self._source = source
         # By threads; last in, first out: the weights of the one that was used last are in the processor's cache.
         self._idle: dict[int, LifoQueue[tuple[Any, int, list[int]]]] = defaultdict(LifoQueue)
-        self._idle[_threads(2)].put(self._interpreter(_threads(2)))  # most often a crop and its mirror image
+        self._idle[_threads()].put(self._interpreter(_threads()))
 
     def __call__(self, images: Shaped[np.ndarray, "B H W C"]) -> Outputs:
         return self.begin(images)()
 
     def begin(self, images: Shaped[np.ndarray, "B H W C"]) -> Callable[[], Outputs]:
         """Start; the returned function waits for the outputs. With one thread they are computed at once."""
-        threads = _threads(len(images))
-        if _all_threads() == 1:
+        threads = _threads()
+        if threads == 1:
             rows = [self._run(image, threads) for image in images]
             return lambda: _joined(rows)
         pool = _pool(min(_all_threads() // threads, _LANES))
@@ -135,9 +136,9 @@ def _all_threads() -> int:
     return int(wanted) if wanted.isdecimal() and int(wanted) else os.cpu_count() or 1
 
 
-def _threads(images: int) -> int:
-    """Of one of so many images."""
-    return max(1, min(_all_threads() // max(1, images), _THREADS))
+def _threads() -> int:
+    """Of one image."""
+    return min(_all_threads(), _THREADS)
 
 
 @cache
