@@ -116,10 +116,8 @@ class PeopleDetector:
             if score >= HALF_SURE * POSE and area(box) > 0
         ]
         boxed = _candidates(boxes[half_sure] + shift, scores[half_sure], BOX, image.size)
-        poses_kept, boxes_kept = (
-            [each for each in some if not _is_cut(each.box, window, image.size)] for some in (people, boxed)
-        )
-        return _Found(poses_kept, boxes_kept, boxes + shift)
+        whole = [[each for each in some if not _is_cut(each.box, window, image.size)] for some in (people, boxed)]
+        return _Found(whole[0], whole[1], boxes + shift)
 
     def _tiles(self, image: Image.Image, count: int, near: float) -> list[Candidate]:
         """People who are small in a tile and not cut by its own border, or within `near` pixels of it."""

@@ -36,7 +36,6 @@ SURE_LIMB, OWN_LIMB, THEIR_LIMB, NEARER = 0.03, 0.06, 0.05, 0.5
 observations than the second, nearer to the neighbour's than the third, all over the side of the smaller crop, and than
 the fourth of the way to the own."""
 LIMB_ENDS = [name for name in LIMB_12 if "shoulder" not in name and "hip" not in name]
-"""Elbows, wrists, knees, ankles."""
 CROWN = 0.6
 """From between the ears to the top of the head, over the way from between the shoulders to between the ears."""
 BORDER = 0.03
